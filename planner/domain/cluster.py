@@ -1,0 +1,128 @@
+"""Nodes, links and the coordinator of one cluster (Helix §4.1)."""
+
+from dataclasses import dataclass, field
+
+from planner.domain.errors import InvalidProblem
+
+COORDINATOR = "coordinator"
+SOURCE = "source"
+SINK = "sink"
+RESERVED_NAMES = frozenset({COORDINATOR, SOURCE, SINK})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One machine, its GPUs seen as one logical device (Helix §4.1)."""
+
+    name: str
+    region: str
+    compute_profile: str
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise InvalidProblem("a node has an empty name; give every node a name")
+        if self.name in RESERVED_NAMES:
+            raise InvalidProblem(
+                f"node name {self.name!r} is reserved; rename the node "
+                f"(reserved: {', '.join(sorted(RESERVED_NAMES))})"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A directed network connection: bandwidth in bytes/s, one-way latency in seconds."""
+
+    source: str
+    target: str
+    bandwidth_bytes_per_s: float
+    latency_s: float
+
+    def __post_init__(self) -> None:
+        where = f"link {self.source} -> {self.target}"
+        if not self.bandwidth_bytes_per_s > 0:
+            raise InvalidProblem(
+                f"{where}: bandwidth_bytes_per_s is {self.bandwidth_bytes_per_s}; "
+                "it must be greater than 0 (leave the link out if there is none)"
+            )
+        if not self.latency_s >= 0:
+            raise InvalidProblem(
+                f"{where}: latency_s is {self.latency_s}; it must be 0 or greater"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """All nodes and directed links. `links` override `region_links`, whose ends are regions."""
+
+    name: str
+    coordinator_region: str
+    nodes: tuple[Node, ...]
+    region_links: tuple[Link, ...] = ()
+    links: tuple[Link, ...] = ()
+    _nodes_by_name: dict[str, Node] = field(init=False, repr=False, compare=False)
+    _links_by_ends: dict[tuple[str, str], Link] = field(init=False, repr=False, compare=False)
+    _links_by_regions: dict[tuple[str, str], Link] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.nodes:
+            raise InvalidProblem(f"cluster {self.name!r} has no nodes; add at least one")
+        nodes: dict[str, Node] = {}
+        for node in self.nodes:
+            if node.name in nodes:
+                raise InvalidProblem(
+                    f"node {node.name!r} is listed twice; node names must be unique"
+                )
+            nodes[node.name] = node
+        links: dict[tuple[str, str], Link] = {}
+        for link in self.links:
+            for end in (link.source, link.target):
+                if end != COORDINATOR and end not in nodes:
+                    raise InvalidProblem(
+                        f"link {link.source} -> {link.target}: {end!r} is not a node of the "
+                        f"cluster; name a listed node or {COORDINATOR!r}"
+                    )
+            if link.source == link.target:
+                raise InvalidProblem(f"link {link.source} -> {link.target} joins a node to itself")
+            if (link.source, link.target) in links:
+                raise InvalidProblem(
+                    f"link {link.source} -> {link.target} is listed twice; keep one"
+                )
+            links[link.source, link.target] = link
+        regions: dict[tuple[str, str], Link] = {}
+        for link in self.region_links:
+            if (link.source, link.target) in regions:
+                raise InvalidProblem(
+                    f"region pair {link.source} -> {link.target} is listed twice; keep one"
+                )
+            regions[link.source, link.target] = link
+        object.__setattr__(self, "_nodes_by_name", nodes)
+        object.__setattr__(self, "_links_by_ends", links)
+        object.__setattr__(self, "_links_by_regions", regions)
+
+    def node(self, name: str) -> Node:
+        """The node called `name`; raises KeyError."""
+        return self._nodes_by_name[name]
+
+    def has_node(self, name: str) -> bool:
+        return name in self._nodes_by_name
+
+    def region_of(self, name: str) -> str:
+        """Region of a node or of the coordinator."""
+        if name == COORDINATOR:
+            return self.coordinator_region
+        return self._nodes_by_name[name].region
+
+    def link_between(self, source: str, target: str) -> Link | None:
+        """The directed link, by name first, then by the regions' default; None when unreachable."""
+        link = self._links_by_ends.get((source, target))
+        if link is not None:
+            return link
+        default = self._links_by_regions.get((self.region_of(source), self.region_of(target)))
+        if default is None:
+            return None
+        return Link(
+            source=source,
+            target=target,
+            bandwidth_bytes_per_s=default.bandwidth_bytes_per_s,
+            latency_s=default.latency_s,
+        )

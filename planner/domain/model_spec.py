@@ -1,0 +1,24 @@
+"""What the planner must know of a model: layers and bytes."""
+
+from dataclasses import dataclass
+
+from planner.domain.errors import InvalidProblem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """An LLM as a chain of equal layers; activations and tokens as they cross a link."""
+
+    name: str
+    num_layers: int
+    activation_bytes_per_token: float
+    token_bytes: float
+    bytes_per_layer: float
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise InvalidProblem("model.name is empty; name the model")
+        for key in ("num_layers", "activation_bytes_per_token", "token_bytes", "bytes_per_layer"):
+            value = getattr(self, key)
+            if not value > 0:
+                raise InvalidProblem(f"model.{key} is {value}; it must be greater than 0")

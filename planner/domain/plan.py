@@ -1,0 +1,48 @@
+"""A checked answer: placement, flow, routing weights, and how it was found."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from planner.domain.flow import Flow
+from planner.domain.placement import Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incumbent:
+    """The best placement known at one moment of a search."""
+
+    elapsed_s: float
+    flow_tokens_per_s: float
+    upper_bound_tokens_per_s: float
+    placer: str
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is deployed. `flow` was recomputed from `placement` by a second method.
+
+    `routing_weights[u][v]` is the weight of v among u's successors (Helix §5.1); u is `source`
+    or a node, v a node or `sink`. `hops` is the flow-weighted mean number of stages.
+    """
+
+    problem_name: str
+    model_name: str
+    num_layers: int
+    partial_inference: bool
+    placement: Placement
+    flow: Flow
+    upper_bound_tokens_per_s: float
+    hops: float
+    routing_weights: Mapping[str, Mapping[str, float]]
+    placer: str
+    solver: str
+    stop_reason: str
+    elapsed_s: float
+
+    @property
+    def gap(self) -> float:
+        """(bound - flow) / bound, 0 to 1."""
+        if self.upper_bound_tokens_per_s <= 0:
+            return 0.0
+        return max(0.0, 1.0 - self.flow.value_tokens_per_s / self.upper_bound_tokens_per_s)

@@ -1,0 +1,48 @@
+"""A placement problem: a model, a workload, and the cluster that shall serve it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from planner.domain.cluster import Cluster
+from planner.domain.errors import InvalidProblem
+from planner.domain.model_spec import ModelSpec
+from planner.domain.profile import ComputeProfile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Mean lengths of the requests to be served, in tokens."""
+
+    mean_prompt_tokens: float
+    mean_output_tokens: float
+
+    def __post_init__(self) -> None:
+        for key in ("mean_prompt_tokens", "mean_output_tokens"):
+            value = getattr(self, key)
+            if not value > 0:
+                raise InvalidProblem(f"workload.{key} is {value}; it must be greater than 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Everything a placement is computed from; the content of a `helixweb.problem/1` file."""
+
+    name: str
+    model: ModelSpec
+    workload: Workload
+    compute_profiles: Mapping[str, ComputeProfile]
+    cluster: Cluster
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for node in self.cluster.nodes:
+            if node.compute_profile not in self.compute_profiles:
+                known = ", ".join(sorted(self.compute_profiles)) or "none"
+                raise InvalidProblem(
+                    f"node {node.name!r}: compute profile {node.compute_profile!r} is unknown; "
+                    f"add it to compute_profiles or use one of: {known}"
+                )
+
+    def profile_of(self, node_name: str) -> ComputeProfile:
+        """The compute profile of a node; raises KeyError for an unknown node."""
+        return self.compute_profiles[self.cluster.node(node_name).compute_profile]

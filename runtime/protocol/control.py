@@ -1,0 +1,211 @@
+"""Messages between helixweb and the processes that dial in to it (JSON over HTTP).
+
+Level-triggered: the web sends the whole desired state, the agent the whole observed state, each
+with a generation; nothing depends on a message arriving.
+"""
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from planner.domain.placement import Placement
+from planner.domain.problem import Workload
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Role(StrEnum):
+    """What a join token admits."""
+
+    NODE = "node"
+    COORDINATOR = "coordinator"
+
+
+class Phase(StrEnum):
+    """Where a node is on its way to the desired state."""
+
+    IDLE = "idle"
+    LOADING = "loading"
+    READY = "ready"
+    STOPPING = "stopping"
+    FAILED = "failed"
+
+
+class Gpu(_Message):
+    name: str
+    memory_bytes: int = Field(ge=0)
+
+
+class Hardware(_Message):
+    """What the agent found on its machine.
+
+    `memory_budget_bytes` is what a stage may use for weights and KV cache together;
+    `relative_speed` below 1 marks a CPU agent that was deliberately slowed (demo, tests).
+    """
+
+    hostname: str
+    cpu_count: int = Field(ge=1)
+    memory_bytes: int = Field(ge=0)
+    memory_budget_bytes: int = Field(gt=0)
+    relative_speed: float = Field(default=1.0, gt=0, le=1.0)
+    gpus: tuple[Gpu, ...] = ()
+
+
+class PeerAddress(_Message):
+    """Where a stage or the coordinator listens for data frames, and its CURVE public key (z85)."""
+
+    name: str = Field(min_length=1)
+    endpoint: str = Field(pattern=r"^(tcp|ipc)://.+")
+    public_key: str = Field(min_length=40, max_length=40)
+
+
+class RegisterRequest(_Message):
+    """POST /api/v1/agent/register. `node_uuid` is kept on the machine, so a rejoin is no ghost."""
+
+    join_token: str = Field(min_length=1)
+    role: Role
+    node_uuid: str = Field(min_length=32, max_length=36)
+    name: str = Field(min_length=1, max_length=64)
+    region: str = Field(default="local", min_length=1, max_length=64)
+    hardware: Hardware
+    data_endpoint: str = Field(pattern=r"^(tcp|ipc)://.+")
+    data_public_key: str = Field(min_length=40, max_length=40)
+    http_url: str = ""
+    version: str = ""
+
+
+class RegisterReply(_Message):
+    """`credential` is shown once; it authenticates this node alone (Authorization: Bearer)."""
+
+    name: str
+    cluster: str
+    credential: str
+    heartbeat_interval_s: float = Field(gt=0)
+
+
+class StageAssignment(_Message):
+    """What one node's stage shall run. Layers are [first, end)."""
+
+    deployment_id: int
+    generation: int = Field(ge=1)
+    model_name: str
+    checkpoint: str
+    first: int = Field(ge=0)
+    end: int = Field(ge=1)
+    num_layers: int = Field(ge=1)
+    page_tokens: int = Field(default=16, ge=1)
+    max_batch_tokens: int = Field(default=512, ge=1)
+    max_context_tokens: int = Field(ge=1)
+    peers: tuple[PeerAddress, ...]
+
+
+class DesiredState(_Message):
+    """GET /api/v1/agent/desired. No assignment: hold nothing."""
+
+    generation: int = Field(ge=0)
+    assignment: StageAssignment | None = None
+
+
+class StageStats(_Message):
+    """One stage's counters since it became ready; gauges are of this moment."""
+
+    kv_pages_total: int = Field(ge=0)
+    kv_pages_used: int = Field(ge=0)
+    sequences: int = Field(ge=0)
+    steps_total: int = Field(ge=0)
+    prompt_tokens_total: int = Field(ge=0)
+    decode_tokens_total: int = Field(ge=0)
+    busy_s_total: float = Field(ge=0)
+    uptime_s: float = Field(ge=0)
+    weights_bytes: int = Field(ge=0)
+    kv_bytes: int = Field(ge=0)
+
+
+class ObservedState(_Message):
+    """What the agent sees of itself. `generation` is that of the assignment it acts on."""
+
+    generation: int = Field(ge=0)
+    phase: Phase
+    message: str = ""
+    first: int | None = None
+    end: int | None = None
+    stage: StageStats | None = None
+
+
+class Heartbeat(_Message):
+    """POST /api/v1/agent/heartbeat, every `heartbeat_interval_s`."""
+
+    observed: ObservedState
+
+
+class HeartbeatReply(_Message):
+    """The generation the web wants, so that a lost push is noticed at the next heartbeat."""
+
+    generation: int
+
+
+class ServingPlan(_Message):
+    """What the coordinator serves: the deployed plan and where its stages listen."""
+
+    deployment_id: int
+    generation: int = Field(ge=1)
+    model_name: str
+    checkpoint: str
+    num_layers: int = Field(ge=1)
+    partial_inference: bool
+    placement: Placement
+    routing_weights: dict[str, dict[str, float]]
+    workload: Workload
+    max_context_tokens: int = Field(ge=1)
+    page_tokens: int = Field(default=16, ge=1)
+    kv_high_water: float = Field(default=0.9, gt=0, le=1.0)
+    max_queued_requests: int = Field(default=64, ge=0)
+    peers: tuple[PeerAddress, ...]
+
+
+class CoordinatorDesired(_Message):
+    """GET /api/v1/coordinator/desired. Key hashes are hex sha256 of whole API keys."""
+
+    generation: int = Field(ge=0)
+    plan: ServingPlan | None = None
+    api_key_hashes: tuple[str, ...] = ()
+
+
+class NodeTraffic(_Message):
+    """What the coordinator knows of one node: estimate against room, tokens routed through it."""
+
+    kv_estimate_token_layers: float = Field(ge=0)
+    kv_capacity_token_layers: float = Field(ge=0)
+    tokens_total: int = Field(ge=0)
+    ready: bool
+
+
+class CoordinatorReport(_Message):
+    """POST /api/v1/coordinator/report, about once a second. Totals since the process started.
+
+    Percentiles cover the last `window_s` seconds and are null when nothing finished in it.
+    """
+
+    generation: int = Field(ge=0)
+    serving: bool
+    message: str = ""
+    window_s: float = Field(gt=0)
+    requests_running: int = Field(ge=0)
+    requests_waiting: int = Field(ge=0)
+    requests_total: int = Field(ge=0)
+    requests_failed_total: int = Field(ge=0)
+    requests_rejected_total: int = Field(ge=0)
+    prompt_tokens_total: int = Field(ge=0)
+    output_tokens_total: int = Field(ge=0)
+    prompt_tokens_per_s: float = Field(ge=0)
+    output_tokens_per_s: float = Field(ge=0)
+    ttft_p50_s: float | None = None
+    ttft_p95_s: float | None = None
+    itl_p50_s: float | None = None
+    itl_p95_s: float | None = None
+    queue_p50_s: float | None = None
+    nodes: dict[str, NodeTraffic] = {}
+    # "source->target": tokens routed over the edge since start
+    edge_tokens_total: dict[str, int] = {}

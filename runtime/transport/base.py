@@ -1,0 +1,31 @@
+"""What a stage needs of its transport; `ZmqTransport` and `InMemoryTransport` both are one."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from runtime.protocol.data import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """A decoded message and the authenticated name of the peer that sent it."""
+
+    sender: str
+    message: Message
+
+
+class Transport(Protocol):
+    """Used from one thread. Never blocks on send; a message to one peer keeps its order."""
+
+    def send(self, peer: str, message: Message) -> None:
+        """Queue `message` for `peer`. Raises UnknownPeer."""
+
+    def receive(self, *, timeout_s: float) -> list[Received]:
+        """All messages that are there; waits up to `timeout_s` for the first (0: do not wait)."""
+
+    def close(self) -> None:
+        """Release sockets and ports; idempotent."""
+
+
+class UnknownPeer(KeyError):
+    """A message for a name that is not among the peers of this deployment."""
