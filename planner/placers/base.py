@@ -1,0 +1,79 @@
+"""What every placement search has in common: options, result, progress, cancel."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from planner.domain.errors import PlannerError
+from planner.domain.placement import Placement
+from planner.domain.plan import Incumbent
+from planner.domain.problem import Problem
+
+StopReason = Literal["heuristic", "optimal", "bound reached", "time limit", "cancelled"]
+
+
+class InvalidOptions(PlannerError, ValueError):
+    """A search option outside its range."""
+
+
+class CancelToken(Protocol):
+    """Asked often during a search; a search that sees True returns its best so far."""
+
+    def is_cancelled(self) -> bool: ...
+
+
+class Progress(Protocol):
+    """Called for every better placement and for every better bound."""
+
+    def __call__(self, incumbent: Incumbent, /) -> None: ...
+
+
+class NeverCancelled:
+    """The token of a search that nobody can cancel."""
+
+    def is_cancelled(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """What a search may spend, and which connections are valid (Helix §4.4, constraint 4)."""
+
+    time_limit_s: float
+    partial_inference: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.time_limit_s < math.inf:
+            raise InvalidOptions(
+                f"time_limit_s is {self.time_limit_s}; it must be a finite number above 0"
+            )
+        if self.seed < 0:
+            raise InvalidOptions(f"seed is {self.seed}; it must be 0 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """The best placement found (None: none found) and the bound that this search proved."""
+
+    placement: Placement | None
+    upper_bound_tokens_per_s: float = math.inf
+    stop_reason: StopReason
+    solver: str
+
+
+class Placer(Protocol):
+    """One way to search for a placement."""
+
+    @property
+    def name(self) -> str: ...
+
+    def search(
+        self,
+        problem: Problem,
+        *,
+        options: SearchOptions,
+        start: Placement | None,
+        progress: Progress,
+        cancel: CancelToken,
+    ) -> SearchResult: ...
