@@ -1,0 +1,32 @@
+"""`python -m runtime agent|stage|coordinator|profile|checkpoint`: one program per kind of process.
+
+Each is imported only when asked for, so that the agent and the coordinator never load torch.
+"""
+
+import importlib
+import sys
+
+PROGRAMS = {
+    "agent": ("runtime.agent.main", "join a cluster and run the stage it is assigned"),
+    "stage": ("runtime.engine.main", "run layers of a model (started by the agent)"),
+    "coordinator": ("runtime.coordinator.main", "serve clients over the deployed plan"),
+    "profile": ("runtime.profiler.main", "measure what this machine does with a checkpoint"),
+    "checkpoint": ("runtime.models.main", "make a small Llama checkpoint for demo and tests"),
+}
+
+
+def main(argv: list[str]) -> int:
+    """Run the program named first in `argv`; returns the exit status (2: it was called wrongly)."""
+    if not argv or argv[0] not in PROGRAMS:
+        wrong = f"unknown program {argv[0]!r}\n" if argv and argv[0] not in ("-h", "--help") else ""
+        lines = [f"  {name:12} {what}" for name, (_, what) in PROGRAMS.items()]
+        usage = "usage: python -m runtime PROGRAM [OPTIONS]\n" + "\n".join(lines)
+        print(wrong + usage, file=sys.stderr)
+        return 0 if argv and not wrong else 2
+    module = importlib.import_module(PROGRAMS[argv[0]][0])
+    status: int = module.main(argv[1:])
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,81 @@
+"""JSON lines between an agent and its stage process, over the child's stdin and stdout.
+
+The agent writes one `StageLaunch` line and keeps stdin open; closing it means stop. The stage
+writes `StageEvent` lines: loading*, then ready, then stats once a second; or failed, and exits 1.
+Logs go to stderr.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from runtime.protocol.control import StageAssignment, StageStats
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def to_line(self) -> bytes:
+        """One JSON object and a newline."""
+        return self.model_dump_json().encode() + b"\n"
+
+
+class StageLaunch(_Line):
+    """What the stage shall run and with what; the only line on its stdin.
+
+    `relative_speed` below 1 makes each step take 1/relative_speed as long (demo agents on one
+    machine). `memory_budget_bytes` holds weights, activations and KV cache together.
+    """
+
+    assignment: StageAssignment
+    name: str = Field(min_length=1)
+    bind: str = Field(pattern=r"^(tcp|ipc)://.+")
+    secret_key_file: str
+    public_key: str = Field(min_length=40, max_length=40)
+    memory_budget_bytes: int = Field(gt=0)
+    relative_speed: float = Field(default=1.0, gt=0, le=1.0)
+    threads: int = Field(default=1, ge=1)
+
+
+class LoadingEvent(_Line):
+    """Bytes of weights read so far, of all it shall read."""
+
+    event: Literal["loading"] = "loading"
+    done_bytes: int = Field(ge=0)
+    total_bytes: int = Field(ge=0)
+
+
+class ReadyEvent(_Line):
+    """Weights are in memory, the KV pool is made, data frames are received."""
+
+    event: Literal["ready"] = "ready"
+    stats: StageStats
+
+
+class StatsEvent(_Line):
+    """Once a second while serving."""
+
+    event: Literal["stats"] = "stats"
+    stats: StageStats
+
+
+class FailedEvent(_Line):
+    """The stage cannot run the assignment and exits 1; `message` says what and the remedy."""
+
+    event: Literal["failed"] = "failed"
+    message: str
+
+
+StageEvent = LoadingEvent | ReadyEvent | StatsEvent | FailedEvent
+
+_EVENT: TypeAdapter[StageEvent] = TypeAdapter(Annotated[StageEvent, Field(discriminator="event")])
+
+
+def parse_event(line: bytes | str) -> StageEvent:
+    """A line of the stage's stdout. Raises pydantic.ValidationError for anything else."""
+    return _EVENT.validate_json(line)
+
+
+def parse_launch(line: bytes | str) -> StageLaunch:
+    """The line on the stage's stdin. Raises pydantic.ValidationError."""
+    return StageLaunch.model_validate_json(line)
