@@ -1,0 +1,124 @@
+"""Fans the event outbox out to every open stream of this process; one database poll for all.
+
+Rows may commit out of id order, so the poll re-reads the last seconds and skips what it has
+delivered; a stream that reconnects with Last-Event-ID is replayed from the table.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+from datetime import timedelta
+
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections
+from django.utils import timezone
+
+from helixweb.common.models import Event
+
+POLL_INTERVAL_S = 0.2
+KEEP_ALIVE_S = 15.0
+# How long a transaction may stay open after its insert and still be seen.
+OVERLAP = timedelta(seconds=10)
+QUEUE_LENGTH = 1000
+
+
+class Subscription:
+    """One open stream: its topics and what waits to be written to it."""
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        self.topics = frozenset(topics)
+        self.queue: asyncio.Queue[Event] = asyncio.Queue(QUEUE_LENGTH)
+        self.overflowed = False
+
+    def offer(self, event: Event) -> None:
+        if event.topic not in self.topics or self.overflowed:
+            return
+        try:
+            self.queue.put_nowait(event)
+        except asyncio.QueueFull:
+            self.overflowed = True  # the stream ends; its client reconnects and replays
+
+
+class Broadcaster:
+    """Polls while anyone listens."""
+
+    def __init__(self) -> None:
+        self._subscriptions: set[Subscription] = set()
+        self._poll: asyncio.Task[None] | None = None
+        self._cursor = 0
+        self._delivered: set[int] = set()
+
+    async def subscribe(self, topics: Iterable[str]) -> Subscription:
+        subscription = Subscription(topics)
+        if self._poll is None or self._poll.done():
+            await sync_to_async(self._skip_to_now)()
+            self._poll = asyncio.create_task(self._run())
+        self._subscriptions.add(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        self._subscriptions.discard(subscription)
+        if not self._subscriptions and self._poll is not None:
+            self._poll.cancel()
+            self._poll = None
+
+    async def _run(self) -> None:
+        while True:
+            for event in await sync_to_async(self._fetch)():
+                for subscription in list(self._subscriptions):
+                    subscription.offer(event)
+            await asyncio.sleep(POLL_INTERVAL_S)
+
+    def _skip_to_now(self) -> None:
+        self._delivered = set()
+        self._cursor = 0
+        self._fetch()
+
+    def _fetch(self) -> list[Event]:
+        close_old_connections()
+        settled_before = timezone.now() - OVERLAP
+        if self._cursor == 0:
+            newest = Event.objects.filter(created_at__lt=settled_before).order_by("-id").first()
+            self._cursor = newest.pk if newest else 0
+        fresh = []
+        for event in Event.objects.filter(id__gt=self._cursor).order_by("id"):
+            if event.pk not in self._delivered:
+                self._delivered.add(event.pk)
+                fresh.append(event)
+            if event.created_at < settled_before:
+                self._cursor = event.pk
+        self._delivered = {pk for pk in self._delivered if pk > self._cursor}
+        return fresh
+
+
+BROADCASTER = Broadcaster()
+
+
+async def stream(topics: Iterable[str], *, last_event_id: int | None) -> AsyncIterator[bytes]:
+    """SSE frames of `topics`: what came after `last_event_id`, then what comes."""
+    wanted = frozenset(topics)
+    subscription = await BROADCASTER.subscribe(wanted)
+    try:
+        yield b"retry: 2000\n\n"
+        replayed: set[int] = set()
+        if last_event_id is not None:
+            missed = Event.objects.filter(topic__in=wanted, id__gt=last_event_id).order_by("id")
+            async for event in missed:
+                replayed.add(event.pk)
+                yield frame(event)
+        while not subscription.overflowed:
+            try:
+                event = await asyncio.wait_for(subscription.queue.get(), KEEP_ALIVE_S)
+            except TimeoutError:
+                yield b": keep-alive\n\n"
+                continue
+            if event.pk not in replayed:
+                yield frame(event)
+    finally:
+        BROADCASTER.unsubscribe(subscription)
+
+
+def frame(event: Event) -> bytes:
+    """One event as an SSE frame; `data` carries its topic beside its content."""
+    content = json.dumps({"topic": event.topic, **event.data})
+    return f"id: {event.pk}\nevent: {event.type}\ndata: {content}\n\n".encode()

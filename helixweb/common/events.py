@@ -1,0 +1,14 @@
+"""The event outbox: `emit` inside the transaction that changes state; SSE reads it.
+
+Topics: `cluster:<id>`, `plan-run:<id>`, `deployment:<id>`, `node:<id>`, `metrics:<cluster id>` for
+pages; `agent:<node id>` and `coordinator:<id>` for processes that hold a stream.
+"""
+
+from typing import Any
+
+from helixweb.common.models import Event
+
+
+def emit(topic: str, type_: str, data: dict[str, Any]) -> None:
+    """Write one event; it is delivered when (and only if) the current transaction commits."""
+    Event.objects.create(topic=topic, type=type_, data=data)

@@ -1,0 +1,74 @@
+"""Errors of the REST API as RFC 9457 problem documents."""
+
+from http import HTTPStatus
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+from rest_framework import exceptions
+from rest_framework.response import Response
+from rest_framework.views import set_rollback
+
+from planner.domain.errors import PlannerError
+
+CONTENT_TYPE = "application/problem+json"
+
+
+class Conflict(exceptions.APIException):
+    """The state of the resource forbids the action; the detail says what to do instead."""
+
+    status_code = 409
+    default_detail = "The resource is in a state that forbids this."
+    default_code = "conflict"
+
+
+def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
+    """Turn what a view raised into a problem document; None lets a bug surface as a 500."""
+    if isinstance(error, Http404):
+        error = exceptions.NotFound(str(error) or None)
+    elif isinstance(error, PermissionDenied):
+        error = exceptions.PermissionDenied()
+    elif isinstance(error, PlannerError):
+        error = exceptions.ValidationError({"detail": [str(error)]})
+    if not isinstance(error, exceptions.APIException):
+        return None
+    headers = {}
+    if getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = error.auth_header  # type: ignore[attr-defined]
+    if getattr(error, "wait", None):
+        headers["Retry-After"] = str(int(error.wait))  # type: ignore[attr-defined]
+    set_rollback()
+    return Response(
+        problem(error), status=error.status_code, headers=headers, content_type=CONTENT_TYPE
+    )
+
+
+def problem(error: exceptions.APIException) -> dict[str, Any]:
+    """The document: type, title, status, detail, and one entry per bad field under `errors`."""
+    fields = list(_fields(error.detail, "")) if isinstance(error.detail, dict | list) else []
+    detail = "; ".join(
+        f"{name}: {text}" if name not in ("", "detail") else text for name, text in fields
+    )
+    codes = error.get_codes()
+    document: dict[str, Any] = {
+        "type": f"about:blank#{codes if isinstance(codes, str) else error.default_code}",
+        "title": HTTPStatus(error.status_code).phrase,
+        "status": error.status_code,
+        "detail": detail or str(error.detail),
+    }
+    if fields:
+        document["errors"] = [{"field": name, "message": text} for name, text in fields]
+    return document
+
+
+def _fields(detail: Any, path: str) -> Any:
+    if isinstance(detail, dict):
+        for key, value in detail.items():
+            name = "" if key == "non_field_errors" else str(key)
+            yield from _fields(value, f"{path}.{name}".strip("."))
+    elif isinstance(detail, list):
+        for index, value in enumerate(detail):
+            nested = isinstance(value, dict | list)
+            yield from _fields(value, f"{path}[{index}]" if nested else path)
+    else:
+        yield path, str(detail)

@@ -1,0 +1,20 @@
+"""A serializer that refuses what it does not know."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+
+class StrictFieldsMixin:
+    """Unknown keys are an error that names them, never silently ignored."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, dict):
+            fields = self.fields  # type: ignore[attr-defined]
+            unknown = sorted(set(data) - set(fields))
+            if unknown:
+                known = ", ".join(name for name, field in fields.items() if not field.read_only)
+                raise serializers.ValidationError(
+                    {name: [f"Unknown field; the known ones are: {known}."] for name in unknown}
+                )
+        return super().to_internal_value(data)  # type: ignore[misc]

@@ -1,0 +1,19 @@
+"""The HTTP side of event streams."""
+
+from collections.abc import Iterable
+
+from django.http import HttpRequest, StreamingHttpResponse
+
+from helixweb.common import broadcaster
+
+
+def event_stream(request: HttpRequest, topics: Iterable[str]) -> StreamingHttpResponse:
+    """`topics` as text/event-stream; honours Last-Event-ID (header, or query after a reload)."""
+    text = request.headers.get("Last-Event-ID") or request.GET.get("last_event_id") or ""
+    last_event_id = int(text) if text.isascii() and text.isdigit() else None
+    response = StreamingHttpResponse(
+        broadcaster.stream(topics, last_event_id=last_event_id), content_type="text/event-stream"
+    )
+    response["Cache-Control"] = "no-cache"
+    response["X-Accel-Buffering"] = "no"
+    return response

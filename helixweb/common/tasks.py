@@ -1,0 +1,32 @@
+"""Beat's tasks: wake what lost its worker, forget old events."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from celery import shared_task
+from django.utils import timezone
+
+from helixweb.common import leases
+from helixweb.common.models import Event, LeasedTask
+
+# Filled by each app's `apps.ready`: leased model -> function that sends its wake-up message.
+_WAKE: dict[type[LeasedTask], Callable[[int], None]] = {}
+
+
+def register_leased(model: type[LeasedTask], wake: Callable[[int], None]) -> None:
+    """Have the reaper watch `model`; `wake(task_id)` sends its Celery message."""
+    _WAKE[model] = wake
+
+
+@shared_task
+def reap_lost_tasks() -> None:
+    """Wake every leased task whose worker died or whose message was lost."""
+    for model, wake in _WAKE.items():
+        for task_id in leases.ids_to_wake(model, now=timezone.now(), queued_for_s=3.0):
+            wake(task_id)
+
+
+@shared_task
+def prune_events() -> None:
+    """Events older than an hour cannot be replayed any more."""
+    Event.objects.filter(created_at__lt=timezone.now() - timedelta(hours=1)).delete()

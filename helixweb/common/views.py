@@ -1,0 +1,86 @@
+"""Health, event stream, login by link, API keys of the person logged in."""
+
+from django.contrib import messages
+from django.contrib.auth import login
+from django.contrib.auth.decorators import login_not_required
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from helixweb.common import auth, login_links
+from helixweb.common.models import ApiKey
+from helixweb.common.sse import event_stream
+
+PROCESS_TOPICS = ("agent:", "coordinator:")
+
+
+@login_not_required
+@never_cache
+@require_GET
+def healthz(request: HttpRequest) -> JsonResponse:
+    """The process answers."""
+    return JsonResponse({"status": "ok"})
+
+
+@login_not_required
+@never_cache
+@require_GET
+def readyz(request: HttpRequest) -> JsonResponse:
+    """The database answers and is migrated."""
+    executor = MigrationExecutor(connection)
+    pending = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    status = "migrations pending" if pending else "ok"
+    return JsonResponse({"status": status}, status=503 if pending else 200)
+
+
+@require_GET
+def events(request: HttpRequest) -> HttpResponseBase:
+    """`?topics=a,b`: one stream a page."""
+    topics = [word for word in request.GET.get("topics", "").split(",") if word]
+    if not topics or any(topic.startswith(PROCESS_TOPICS) for topic in topics):
+        return HttpResponse("Name the topics of pages: ?topics=cluster:1,plan-run:2", status=400)
+    return event_stream(request, topics)
+
+
+@login_not_required
+@never_cache
+@require_http_methods(["GET", "POST"])
+def login_link(request: HttpRequest, token: str) -> HttpResponse:
+    """GET shows one button, POST redeems: link previews must not use up a one-time link."""
+    if request.method == "GET":
+        return render(request, "registration/login_link.html", {"token": token})
+    user = login_links.redeem(token)
+    if user is None:
+        return render(request, "registration/login_link.html", {"refused": True}, status=403)
+    login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+    return redirect("overview")
+
+
+@require_http_methods(["GET", "POST"])
+def api_keys(request: HttpRequest) -> HttpResponse:
+    """List one's keys; POST creates one and shows its secret this once."""
+    secret = None
+    if request.method == "POST":
+        name = request.POST.get("name", "").strip()[:80]
+        scopes = [scope for scope in auth.SCOPES if scope in request.POST.getlist("scopes")]
+        if not name or not scopes:
+            messages.error(request, "Give the key a name and at least one scope.")
+        else:
+            secret = auth.create_api_key(name=name, user=request.user, scopes=scopes).secret
+    keys = ApiKey.objects.filter(user=request.user).order_by("-created_at")  # type: ignore[misc]
+    context = {"keys": keys, "secret": secret, "scopes": auth.SCOPES}
+    return render(request, "common/api_keys.html", context)
+
+
+@require_POST
+def revoke_api_key(request: HttpRequest, pk: int) -> HttpResponse:
+    """End one of one's own keys."""
+    ApiKey.objects.filter(pk=pk, user=request.user, revoked_at__isnull=True).update(  # type: ignore[misc]
+        revoked_at=timezone.now()
+    )
+    messages.success(request, "The key is revoked.")
+    return redirect("api-keys")

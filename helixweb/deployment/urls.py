@@ -1,0 +1,5 @@
+"""URLs of deployment."""
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []

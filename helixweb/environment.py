@@ -1,0 +1,56 @@
+"""Reads settings from the environment; every secret NAME may come from a file, NAME_FILE."""
+
+import os
+import secrets
+from pathlib import Path
+
+from django.core.exceptions import ImproperlyConfigured
+
+
+def text(name: str, default: str = "") -> str:
+    """The variable, or the content of the file that NAME_FILE names, or the default."""
+    file_name = os.environ.get(f"{name}_FILE")
+    if file_name:
+        try:
+            return Path(file_name).read_text().strip()
+        except OSError as error:
+            raise ImproperlyConfigured(
+                f"{name}_FILE is {file_name!r}, which cannot be read: {error.strerror}; "
+                f"fix the path or set {name}"
+            ) from error
+    return os.environ.get(name, default)
+
+
+def flag(name: str, *, default: bool) -> bool:
+    """1/true/yes/on or 0/false/no/off."""
+    value = text(name, "1" if default else "0").lower()
+    if value in ("1", "true", "yes", "on"):
+        return True
+    if value in ("0", "false", "no", "off", ""):
+        return False
+    raise ImproperlyConfigured(f"{name} is {value!r}; use 1 or 0")
+
+
+def words(name: str, default: str = "") -> list[str]:
+    """Comma-separated words."""
+    return [word.strip() for word in text(name, default).split(",") if word.strip()]
+
+
+def generated_secret(path: Path) -> str:
+    """The secret kept in `path` (mode 0600), made on first use; safe when processes race."""
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        pass
+    path.parent.mkdir(parents=True, exist_ok=True)
+    candidate = path.with_name(f"{path.name}.{os.getpid()}")
+    descriptor = os.open(candidate, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_urlsafe(48))
+    try:
+        os.link(candidate, path)
+    except FileExistsError:
+        pass
+    finally:
+        candidate.unlink()
+    return path.read_text().strip()

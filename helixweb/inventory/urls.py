@@ -1,0 +1,5 @@
+"""URLs of inventory."""
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []

@@ -1,0 +1,5 @@
+"""URLs of monitoring."""
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []

@@ -1,0 +1,5 @@
+"""URLs of planning."""
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []

@@ -1,0 +1,239 @@
+"""Settings, all from the environment (see README, "Configuration").
+
+Without any variable: SQLite and Celery's filesystem transport under HELIX_DATA_DIR, loopback only.
+DATABASE_URL switches to PostgreSQL, REDIS_URL to Redis; nothing else changes.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import dj_database_url
+from csp.constants import NONCE, NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
+
+from helixweb import environment
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+DATA_DIR = Path(environment.text("HELIX_DATA_DIR", str(BASE_DIR / "var"))).resolve()
+DATA_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+DEBUG = environment.flag("HELIX_DEBUG", default=False)
+SECRET_KEY = environment.text("SECRET_KEY") or environment.generated_secret(DATA_DIR / "secret_key")
+
+# Where people reach the site. https switches on everything that needs it.
+HELIX_URL = environment.text("HELIX_URL", "http://127.0.0.1:8000").rstrip("/")
+_url = urlsplit(HELIX_URL)
+if _url.scheme not in ("http", "https") or not _url.hostname:
+    raise ImproperlyConfigured(f"HELIX_URL is {HELIX_URL!r}; give a URL like https://helix.example")
+_https = _url.scheme == "https"
+
+ALLOWED_HOSTS = [
+    _url.hostname,
+    "127.0.0.1",
+    "localhost",
+    "[::1]",
+    *environment.words("HELIX_HOSTS"),
+]
+CSRF_TRUSTED_ORIGINS = [HELIX_URL]
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = _https
+SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = _https
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+if environment.flag("HELIX_BEHIND_PROXY", default=False):
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+X_FRAME_OPTIONS = "DENY"
+
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_filters",
+    "django_htmx",
+    "csp",
+    "rest_framework",
+    "drf_spectacular",
+    "helixweb.common",
+    "helixweb.inventory",
+    "helixweb.planning",
+    "helixweb.deployment",
+    "helixweb.monitoring",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "helixweb.urls"
+ASGI_APPLICATION = "helixweb.asgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "helixweb.common.context.shell",
+            ],
+        },
+    },
+]
+
+_database = dj_database_url.parse(
+    environment.text("DATABASE_URL") or f"sqlite:///{DATA_DIR / 'helixweb.sqlite3'}",
+    conn_health_checks=True,
+)
+_database_options: dict[str, Any] = {}
+if _database["ENGINE"] == "django.db.backends.sqlite3":
+    _database_options = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL",
+    }
+DATABASES = {
+    "default": {**_database, "OPTIONS": {**_database.get("OPTIONS", {}), **_database_options}}
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# -- Celery: the row is the truth, a message is only a wake-up (docs/decisions) --------------------
+REDIS_URL = environment.text("REDIS_URL")
+CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any]
+if REDIS_URL:
+    CELERY_BROKER_URL = REDIS_URL
+    CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 6 * 3600}
+else:
+    CELERY_BROKER_URL = "filesystem://"
+    _queue = DATA_DIR / "queue"
+    for _folder in ("messages", "control"):
+        (_queue / _folder).mkdir(parents=True, exist_ok=True, mode=0o700)
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
+        "data_folder_in": str(_queue / "messages"),
+        "data_folder_out": str(_queue / "messages"),
+        "control_folder": str(_queue / "control"),
+        "polling_interval": 0.1,
+    }
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
+CELERY_BEAT_SCHEDULE: dict[str, Any] = {
+    "reap-lost-tasks": {
+        "task": "helixweb.common.tasks.reap_lost_tasks",
+        "schedule": 2.0,
+        "options": {"expires": 2.0},
+    },
+    "prune-events": {
+        "task": "helixweb.common.tasks.prune_events",
+        "schedule": 300.0,
+        "options": {"expires": 300.0},
+    },
+}
+
+# -- People -----------------------------------------------------------------------------------------
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "overview"
+LOGOUT_REDIRECT_URL = "login"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+
+# -- REST -------------------------------------------------------------------------------------------
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "helixweb.common.auth.ApiKeyAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["helixweb.common.auth.HasScope"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PAGINATION_CLASS": "helixweb.common.pagination.Pages",
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "helixweb.common.problems.exception_handler",
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "HelixWeb",
+    "VERSION": "1",
+    "DESCRIPTION": "Inventory, plans, deployments and live metrics of a HelixWeb cluster.",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+}
+
+# -- Pages ------------------------------------------------------------------------------------------
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF, NONCE],
+        "style-src": [SELF, NONCE],
+        "img-src": [SELF, "data:", "blob:"],
+        "connect-src": [SELF],
+        "object-src": [NONE],
+        "base-uri": [NONE],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    }
+}
+STATIC_URL = "static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_FINDERS = [
+    "django.contrib.staticfiles.finders.FileSystemFinder",
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+    "helixweb.common.plotly_finder.PlotlyFinder",
+]
+STATIC_ROOT = DATA_DIR / "staticfiles"
+WHITENOISE_USE_FINDERS = True
+MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = True
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": os.environ.get("HELIX_LOG_LEVEL", "INFO")},
+}
+
+# -- The product ------------------------------------------------------------------------------------
+HELIX_HEARTBEAT_INTERVAL_S = 2.0
+# A node that stays silent this long is shown as lost.
+HELIX_NODE_LOST_AFTER_S = 10.0
+# A task that stops renewing its lease this long is run again by the reaper.
+HELIX_LEASE_S = 6.0
+# Plan runs solved at once by the workers of this site; others stay queued.
+HELIX_CONCURRENT_SOLVES = 1

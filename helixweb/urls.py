@@ -1,0 +1,13 @@
+"""The URL map: pages at the root, the REST API under /api/v1."""
+
+from django.urls import include, path
+from drf_spectacular.views import SpectacularAPIView
+
+API_APPS = ("inventory", "planning", "deployment", "monitoring")
+
+urlpatterns = [
+    path("", include("helixweb.common.urls")),
+    *(path("", include(f"helixweb.{app}.urls")) for app in API_APPS),
+    *(path("api/v1/", include(f"helixweb.{app}.api_urls")) for app in API_APPS),
+    path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
+]

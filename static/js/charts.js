@@ -1,0 +1,64 @@
+// The only place that calls Plotly. A figure is JSON from helixweb/charts; colours that depend on the
+// theme are written there as "var(--name)" and resolved here, again when the theme changes.
+"use strict";
+
+window.HelixCharts = (() => {
+  const config = { displaylogo: false, showSendToCloud: false, responsive: true, displayModeBar: false };
+  const drawn = new Map();
+
+  const resolve = (value, style) => {
+    if (typeof value === "string") {
+      const match = /^var\((--[a-z-]+)\)$/.exec(value);
+      return match ? computed(match[1], style) : value;
+    }
+    if (Array.isArray(value)) return value.map((item) => resolve(item, style));
+    if (value && typeof value === "object") {
+      return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, resolve(item, style)]));
+    }
+    return value;
+  };
+  // light-dark() resolves only on a real property, so read it off a probe element.
+  const computed = (name) => {
+    const probe = document.createElement("span");
+    probe.style.setProperty("color", `var(${name})`);
+    probe.hidden = false;
+    document.body.append(probe);
+    const color = getComputedStyle(probe).color;
+    probe.remove();
+    return color;
+  };
+  const themed = (figure) => {
+    const base = {
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: "system-ui, sans-serif", size: 12, color: "var(--text)" },
+      margin: { l: 56, r: 16, t: 12, b: 40 },
+    };
+    const axis = { gridcolor: "var(--line)", zerolinecolor: "var(--line)", linecolor: "var(--line)", automargin: true };
+    const layout = { ...base, ...figure.layout };
+    for (const name of ["xaxis", "yaxis"]) layout[name] = { ...axis, ...(figure.layout || {})[name] };
+    return resolve({ data: figure.data, layout });
+  };
+  const draw = (element, figure) => {
+    drawn.set(element, figure);
+    const { data, layout } = themed(figure);
+    return Plotly.react(element, data, layout, config);
+  };
+  const load = async (element) => {
+    const response = await fetch(element.dataset.figure, { headers: { Accept: "application/json" } });
+    if (!response.ok) { element.textContent = `This chart could not be loaded (${response.status}).`; return; }
+    await draw(element, await response.json());
+  };
+  document.addEventListener("helix-theme", () => {
+    for (const [element, figure] of drawn) if (element.isConnected) draw(element, figure);
+  });
+  // <div class="chart" data-figure="/url"> loads itself; <script type="application/json" data-for="id"> is inline.
+  const start = (scope) => {
+    scope.querySelectorAll?.("[data-figure]").forEach(load);
+    scope.querySelectorAll?.("script[data-for]").forEach((script) => {
+      draw(document.getElementById(script.dataset.for), JSON.parse(script.textContent));
+    });
+  };
+  document.addEventListener("DOMContentLoaded", () => start(document));
+  document.addEventListener("htmx:load", (event) => { if (event.target !== document.body) start(event.target); });
+  return { draw, load, figure: (element) => drawn.get(element) };
+})();
