@@ -1,4 +1,4 @@
-"""Capacities of nodes and links in tokens/s: the numbers on the edges of the flow graph (Helix §4.3)."""
+"""Capacities of nodes and links in tokens/s: the flow graph's edge capacities (Helix §4.3)."""
 
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.domain.errors import PlannerError

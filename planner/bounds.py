@@ -1,0 +1,64 @@
+"""Proven upper bounds on the flow of every placement of a problem, in tokens/s.
+
+Valid with and without links and partial inference, because both only take connections away.
+"""
+
+from planner.capacity import max_layers, throughput_tokens_per_s
+from planner.domain.problem import Problem
+
+_BISECTION_RELATIVE_WIDTH = 1e-9
+# Where the layers fit exactly, both sides of the inequality are equal and rounding decides: the
+# test leans to "possible", which can only raise the bound.
+_POSSIBLE_RELATIVE_TOLERANCE = 1e-12
+
+
+def compute_bound_tokens_per_s(problem: Problem) -> float:
+    """B0 = sum over nodes of max_j j * T_j, / L: all compute spread over all layers (§4.5)."""
+    work = sum(
+        max((layers * speed for layers, speed in options), default=0.0)
+        for options in _layers_and_speeds(problem)
+    )
+    return work / problem.model.num_layers
+
+
+def knapsack_bound_tokens_per_s(problem: Problem) -> float:
+    """B1 = the largest F with sum over nodes of max_j j * min(T_j, F) >= L * F; at most B0.
+
+    A flow of F has L * F layer-tokens/s of work, and a node that holds j layers does at most
+    j * min(T_j, F) of it: speed beyond F is of no use. The left side / F falls with F, so
+    bisection finds the end of the possible range; the returned side is the impossible one.
+    """
+    options_of_nodes = _layers_and_speeds(problem)
+    num_layers = problem.model.num_layers
+
+    def is_possible(flow: float) -> bool:
+        work = sum(
+            max((layers * min(speed, flow) for layers, speed in options), default=0.0)
+            for options in options_of_nodes
+        )
+        return work >= num_layers * flow * (1 - _POSSIBLE_RELATIVE_TOLERANCE)
+
+    low, high = 0.0, compute_bound_tokens_per_s(problem)
+    while high - low > _BISECTION_RELATIVE_WIDTH * high:
+        middle = (low + high) / 2
+        if is_possible(middle):
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def upper_bound_tokens_per_s(problem: Problem) -> float:
+    """The tightest bound known here."""
+    return knapsack_bound_tokens_per_s(problem)
+
+
+def _layers_and_speeds(problem: Problem) -> list[list[tuple[int, float]]]:
+    """For every node the pairs (j, T_j) of what it may hold."""
+    return [
+        [
+            (layers, throughput_tokens_per_s(problem, node.name, layers))
+            for layers in range(1, max_layers(problem, node.name) + 1)
+        ]
+        for node in problem.cluster.nodes
+    ]

@@ -1,0 +1,99 @@
+"""The directed graph of a placement, with capacities in tokens/s (Helix §4.3).
+
+Vertices are SOURCE and SINK (the coordinator) and, for every node that holds layers,
+(node, "in") and (node, "out"); the edge between these two is the node's compute capacity.
+"""
+
+from typing import TypeAlias
+
+import networkx as nx
+
+from planner.capacity import link_capacity_tokens_per_s, max_layers, throughput_tokens_per_s
+from planner.domain.cluster import SINK, SOURCE
+from planner.domain.errors import InvalidPlacement
+from planner.domain.placement import LayerRange, Placement
+from planner.domain.problem import Problem
+
+Vertex: TypeAlias = str | tuple[str, str]
+FlowGraph: TypeAlias = "nx.DiGraph[Vertex]"
+
+
+def entry(node_name: str) -> Vertex:
+    """The vertex that a node's incoming links reach (the paper's c_in)."""
+    return (node_name, "in")
+
+
+def exit_of(node_name: str) -> Vertex:
+    """The vertex that a node's outgoing links leave (the paper's c_out)."""
+    return (node_name, "out")
+
+
+def edges_with_capacity(graph: FlowGraph) -> list[tuple[Vertex, Vertex, float]]:
+    """(tail, head, tokens/s) of every edge, compute and link."""
+    return [(tail, head, data["capacity"]) for tail, head, data in graph.edges(data=True)]
+
+
+def check_placement(problem: Problem, placement: Placement) -> None:
+    """Raises InvalidPlacement for an unknown node, layers beyond the model, or too many layers."""
+    num_layers = problem.model.num_layers
+    for name, held in placement.layers.items():
+        if not problem.cluster.has_node(name):
+            raise InvalidPlacement(
+                f"the placement gives layers {held} to {name!r}, which is not a node of cluster "
+                f"{problem.cluster.name!r}; use the cluster's node names"
+            )
+        if held.end > num_layers:
+            raise InvalidPlacement(
+                f"node {name!r} holds layers {held} but model {problem.model.name!r} has "
+                f"{num_layers} layers; the end must be at most {num_layers}"
+            )
+        limit = max_layers(problem, name)
+        if len(held) > limit:
+            raise InvalidPlacement(
+                f"node {name!r} holds {len(held)} layers {held} but its profile "
+                f"{problem.cluster.node(name).compute_profile!r} has memory for {limit}; "
+                "give it fewer"
+            )
+
+
+def connects(before: LayerRange, after: LayerRange, *, partial_inference: bool) -> bool:
+    """Whether `after` holds the layers needed right after `before` (Helix §4.4, constraint 4).
+
+    With partial inference s_j <= e_i < e_j: node j runs [e_i, e_j) only. Without, e_i = s_j.
+    """
+    if partial_inference:
+        return after.first <= before.end < after.end
+    return after.first == before.end
+
+
+def build_flow_graph(
+    problem: Problem, placement: Placement, *, partial_inference: bool
+) -> FlowGraph:
+    """The flow graph: every valid connection that has a link, with edge attribute `capacity`.
+
+    Acyclic, because every connection leads to a later end. Raises InvalidPlacement.
+    """
+    check_placement(problem, placement)
+    graph: FlowGraph = nx.DiGraph()
+    graph.add_nodes_from((SOURCE, SINK))
+    held_by_name = sorted(placement.layers.items())
+    for name, held in held_by_name:
+        capacity = throughput_tokens_per_s(problem, name, len(held))
+        graph.add_edge(entry(name), exit_of(name), capacity=capacity)
+        if held.first == 0:
+            _add_link(graph, problem, SOURCE, name)
+        if held.end == problem.model.num_layers:
+            _add_link(graph, problem, name, SINK)
+    for name, held in held_by_name:
+        for other_name, other_held in held_by_name:
+            if connects(held, other_held, partial_inference=partial_inference):
+                _add_link(graph, problem, name, other_name)
+    return graph
+
+
+def _add_link(graph: FlowGraph, problem: Problem, source: str, target: str) -> None:
+    capacity = link_capacity_tokens_per_s(problem, source, target)
+    if capacity > 0:
+        tail = SOURCE if source == SOURCE else exit_of(source)
+        head = SINK if target == SINK else entry(target)
+        graph.add_edge(tail, head, capacity=capacity)
