@@ -2,10 +2,11 @@
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, Protocol
 
 from planner.domain.errors import PlannerError
-from planner.domain.placement import Placement
+from planner.domain.placement import LayerRange, Placement
 from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
 
@@ -77,3 +78,10 @@ class Placer(Protocol):
         progress: Progress,
         cancel: CancelToken,
     ) -> SearchResult: ...
+
+
+def equal_split(num_layers: int, num_stages: int) -> list[LayerRange]:
+    """Consecutive stages whose lengths differ by at most one layer, the longer ones first."""
+    length, longer = divmod(num_layers, num_stages)
+    firsts = [stage * length + min(stage, longer) for stage in range(num_stages + 1)]
+    return [LayerRange(first=first, end=end) for first, end in pairwise(firsts)]
