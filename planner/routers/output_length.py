@@ -1,0 +1,33 @@
+"""How long an answer will be, before it is written (Helix §5.2 uses the average length)."""
+
+
+class OutputLengthEstimate:
+    """A running mean of output tokens, starting from the workload's mean.
+
+    The start counts as `prior_requests` observations; after `memory_requests` of them the mean
+    forgets exponentially, so that a change of traffic is followed.
+    """
+
+    def __init__(
+        self,
+        *,
+        mean_output_tokens: float,
+        prior_requests: int = 10,
+        memory_requests: int = 200,
+    ) -> None:
+        self._mean = mean_output_tokens
+        self._count = prior_requests
+        self._memory = memory_requests
+
+    @property
+    def mean_output_tokens(self) -> float:
+        return self._mean
+
+    def observe(self, output_tokens: int) -> None:
+        """A request ended after this many output tokens."""
+        self._count = min(self._count + 1, self._memory)
+        self._mean += (output_tokens - self._mean) / self._count
+
+    def predict(self, *, max_tokens: int) -> int:
+        """Expected output tokens of the next request, at least 1 and at most `max_tokens`."""
+        return max(1, min(max_tokens, round(self._mean)))

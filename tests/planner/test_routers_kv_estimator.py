@@ -1,0 +1,113 @@
+"""The KV estimate: whole pages, growth, exact release (Helix §5.2)."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.domain.pipeline import Pipeline, PipelineStage
+from planner.routers.base import RequestSize
+from planner.routers.kv_estimator import KvEstimateError, KvEstimator
+from planner.routers.output_length import OutputLengthEstimate
+
+PATHS = (
+    Pipeline(stages=(PipelineStage(node="a", first=0, end=6),)),
+    Pipeline(
+        stages=(
+            PipelineStage(node="b", first=0, end=2),
+            PipelineStage(node="a", first=2, end=6),
+        )
+    ),
+)
+
+
+def estimator(*, page_tokens: int = 16, capacity: float = 1000.0) -> KvEstimator:
+    return KvEstimator(
+        capacity_token_layers={"a": capacity, "b": capacity}, page_tokens=page_tokens
+    )
+
+
+def size(prompt: int, output: int) -> RequestSize:
+    return RequestSize(prompt_tokens=prompt, predicted_output_tokens=output)
+
+
+def test_a_request_reserves_whole_pages_of_the_layers_it_uses() -> None:
+    kv = estimator()
+    kv.admit(1, PATHS[1], size=size(10, 7))  # 17 tokens: 2 pages of 16
+    assert kv.used_token_layers("b") == 32 * 2
+    assert kv.used_token_layers("a") == 32 * 4
+
+
+def test_an_answer_longer_than_predicted_grows_page_by_page_and_is_released_whole() -> None:
+    kv = estimator()
+    kv.admit(1, PATHS[0], size=size(10, 6))
+    kv.grow(1, total_tokens=16)
+    assert kv.used_token_layers("a") == 16 * 6
+    kv.grow(1, total_tokens=17)
+    assert kv.used_token_layers("a") == 32 * 6
+    kv.release(1)
+    assert kv.used_token_layers("a") == 0
+
+
+def test_room_ends_at_the_high_water_mark_but_an_idle_node_may_be_filled() -> None:
+    kv = estimator(page_tokens=1, capacity=100.0)
+    assert kv.has_room("a", size=size(90, 10), num_layers=1)
+    assert not kv.has_room("a", size=size(91, 10), num_layers=1)
+    kv.admit(1, Pipeline(stages=(PipelineStage(node="a", first=0, end=1),)), size=size(1, 0))
+    assert kv.has_room("a", size=size(79, 10), num_layers=1)
+    assert not kv.has_room("a", size=size(80, 10), num_layers=1)
+
+
+def test_contradictions_are_refused_by_name() -> None:
+    kv = estimator()
+    kv.admit(1, PATHS[0], size=size(1, 1))
+    with pytest.raises(KvEstimateError, match="request 1 is admitted already"):
+        kv.admit(1, PATHS[0], size=size(1, 1))
+    with pytest.raises(KvEstimateError, match="request 2 holds nothing"):
+        kv.release(2)
+    with pytest.raises(KvEstimateError, match="'ghost' has no KV capacity"):
+        kv.has_room("ghost", size=size(1, 1), num_layers=1)
+    with pytest.raises(ValueError, match="at least one prompt token"):
+        size(0, 5)
+
+
+@given(data=st.data(), page_tokens=st.integers(1, 32))
+@settings(max_examples=100, deadline=None)
+def test_whatever_happens_nothing_is_negative_and_all_released_is_zero(
+    data: st.DataObject, page_tokens: int
+) -> None:
+    kv = estimator(page_tokens=page_tokens)
+    expected: dict[int, tuple[Pipeline, int]] = {}  # request -> its path and most tokens
+    for request in range(data.draw(st.integers(1, 12))):
+        prompt, output = data.draw(st.integers(1, 200)), data.draw(st.integers(0, 200))
+        path = data.draw(st.sampled_from(PATHS))
+        kv.admit(request, path, size=size(prompt, output))
+        expected[request] = (path, prompt + output)
+        for grown in data.draw(st.lists(st.sampled_from(sorted(expected)), max_size=4)):
+            tokens = data.draw(st.integers(1, 600))
+            kv.grow(grown, total_tokens=tokens)
+            expected[grown] = (expected[grown][0], max(tokens, expected[grown][1]))
+        if data.draw(st.booleans()):
+            gone = data.draw(st.sampled_from(sorted(expected)))
+            kv.release(gone)
+            del expected[gone]
+        for node in ("a", "b"):
+            assert kv.used_token_layers(node) == sum(
+                math.ceil(tokens / page_tokens) * page_tokens * (stage.end - stage.first)
+                for path, tokens in expected.values()
+                for stage in path.stages
+                if stage.node == node
+            )
+    for request in list(expected):
+        kv.release(request)
+    assert kv.used_token_layers("a") == kv.used_token_layers("b") == 0
+
+
+def test_the_predicted_output_follows_what_is_seen_and_never_exceeds_max_tokens() -> None:
+    estimate = OutputLengthEstimate(mean_output_tokens=100.0)
+    assert estimate.predict(max_tokens=1000) == 100
+    assert estimate.predict(max_tokens=7) == 7
+    for _ in range(1000):
+        estimate.observe(20)
+    assert 20 <= estimate.predict(max_tokens=1000) <= 22
