@@ -1,0 +1,264 @@
+"""Reading JSON and YAML documents by hand, with errors that name the key, the value, the remedy.
+
+`parse_document` makes plain Python values of a text; `Section` reads one mapping of them.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import yaml
+
+from planner.domain.errors import InvalidProblem
+
+_LONGEST_SHOWN = 60
+
+
+def parse_document(text: str, *, name_hint: str) -> object:
+    """Plain values of a JSON or YAML text; `name_hint`'s suffix decides, else the first character.
+
+    Refuses what the formats or their readers let pass: NaN, infinities, a key written twice.
+    Raises InvalidProblem with the line.
+    """
+    text = text.removeprefix("\ufeff")
+    suffix = name_hint.rpartition(".")[2].lower()
+    is_json = suffix == "json" or (
+        suffix not in ("yaml", "yml") and text.lstrip().startswith(("{", "["))
+    )
+    try:
+        return _parse_json(text) if is_json else _parse_yaml(text)
+    except RecursionError:
+        raise InvalidProblem(
+            "the document is nested too deeply; a problem or plan has fewer than ten levels"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One mapping of a document and the path that leads to it."""
+
+    values: dict[str, object]
+    path: str
+
+    @classmethod
+    def at(cls, value: object, path: str) -> "Section":
+        """Raises InvalidProblem unless `value` is a mapping with text keys."""
+        if not isinstance(value, dict):
+            raise wrong_type(path, value, "a mapping of keys to values")
+        for key in value:
+            if not isinstance(key, str):
+                raise InvalidProblem(
+                    f"{path or 'the document'} has the key {shown(key)}, which is not text; "
+                    "put it in quotes"
+                )
+        return cls(value, path)
+
+    def path_of(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path else key
+
+    def allow_only(self, *known: str) -> None:
+        """Raises InvalidProblem for a key that the format does not know."""
+        for key in self.values:
+            if key not in known:
+                raise InvalidProblem(
+                    f"{self.path_of(key)} is not a key of the format; remove it or use one of: "
+                    f"{', '.join(known)}"
+                )
+
+    def has(self, key: str) -> bool:
+        return key in self.values
+
+    def value(self, key: str) -> object:
+        if key not in self.values:
+            raise InvalidProblem(f"{self.path_of(key)} is missing; add it")
+        return self.values[key]
+
+    def section(self, key: str) -> "Section":
+        return Section.at(self.value(key), self.path_of(key))
+
+    def sections(self, key: str) -> Iterator["Section"]:
+        """The mappings in a list, with paths like nodes[3]."""
+        for index, value in enumerate(self.items(key)):
+            yield Section.at(value, f"{self.path_of(key)}[{index}]")
+
+    def items(self, key: str) -> list[object]:
+        value = self.value(key)
+        if not isinstance(value, list):
+            raise wrong_type(self.path_of(key), value, "a list")
+        return value
+
+    def text(self, key: str) -> str:
+        value = self.value(key)
+        if not isinstance(value, str):
+            raise wrong_type(
+                self.path_of(key), value, "text (in quotes if YAML reads it otherwise)"
+            )
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        texts = []
+        for index, value in enumerate(self.items(key)):
+            if not isinstance(value, str):
+                raise wrong_type(f"{self.path_of(key)}[{index}]", value, "text")
+            texts.append(value)
+        return tuple(texts)
+
+    def name(self, key: str) -> str:
+        """Text that is not empty or blank."""
+        value = self.text(key)
+        if not value.strip():
+            raise InvalidProblem(f"{self.path_of(key)} is {value!r}; give it a name")
+        return value
+
+    def boolean(self, key: str) -> bool:
+        value = self.value(key)
+        if not isinstance(value, bool):
+            raise wrong_type(self.path_of(key), value, "true or false")
+        return value
+
+    def number(self, key: str) -> float:
+        return finite_number(self.value(key), self.path_of(key))
+
+    def number_from_zero(self, key: str) -> float:
+        value = self.number(key)
+        if value < 0:
+            raise InvalidProblem(f"{self.path_of(key)} is {value:g}; it must be 0 or greater")
+        return value
+
+    def positive_number(self, key: str) -> float:
+        value = self.number(key)
+        if value <= 0:
+            raise InvalidProblem(f"{self.path_of(key)} is {value:g}; it must be greater than 0")
+        return value
+
+    def integer(self, key: str, *, minimum: int) -> int:
+        return integer(self.value(key), self.path_of(key), minimum=minimum)
+
+    def numbers_from_zero(self, key: str) -> tuple[float, ...]:
+        path = self.path_of(key)
+        numbers = tuple(
+            finite_number(value, f"{path}[{index}]") for index, value in enumerate(self.items(key))
+        )
+        for index, number in enumerate(numbers):
+            if number < 0:
+                raise InvalidProblem(f"{path}[{index}] is {number:g}; it must be 0 or greater")
+        return numbers
+
+
+def finite_number(value: object, path: str) -> float:
+    """A float; refuses booleans, text, NaN, infinities and what no float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong_type(path, value, "a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise InvalidProblem(f"{path} is {shown(value)}; it must be a finite number")
+    return number
+
+
+def integer(value: object, path: str, *, minimum: int) -> int:
+    """A whole number; 4.0 is accepted as 4."""
+    number = finite_number(value, path)
+    if not number.is_integer():
+        raise InvalidProblem(f"{path} is {shown(value)}; it must be a whole number")
+    if number < minimum:
+        raise InvalidProblem(f"{path} is {shown(value)}; it must be {minimum} or more")
+    return int(number)
+
+
+def wrong_type(path: str, value: object, expected: str) -> InvalidProblem:
+    """The error for a value of the wrong type."""
+    return InvalidProblem(f"{path or 'the document'} is {shown(value)}; it must be {expected}")
+
+
+def shown(value: object) -> str:
+    """A value as error messages print it: with its kind, on one line, cut when long."""
+    if value is None:
+        return "empty (null)"
+    if isinstance(value, bool):
+        return f"the boolean {'true' if value else 'false'}"
+    if isinstance(value, dict):
+        return f"a mapping of {len(value)} keys"
+    if isinstance(value, list):
+        return f"a list of {len(value)} items"
+    if isinstance(value, str):
+        return f"the text {_shortened(repr(value))}"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, int):
+        return str(value) if abs(value) < 10**_LONGEST_SHOWN else "a huge number"
+    return f"a {type(value).__name__} ({_shortened(str(value))})"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
+
+
+def _parse_json(text: str) -> object:
+    def refuse_constant(constant: str) -> object:
+        raise InvalidProblem(f"the document contains {constant}; every number must be finite")
+
+    def refuse_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        mapping: dict[str, object] = {}
+        for key, value in pairs:
+            if key in mapping:
+                raise InvalidProblem(f"the key {shown(key)} appears twice in one mapping; keep one")
+            mapping[key] = value
+        return mapping
+
+    try:
+        value: object = json.loads(
+            text, parse_constant=refuse_constant, object_pairs_hook=refuse_twice
+        )
+    except json.JSONDecodeError as error:
+        raise InvalidProblem(
+            f"line {error.lineno}, column {error.colno}: not valid JSON ({error.msg}); correct it "
+            "there, or name the file .yaml if it is YAML"
+        ) from None
+    except ValueError as error:
+        if isinstance(error, InvalidProblem):
+            raise
+        raise InvalidProblem(f"not valid JSON ({error}); write shorter numbers") from None
+    return value
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """SafeLoader that refuses a key written twice and reads 1.25e9 as a number, like YAML 1.2."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                continue
+            if key_node.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key_node.value!r} appears twice", key_node.start_mark
+                )
+            seen.add(key_node.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+_StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+    list("-+0123456789."),
+)
+
+
+def _parse_yaml(text: str) -> object:
+    try:
+        value: object = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise InvalidProblem(
+            f"{where}not valid YAML ({error.problem or error.context}); correct it there"
+        ) from None
+    except (yaml.YAMLError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidProblem(f"not valid YAML ({reason}); correct it") from None
+    return value
