@@ -1,0 +1,184 @@
+"""The interface of a mixed-integer solver: the model, the limits, the watcher, the outcome.
+
+A model is built once, independent of any solver, and always maximises. Coefficients are kept as
+one compressed row matrix, which both solvers take without a copy per row.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal, Protocol
+
+from planner.domain.errors import PlannerError
+
+Terms = Iterable[tuple[float, int]]
+"""(coefficient, variable) pairs; a variable appears at most once in a row."""
+
+StopCause = Literal["optimal", "time limit", "stopped"]
+
+
+class SolverUnavailable(PlannerError):
+    """The solver cannot run this model here: no licence, or a licence too small for it."""
+
+
+class SolverFailed(PlannerError):
+    """The solver gave up for a reason that is neither a limit nor an answer."""
+
+
+class VariableKind(Enum):
+    """What values a variable may take between its bounds."""
+
+    REAL = "real"
+    INTEGER = "integer"
+
+
+@dataclass(slots=True, kw_only=True)
+class MixedIntegerModel:
+    """maximise c·x subject to row_lower <= A x <= row_upper, lower <= x <= upper."""
+
+    objective: list[float] = field(default_factory=list)
+    lower: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+    kinds: list[VariableKind] = field(default_factory=list)
+    row_lower: list[float] = field(default_factory=list)
+    row_upper: list[float] = field(default_factory=list)
+    row_starts: list[int] = field(default_factory=lambda: [0])
+    coefficients: list[float] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
+
+    @property
+    def num_variables(self) -> int:
+        return len(self.objective)
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.row_lower)
+
+    def add_real(self, *, upper: float, objective: float = 0.0) -> int:
+        """A variable in [0, upper]; returns its index."""
+        return self._add_variable(VariableKind.REAL, upper=upper, objective=objective)
+
+    def add_integer(self, *, upper: int) -> int:
+        """A variable in {0 .. upper}; returns its index."""
+        return self._add_variable(VariableKind.INTEGER, upper=upper, objective=0.0)
+
+    def add_binary(self) -> int:
+        """A variable in {0, 1}; returns its index."""
+        return self.add_integer(upper=1)
+
+    def add_at_most(self, terms: Terms, limit: float) -> None:
+        """sum of terms <= limit."""
+        self._add_row(terms, lower=-math.inf, upper=limit)
+
+    def add_equal(self, terms: Terms, value: float) -> None:
+        """sum of terms == value."""
+        self._add_row(terms, lower=value, upper=value)
+
+    def _add_variable(self, kind: VariableKind, *, upper: float, objective: float) -> int:
+        self.kinds.append(kind)
+        self.lower.append(0.0)
+        self.upper.append(upper)
+        self.objective.append(objective)
+        return len(self.objective) - 1
+
+    def _add_row(self, terms: Terms, *, lower: float, upper: float) -> None:
+        for coefficient, column in terms:
+            self.coefficients.append(coefficient)
+            self.columns.append(column)
+        self.row_starts.append(len(self.columns))
+        self.row_lower.append(lower)
+        self.row_upper.append(upper)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolveLimits:
+    """When a solver stops by itself; one thread unless the machine is ours."""
+
+    time_limit_s: float
+    relative_gap: float
+    seed: int
+    threads: int = 1
+
+
+class SolveWatcher(Protocol):
+    """What a solver tells and asks while it runs, on the thread that called `solve`.
+
+    An exception raised here stops the solver and leaves `solve` unchanged.
+    """
+
+    def on_solution(self, values: Sequence[float]) -> None:
+        """A better solution, by variable index."""
+
+    def on_bound(self, upper_bound: float) -> None:
+        """The solver's proven bound on the objective now; may repeat, may be infinite."""
+
+    def should_stop(self) -> bool:
+        """Asked many times a second; True ends the solve with the best so far."""
+
+
+class WatcherGuard:
+    """Keeps what a watcher raises until the solver has returned.
+
+    A Python exception (Ctrl-C included) must not unwind through a solver's own frames: it is kept,
+    `should_stop` turns True, and `reraise` raises it on our side.
+    """
+
+    def __init__(self, watcher: SolveWatcher) -> None:
+        self._watcher = watcher
+        self._failure: BaseException | None = None
+
+    def on_solution(self, values: Sequence[float]) -> None:
+        with self._kept():
+            self._watcher.on_solution(values)
+
+    def on_bound(self, upper_bound: float) -> None:
+        with self._kept():
+            self._watcher.on_bound(upper_bound)
+
+    def should_stop(self) -> bool:
+        stop = True
+        if self._failure is None:
+            with self._kept():
+                stop = self._watcher.should_stop()
+        return stop
+
+    def reraise(self) -> None:
+        """Raise what the watcher raised, if it did."""
+        if self._failure is not None:
+            raise self._failure
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:  # noqa: BLE001 - raised again by `reraise`
+            self._failure = self._failure or error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolveOutcome:
+    """The end of a solve: its best solution (None: none found) and proven bound."""
+
+    values: Sequence[float] | None
+    upper_bound: float
+    cause: StopCause
+
+
+class MipSolver(Protocol):
+    """One way to solve a model."""
+
+    @property
+    def name(self) -> str: ...
+
+    def solve(
+        self,
+        model: MixedIntegerModel,
+        *,
+        start: Sequence[float] | None,
+        limits: SolveLimits,
+        watcher: SolveWatcher,
+    ) -> SolveOutcome:
+        """Raises SolverUnavailable before any work is done, SolverFailed afterwards."""
+        ...
