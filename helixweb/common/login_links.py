@@ -1,4 +1,4 @@
-"""One-time login links: printed by the demo and by `manage.py loginlink`, so no default password."""
+"""One-time login links, printed by `manage.py loginlink`: there is no default password."""
 
 import secrets
 from datetime import timedelta

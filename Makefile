@@ -1,0 +1,42 @@
+# Two commands matter: `make demo` and `make test`. Both set up what they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test check format clean
+
+help:
+	@echo "make demo          web site, worker, coordinator and four CPU agents; prints a URL (Ctrl-C stops)"
+	@echo "make demo CHECK=1  the same without a terminal: verifies the answer against transformers, then exits"
+	@echo "make test          the test suite"
+	@echo "make check         format, lint, import contracts, types, tests (what CI runs)"
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "HelixWeb needs Python 3.11 or newer; $(PYTHON) is older. Try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 2; }
+	@echo "Setting up $(VENV) (once; torch is the large part) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[agent,postgres,dev]'
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/python -m helixweb.demo $(if $(CHECK),--check) $(if $(PORT),--port $(PORT))
+
+test: $(STAMP)
+	@$(BIN)/pytest $(TESTS)
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+	$(MAKE) --no-print-directory test
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) var build *.egg-info

@@ -1,0 +1,90 @@
+"""`make demo CHECK=1`: is the answer what the whole model would give, over shared pipelines?"""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from helixweb.demo.local_cluster import NODES
+from helixweb.demo.processes import DemoFailed
+from planner.serialization import plan_from_dict
+
+
+class Reference:
+    """`transformers` generating greedily on the whole checkpoint, in a process of its own.
+
+    Started early: it works while the nodes load.
+    """
+
+    def __init__(
+        self, *, checkpoint: Path, question: str, max_tokens: int, log: Path, cwd: Path
+    ) -> None:
+        self._log = log
+        command = [
+            sys.executable, "-m", "runtime", "reference",
+            "--checkpoint", str(checkpoint), "--chat", question, "--max-tokens", str(max_tokens),
+        ]  # fmt: skip
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, cwd=cwd
+            )
+
+    def token_ids(self) -> list[int]:
+        """Wait for the answer. Raises DemoFailed."""
+        try:
+            output, _ = self._process.communicate(timeout=120)
+        except subprocess.TimeoutExpired as error:
+            self.stop()
+            raise DemoFailed(f"transformers gave no answer in 120 s; see {self._log}") from error
+        if self._process.returncode != 0:
+            raise DemoFailed(
+                f"the reference ended with exit code {self._process.returncode}; see {self._log}"
+            )
+        ids: list[int] = json.loads(output)["token_ids"]
+        return ids
+
+    def stop(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+def same_tokens(answer: dict[str, Any], reference: list[int]) -> None:
+    """Raises DemoFailed unless the answer's token ids equal the reference's."""
+    ids = answer["choices"][0]["token_ids"]
+    if ids != reference:
+        at = next(
+            (i for i, (a, b) in enumerate(zip(ids, reference, strict=False)) if a != b),
+            min(len(ids), len(reference)),
+        )
+        raise DemoFailed(
+            f"token {at} differs from transformers: {ids[at : at + 4]} against "
+            f"{reference[at : at + 4]} ({len(ids)} and {len(reference)} tokens)"
+        )
+
+
+def uneven_and_shared(document: dict[str, Any]) -> str:
+    """The plan in words; raises DemoFailed if it is an even split or no pipelines share a node."""
+    plan = plan_from_dict(document)
+    sizes = {len(held) for held in plan.placement.layers.values()}
+    used = set(plan.placement.layers)
+    paths = _paths(plan.routing_weights, "source")
+    visits = Counter(node for path in paths for node in path)
+    shared = sorted(node for node, count in visits.items() if count >= 2)
+    if len(sizes) == 1 and len(used) == len(NODES):
+        raise DemoFailed("the plan is an even split; the demo's nodes are meant to be unequal")
+    if len(paths) < 2 or not shared:
+        raise DemoFailed(f"no two pipelines share a node: {paths}")
+    return f"{len(paths)} pipelines; shared by several: {', '.join(shared)}"
+
+
+def _paths(weights: Any, vertex: str) -> list[tuple[str, ...]]:
+    if vertex == "sink":
+        return [()]
+    return [
+        ((vertex, *rest) if vertex != "source" else rest)
+        for successor in weights.get(vertex, {})
+        for rest in _paths(weights, successor)
+    ]

@@ -1,0 +1,152 @@
+"""Child processes of one run: started in sessions of their own, stopped in reverse order.
+
+Only main pids are ever signalled: Celery hangs in its warm shutdown when its group is.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+STOP_TIMEOUT_S = 15.0
+
+
+class DemoFailed(Exception):
+    """A step did not do what it must; the message says which and where to look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """One child and its log file."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def last_lines(self, count: int = 8) -> str:
+        with contextlib.suppress(FileNotFoundError):
+            lines = self.log.read_text(errors="replace").splitlines()
+            return "\n".join(f"    {line}" for line in lines[-count:])
+        return ""
+
+
+class Processes:
+    """A context manager: on leaving, everything still running is stopped."""
+
+    def __init__(self, *, log_dir: Path, cwd: Path, env: Mapping[str, str]) -> None:
+        self._log_dir = log_dir
+        self._cwd = cwd
+        self._env = {**os.environ, **env}
+        self._running: list[Running] = []
+        log_dir.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> "Processes":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop_all()
+
+    @property
+    def names(self) -> list[str]:
+        return [running.name for running in self._running]
+
+    def start(
+        self, name: str, command: Sequence[str], *, env: Mapping[str, str] | None = None
+    ) -> Running:
+        """Start a long-running child that logs to `<log_dir>/<name>.log`."""
+        log = self._log_dir / f"{name}.log"
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self._cwd,
+                env={**self._env, **(env or {})},
+                start_new_session=True,
+            )
+        running = Running(name=name, process=process, log=log)
+        self._running.append(running)
+        return running
+
+    def run(self, name: str, command: Sequence[str], *, timeout_s: float = 300.0) -> str:
+        """Run a child to its end and return its stdout. Raises DemoFailed."""
+        log = self._log_dir / f"{name}.log"
+        with log.open("ab") as errors:
+            try:
+                done = subprocess.run(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    cwd=self._cwd,
+                    env=self._env,
+                    timeout=timeout_s,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired as error:
+                raise DemoFailed(
+                    f"{name} did not end within {timeout_s:.0f} s; see {log}"
+                ) from error
+        if done.returncode != 0:
+            tail = log.read_text(errors="replace").splitlines()[-8:]
+            raise DemoFailed(
+                f"{name} ended with exit code {done.returncode}; see {log}\n" + "\n".join(tail)
+            )
+        return done.stdout.decode()
+
+    def check_alive(self) -> None:
+        """Raise DemoFailed if a child has ended by itself."""
+        for running in self._running:
+            code = running.process.poll()
+            if code is not None:
+                raise DemoFailed(
+                    f"{running.name} ended with exit code {code}; see {running.log}\n"
+                    f"{running.last_lines()}"
+                )
+
+    def stop(self, running: Running) -> None:
+        """SIGTERM to the main pid, then SIGKILL if it does not end."""
+        self._running = [other for other in self._running if other is not running]
+        _terminate([running])
+
+    def stop_all(self) -> None:
+        """Stop the newest first, so that clients go before their servers."""
+        stopping, self._running = list(reversed(self._running)), []
+        _terminate(stopping)
+
+
+def _terminate(children: Sequence[Running]) -> None:
+    for child in children:
+        if child.process.poll() is None:
+            child.process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    for child in children:
+        try:
+            child.process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.process.kill()
+            child.process.wait()
+
+
+def free_port() -> int:
+    """A loopback port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def port_is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,274 @@
+"""The main job, step by step: start the site, join four nodes, plan, deploy, ask.
+
+Every step finds what an earlier run left in the data directory and goes on from there.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from helixweb.demo import local_cluster
+from helixweb.demo.local_cluster import NODES, Checkpoint
+from helixweb.demo.processes import DemoFailed, Processes, Running
+from helixweb.demo.site import Site, answers, wait_until
+
+USER = "demo"
+QUESTION = "What is HelixWeb?"
+MAX_TOKENS = 48
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where one run lives."""
+
+    data_dir: Path
+    models_dir: Path
+    web_port: int
+    coordinator_port: int
+
+    @property
+    def web_url(self) -> str:
+        return f"http://127.0.0.1:{self.web_port}"
+
+    @property
+    def coordinator_url(self) -> str:
+        return f"http://127.0.0.1:{self.coordinator_port}"
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {
+            "HELIX_DATA_DIR": str(self.data_dir / "web"),
+            "HELIX_URL": self.web_url,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
+
+
+@dataclass(slots=True)
+class Timings:
+    """Seconds each step took, in order."""
+
+    steps: list[tuple[str, float]] = field(default_factory=list)
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        print(f"  {title} ...", flush=True)  # noqa: T201
+        begin = time.monotonic()
+        yield
+        self.steps.append((title, time.monotonic() - begin))
+
+
+class Scenario:
+    """Drives one site and its local nodes; `processes` owns what it starts."""
+
+    def __init__(self, places: Places, processes: Processes, timings: Timings) -> None:
+        self.places = places
+        self.processes = processes
+        self.timings = timings
+        self.nodes: dict[str, Running] = {}
+
+    def make_checkpoint(self) -> Checkpoint:
+        """The small model, made once and kept."""
+        path = self.places.models_dir / local_cluster.MODEL
+        if not (path / "complete").exists():
+            with self.timings.step("Making a small Llama checkpoint"):
+                self._python("checkpoint", "-m", "runtime", "checkpoint", "--output", str(path))
+                (path / "complete").touch()
+        return Checkpoint.read(path)
+
+    def start_web(self) -> None:
+        """Migrate, then web and worker; the site answers afterwards."""
+        with self.timings.step("Starting web and worker"):
+            self._python("migrate", "manage.py", "migrate", "--no-input")
+            self.processes.start("web", web_command(self.places.web_port))
+            self.start_worker()
+            self._wait(
+                "the site answers", lambda: answers(f"{self.places.web_url}/readyz"), timeout_s=60
+            )
+
+    def start_worker(self) -> Running:
+        return self.processes.start("worker", WORKER_COMMAND)
+
+    def login_link(self) -> str:
+        return self._python("loginlink", "manage.py", "loginlink", USER).strip()
+
+    def connect(self) -> tuple[Site, str]:
+        """A client with a fresh API key, and the key; `login_link` made the user."""
+        scopes = "read,write,serve"
+        key = self._python(
+            "apikey", "manage.py", "apikey", USER, "demo", "--scopes", scopes
+        ).strip()
+        return Site(self.places.web_url, api_key=key), key
+
+    def ensure_cluster(self, site: Site, checkpoint: Checkpoint) -> int:
+        """Measure the nodes and import the cluster, unless it is there."""
+        known = [row for row in site.results("clusters/") if row["name"] == local_cluster.CLUSTER]
+        if known:
+            return int(known[0]["id"])
+        with self.timings.step("Measuring layer times on this machine"):
+            nodes = [
+                f"{node.name}:{checkpoint.budget_bytes(node)}:{node.relative_speed}"
+                for node in NODES
+            ]
+            arguments = [word for node in nodes for word in ("--node", node)]
+            measured = self._python(
+                "profile", "-m", "runtime", "profile", "--checkpoint", str(checkpoint.path),
+                *arguments,
+            )  # fmt: skip
+        document = local_cluster.problem(checkpoint, json.loads(measured)["compute_profiles"])
+        cluster_id = int(site.post("clusters/import/", {"problem": document})["id"])
+        model = next(row for row in site.results("models/") if row["name"] == local_cluster.MODEL)
+        site.patch(
+            f"models/{model['id']}/",
+            {
+                "checkpoint": str(checkpoint.path),
+                "max_context_tokens": local_cluster.MAX_CONTEXT_TOKENS,
+            },
+        )
+        return cluster_id
+
+    def start_nodes(self, site: Site, cluster_id: int, checkpoint: Checkpoint) -> None:
+        """Coordinator and agents, each with a one-time join token unless it joined before."""
+        with self.timings.step("Joining the coordinator and four nodes"):
+            self.start_coordinator(site, cluster_id)
+            for node in NODES:
+                self.start_agent(site, cluster_id, node, checkpoint.budget_bytes(node))
+
+            def all_online() -> bool:
+                rows = site.results("nodes/", cluster=cluster_id)
+                return sum(row["state"] == "online" for row in rows) == len(NODES)
+
+            self._wait("all nodes are online", all_online, timeout_s=60)
+
+    def start_coordinator(self, site: Site, cluster_id: int) -> Running:
+        command = [
+            sys.executable, "-m", "runtime", "coordinator",
+            "--server", self.places.web_url, "--name", "coordinator",
+            "--port", str(self.places.coordinator_port),
+            *self._join_arguments(site, cluster_id, "coordinator", "coordinator"),
+        ]  # fmt: skip
+        return self.processes.start("coordinator", command)
+
+    def start_agent(
+        self, site: Site, cluster_id: int, node: local_cluster.LocalNode, budget_bytes: int
+    ) -> Running:
+        command = [
+            sys.executable, "-m", "runtime", "agent",
+            "--server", self.places.web_url, "--name", node.name,
+            "--region", local_cluster.REGION,
+            "--memory-budget-bytes", str(budget_bytes),
+            "--relative-speed", str(node.relative_speed),
+            *self._join_arguments(site, cluster_id, "node", node.name),
+        ]  # fmt: skip
+        self.nodes[node.name] = self.processes.start(f"agent-{node.name}", command)
+        return self.nodes[node.name]
+
+    def ensure_plan(self, site: Site, cluster_id: int) -> dict[str, Any]:
+        """The plan in service, or a fresh one by the real planner."""
+        live = self._live_deployment(site, cluster_id)
+        if live is not None:
+            return dict(site.get(f"plans/{live['plan']}/"))
+        with self.timings.step("Computing the placement"):
+            model = next(
+                row for row in site.results("models/") if row["name"] == local_cluster.MODEL
+            )
+            run = site.post(
+                "plan-runs/",
+                {"cluster": cluster_id, "model": model["id"], "options": {"time_limit_s": 10}},
+            )
+
+            def finished() -> bool:
+                return site.get(f"plan-runs/{run['id']}/")["status"] not in ("queued", "running")
+
+            self._wait("the plan is computed", finished, timeout_s=90)
+            run = site.get(f"plan-runs/{run['id']}/")
+            if run["status"] != "succeeded":
+                raise DemoFailed(f"the plan run {run['status']}: {run['error']}")
+            return dict(site.get(f"plans/{run['plan']}/"))
+
+    def ensure_deployed(self, site: Site, cluster_id: int, plan_id: int) -> dict[str, Any]:
+        """Deploy unless it is; returns the deployment once every node is ready."""
+        with self.timings.step("Deploying: every node loads its layers"):
+            live = self._live_deployment(site, cluster_id)
+            deployment = live or site.post("deployments/", {"plan": plan_id})
+
+            def settled() -> bool:
+                status = site.get(f"deployments/{deployment['id']}/")["status"]
+                return status not in ("deploying",) and (
+                    status != "ready" or answers_ok(self.places.coordinator_url)
+                )
+
+            self._wait("the deployment is ready", settled, timeout_s=120)
+            deployment = site.get(f"deployments/{deployment['id']}/")
+            if deployment["status"] != "ready":
+                raise DemoFailed(f"the deployment {deployment['status']}: {deployment['message']}")
+        return dict(deployment)
+
+    def ask(self, api_key: str, question: str = QUESTION) -> dict[str, Any]:
+        """One greedy chat completion, straight from the coordinator."""
+        response = httpx.post(
+            f"{self.places.coordinator_url}/v1/chat/completions",
+            headers={"Authorization": f"Bearer {api_key}"},
+            json={
+                "model": local_cluster.MODEL,
+                "messages": [{"role": "user", "content": question}],
+                "temperature": 0,
+                "max_tokens": MAX_TOKENS,
+                "return_token_ids": True,
+            },
+            timeout=120.0,
+        )
+        if response.is_error:
+            raise DemoFailed(
+                f"the chat request was answered {response.status_code}: {response.text}"
+            )
+        answer: dict[str, Any] = response.json()
+        return answer
+
+    def _live_deployment(self, site: Site, cluster_id: int) -> dict[str, Any] | None:
+        rows = site.results("deployments/", cluster=cluster_id)
+        live = [row for row in rows if row["status"] in ("deploying", "ready", "failed")]
+        return live[0] if live else None
+
+    def _join_arguments(self, site: Site, cluster_id: int, role: str, name: str) -> list[str]:
+        data_dir = self.places.data_dir / "nodes" / name
+        arguments = ["--data-dir", str(data_dir)]
+        if not data_dir.exists():
+            token = site.post("join-tokens/", {"cluster": cluster_id, "role": role})
+            arguments += ["--token", token["secret"]]
+        return arguments
+
+    def _python(self, name: str, *arguments: str) -> str:
+        return self.processes.run(name, [sys.executable, *arguments])
+
+    def _wait(self, what: str, ready: Any, *, timeout_s: float) -> None:
+        wait_until(what, ready, timeout_s=timeout_s, check_alive=self.processes.check_alive)
+
+
+WORKER_COMMAND = [
+    sys.executable, "-m", "celery", "-A", "helixweb", "worker", "-B",
+    "--concurrency", "2", "--loglevel", "WARNING",
+]  # fmt: skip
+
+
+def web_command(port: int) -> list[str]:
+    return [
+        sys.executable, "-m", "uvicorn", "helixweb.asgi:application",
+        "--host", "127.0.0.1", "--port", str(port),
+        "--log-level", "warning", "--timeout-graceful-shutdown", "2",
+    ]  # fmt: skip
+
+
+def answers_ok(coordinator_url: str) -> bool:
+    """The coordinator has heard from every stage."""
+    try:
+        return bool(httpx.get(f"{coordinator_url}/health", timeout=2.0).json()["status"] == "ok")
+    except httpx.TransportError:
+        return False
