@@ -1,4 +1,4 @@
-"""`python -m runtime agent|stage|coordinator|profile|checkpoint`: one program per kind of process.
+"""`python -m runtime PROGRAM`: one program per kind of process.
 
 Each is imported only when asked for, so that the agent and the coordinator never load torch.
 """
@@ -12,6 +12,7 @@ PROGRAMS = {
     "coordinator": ("runtime.coordinator.main", "serve clients over the deployed plan"),
     "profile": ("runtime.profiler.main", "measure what this machine does with a checkpoint"),
     "checkpoint": ("runtime.models.main", "make a small Llama checkpoint for demo and tests"),
+    "reference": ("runtime.models.reference", "generate with transformers, to compare with"),
 }
 
 

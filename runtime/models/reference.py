@@ -1,0 +1,65 @@
+"""What `transformers` generates greedily from a whole checkpoint: the answer ours must equal.
+
+`python -m runtime reference --checkpoint DIR --chat QUESTION --max-tokens N` prints
+{"prompt_token_ids": [...], "token_ids": [...]}; used by `make demo CHECK=1` and by tests.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def greedy_tokens(checkpoint: Path, *, prompt_token_ids: list[int], max_tokens: int) -> list[int]:
+    """The continuation, in fp32 on CPU; a final end-of-sequence token is kept."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    prompt_1T = torch.tensor([prompt_token_ids])
+    with torch.inference_mode():
+        whole_1T = model.generate(
+            prompt_1T,
+            attention_mask=torch.ones_like(prompt_1T),
+            do_sample=False,
+            max_new_tokens=max_tokens,
+        )
+    ids: list[int] = whole_1T[0, len(prompt_token_ids) :].tolist()
+    return ids
+
+
+def chat_prompt(checkpoint: Path, question: str) -> list[int]:
+    """The token ids of one user message under the checkpoint's own chat template."""
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(checkpoint)
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": question}], tokenize=False, add_generation_prompt=True
+    )
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return ids
+
+
+def main(argv: list[str]) -> int:
+    """Exit status 2 when `transformers` is not installed or the checkpoint is not there."""
+    parser = argparse.ArgumentParser(prog="python -m runtime reference", description=__doc__)
+    parser.add_argument("--checkpoint", type=Path, required=True)
+    parser.add_argument("--chat", required=True, help="one user message")
+    parser.add_argument("--max-tokens", type=int, default=48)
+    arguments = parser.parse_args(argv)
+    if not (arguments.checkpoint / "config.json").exists():
+        print(f"{arguments.checkpoint} holds no config.json; give a checkpoint", file=sys.stderr)
+        return 2
+    try:
+        import transformers
+    except ImportError:
+        print("transformers is not installed; run: pip install 'helixweb[dev]'", file=sys.stderr)
+        return 2
+    transformers.logging.set_verbosity_error()
+    prompt = chat_prompt(arguments.checkpoint, arguments.chat)
+    tokens = greedy_tokens(
+        arguments.checkpoint, prompt_token_ids=prompt, max_tokens=arguments.max_tokens
+    )
+    print(json.dumps({"prompt_token_ids": prompt, "token_ids": tokens}))
+    return 0
