@@ -1,0 +1,271 @@
+"""The use case: a problem and options -> a checked plan. Read this file first.
+
+1. Refuse a cluster that cannot hold the model; prove an upper bound on any placement's flow.
+2. Place by the baselines (separate pipelines, Swarm, Petals). Milliseconds; never do worse.
+3. Unless a baseline is at the bound already, search by the MILP, warm-started (Helix §4.5).
+4. Recompute the winner's flow by a second method. A plan that fails its check is an error.
+
+Every flow in here is an exact max flow of a placement, never a search's own bookkeeping.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from planner.bounds import upper_bound_tokens_per_s
+from planner.capacity import check_cluster_can_hold_model
+from planner.domain.errors import PlannerError
+from planner.domain.placement import Placement
+from planner.domain.plan import Incumbent, Plan
+from planner.domain.problem import Problem
+from planner.flow_check import (
+    FlowCheckFailed,
+    check_flow,
+    flow_value_by_linear_program,
+    nearly_equal,
+)
+from planner.max_flow import max_flow, mean_hops, routing_weights
+from planner.placers.base import CancelToken, InvalidOptions, Progress, SearchOptions
+from planner.placers.milp import MilpOptions, MilpPlacer
+from planner.placers.petals import place_petals
+from planner.placers.separate_pipelines import place_separate_pipelines
+from planner.placers.solvers.choice import SolverName
+from planner.placers.swarm import place_swarm
+
+BASELINES: dict[str, Callable[[Problem], Placement | None]] = {
+    "separate_pipelines": place_separate_pipelines,
+    "swarm": place_swarm,
+    "petals": place_petals,
+}
+NO_SOLVER = "none"
+# A solver proves its bound to its own feasibility and integrality tolerances only.
+_BOUND_RELATIVE_TOLERANCE = 1e-4
+
+
+class NoPlacementFound(PlannerError):
+    """No placement that carries any flow is known when the search ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """How to search.
+
+    `warm_start` is "best" (of the baselines), "none", or the name of one of `baselines`. The
+    search ends within `relative_gap` of a proven bound. `prune_degree` keeps that many links per
+    node on average in the MILP; None keeps all.
+    """
+
+    time_limit_s: float = 60.0
+    partial_inference: bool = True
+    solver: SolverName = "auto"
+    prune_degree: float | None = None
+    warm_start: str = "best"
+    relative_gap: float = 1e-3
+    baselines: tuple[str, ...] = tuple(BASELINES)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in self.baselines:
+            if name not in BASELINES:
+                raise InvalidOptions(
+                    f"baselines has {name!r}; use names of: {', '.join(BASELINES)}"
+                )
+        if self.warm_start not in ("best", "none", *self.baselines):
+            raise InvalidOptions(
+                f"warm_start is {self.warm_start!r}; use one of: "
+                f"{', '.join(('best', 'none', *self.baselines))}"
+            )
+        self.search_options(time_limit_s=self.time_limit_s)
+        MilpOptions(
+            solver=self.solver, prune_degree=self.prune_degree, relative_gap=self.relative_gap
+        )
+
+    def search_options(self, *, time_limit_s: float) -> SearchOptions:
+        return SearchOptions(
+            time_limit_s=time_limit_s, partial_inference=self.partial_inference, seed=self.seed
+        )
+
+
+def compute_plan(
+    problem: Problem,
+    *,
+    options: PlanOptions,
+    progress: Progress,
+    cancel: CancelToken,
+    clock: Callable[[], float] = time.monotonic,
+) -> Plan:
+    """The best plan found in the time limit, or until `cancel`; never below the best baseline.
+
+    `progress` hears of every better placement and bound. Raises ModelDoesNotFit, NoPlacementFound,
+    InvalidOptions, SolverUnavailable (Gurobi demanded and unusable), FlowCheckFailed.
+    """
+    started_s = clock()
+    check_cluster_can_hold_model(problem)
+    standing = _Standing(problem, options, progress, elapsed=lambda: clock() - started_s)
+    placed = {name: BASELINES[name](problem) for name in options.baselines}
+    for name, placement in placed.items():
+        if placement is not None:
+            standing.offer(placement, placer=name)
+    solver, stop_reason = NO_SOLVER, "bound reached"
+    if not standing.is_at_bound():
+        solver, stop_reason = _search_by_milp(
+            problem,
+            options=options,
+            start=_warm_start(options, standing=standing, placed=placed),
+            standing=standing,
+            cancel=cancel,
+        )
+    return _checked_plan(
+        problem, options=options, standing=standing, solver=solver, stop_reason=stop_reason
+    )
+
+
+class _Standing:
+    """The best placement by exact flow and the tightest bound, reported whenever one improves."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        options: PlanOptions,
+        progress: Progress,
+        *,
+        elapsed: Callable[[], float],
+    ) -> None:
+        self._problem = problem
+        self._options = options
+        self._progress = progress
+        self._elapsed = elapsed
+        self.upper_bound = upper_bound_tokens_per_s(problem)
+        self.best: Placement | None = None
+        self.best_flow = 0.0
+        self.placer = ""
+
+    @property
+    def elapsed_s(self) -> float:
+        return self._elapsed()
+
+    def is_at_bound(self) -> bool:
+        return self.best_flow >= self.upper_bound * (1 - self._options.relative_gap)
+
+    def flow_of(self, placement: Placement) -> float:
+        return max_flow(
+            self._problem, placement, partial_inference=self._options.partial_inference
+        ).value_tokens_per_s
+
+    def offer(self, placement: Placement, *, placer: str, upper_bound: float = math.inf) -> None:
+        """Take the placement if its flow is better, the bound if it is tighter; report either."""
+        flow = self.flow_of(placement)
+        is_better = flow > self.best_flow
+        if is_better:
+            self.best, self.best_flow, self.placer = placement, flow, placer
+        is_tighter = upper_bound < self.upper_bound
+        self.upper_bound = min(self.upper_bound, upper_bound)
+        if self.best is not None and (is_better or is_tighter):
+            self._progress(
+                Incumbent(
+                    elapsed_s=self.elapsed_s,
+                    flow_tokens_per_s=self.best_flow,
+                    upper_bound_tokens_per_s=max(self.upper_bound, self.best_flow),
+                    placer=self.placer,
+                    placement=self.best,
+                )
+            )
+
+
+def _warm_start(
+    options: PlanOptions, *, standing: _Standing, placed: dict[str, Placement | None]
+) -> Placement | None:
+    if options.warm_start == "best":
+        return standing.best
+    if options.warm_start == "none":
+        return None
+    start = placed[options.warm_start]
+    if start is None or standing.flow_of(start) <= 0:
+        raise InvalidOptions(
+            f"warm_start is {options.warm_start!r}, whose placement carries no flow here; "
+            "use 'best' or 'none'"
+        )
+    return start
+
+
+def _search_by_milp(
+    problem: Problem,
+    *,
+    options: PlanOptions,
+    start: Placement | None,
+    standing: _Standing,
+    cancel: CancelToken,
+) -> tuple[str, str]:
+    """Improve the standing until the MILP stops; returns (solver, stop reason)."""
+    left_s = options.time_limit_s - standing.elapsed_s
+    if left_s <= 0:
+        return NO_SOLVER, "time limit"
+    placer = MilpPlacer(
+        options=MilpOptions(
+            solver=options.solver,
+            prune_degree=options.prune_degree,
+            relative_gap=options.relative_gap,
+            known_upper_bound_tokens_per_s=standing.upper_bound,
+        )
+    )
+    result = placer.search(
+        problem,
+        options=options.search_options(time_limit_s=left_s),
+        start=start,
+        progress=lambda incumbent: standing.offer(
+            incumbent.placement,
+            placer=placer.name,
+            upper_bound=incumbent.upper_bound_tokens_per_s,
+        ),
+        cancel=cancel,
+    )
+    if result.placement is not None:
+        standing.offer(
+            result.placement,
+            placer=placer.name,
+            upper_bound=result.upper_bound_tokens_per_s,
+        )
+    return result.solver, result.stop_reason
+
+
+def _checked_plan(
+    problem: Problem, *, options: PlanOptions, standing: _Standing, solver: str, stop_reason: str
+) -> Plan:
+    if standing.best is None:
+        raise NoPlacementFound(
+            f"no placement that carries any flow was found ({stop_reason}); give the search more "
+            "time, allow partial inference, or check that links lead from the coordinator to the "
+            "nodes, between them, and back"
+        )
+    flow = max_flow(problem, standing.best, partial_inference=options.partial_inference)
+    check_flow(flow)
+    second = flow_value_by_linear_program(
+        problem, standing.best, partial_inference=options.partial_inference
+    )
+    value = flow.value_tokens_per_s
+    if not nearly_equal(value, second):
+        raise FlowCheckFailed(
+            f"preflow-push finds {value} tokens/s but the linear program {second} for the same "
+            "placement; they must be equal, so please report this problem"
+        )
+    if value > standing.upper_bound * (1 + _BOUND_RELATIVE_TOLERANCE):
+        raise FlowCheckFailed(
+            f"the flow of {value} tokens/s exceeds the proven bound {standing.upper_bound}; "
+            "one of them is wrong, so please report this problem"
+        )
+    return Plan(
+        problem_name=problem.name,
+        model_name=problem.model.name,
+        num_layers=problem.model.num_layers,
+        partial_inference=options.partial_inference,
+        placement=standing.best,
+        flow=flow,
+        upper_bound_tokens_per_s=max(standing.upper_bound, value),
+        hops=mean_hops(flow),
+        routing_weights=routing_weights(flow),
+        placer=standing.placer,
+        solver=solver,
+        stop_reason=stop_reason,
+        elapsed_s=standing.elapsed_s,
+    )
