@@ -1,0 +1,214 @@
+"""Rows of the inventory. Bytes, seconds and tokens throughout; `services/` is the only writer."""
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+NAME_LENGTH = 64
+PROFILE_NAME_LENGTH = 120
+
+
+class Origin(models.TextChoices):
+    """Where a number comes from."""
+
+    IMPORTED = "imported"
+    MEASURED = "measured"
+    ESTIMATED = "estimated"
+
+
+class NodeState(models.TextChoices):
+    """What is known of the machine behind a row."""
+
+    DECLARED = "declared"
+    ONLINE = "online"
+    LOST = "lost"
+
+
+class Cluster(models.Model):
+    """Machines that serve together, with the workload they are planned for by default."""
+
+    name = models.CharField(max_length=NAME_LENGTH, unique=True)
+    coordinator_region = models.CharField(max_length=NAME_LENGTH, default="local")
+    mean_prompt_tokens = models.FloatField(default=512)
+    mean_output_tokens = models.FloatField(default=128)
+    source = models.TextField(blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class LanguageModel(models.Model):
+    """An LLM as the planner sees it, and where its checkpoint lies on the nodes."""
+
+    name = models.CharField(max_length=120, unique=True)
+    num_layers = models.PositiveIntegerField()
+    activation_bytes_per_token = models.FloatField()
+    token_bytes = models.FloatField(default=4)
+    bytes_per_layer = models.FloatField()
+    checkpoint = models.CharField(max_length=500, blank=True)
+    max_context_tokens = models.PositiveIntegerField(default=2048)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def total_bytes(self) -> float:
+        """Weights of all layers."""
+        return self.num_layers * self.bytes_per_layer
+
+
+class Profile(models.Model):
+    """Speed and KV room of one kind of node for one model; index j-1 is j layers held."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="profiles")
+    model = models.ForeignKey(LanguageModel, on_delete=models.CASCADE, related_name="profiles")
+    name = models.CharField(max_length=PROFILE_NAME_LENGTH)
+    gpu = models.CharField(max_length=PROFILE_NAME_LENGTH, blank=True)
+    vram_bytes = models.FloatField()
+    max_layers = models.PositiveIntegerField()
+    tokens_per_s = models.JSONField()
+    kv_capacity_token_layers = models.JSONField()
+    origin = models.CharField(max_length=10, choices=Origin.choices, default=Origin.ESTIMATED)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "model", "name"], name="profile_unique_in_cluster_and_model"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Process(models.Model):
+    """A process on a machine that joined with a token and dials in with a credential."""
+
+    credential_hash = models.CharField(max_length=64, blank=True, db_index=True)
+    data_endpoint = models.CharField(max_length=300, blank=True)
+    data_public_key = models.CharField(max_length=40, blank=True)
+    version = models.CharField(max_length=64, blank=True)
+    joined_at = models.DateTimeField(null=True, blank=True)
+    last_seen_at = models.DateTimeField(null=True, blank=True)
+    silence_announced = models.BooleanField(default=False)
+
+    class Meta:
+        abstract = True
+
+    def state_at(self, now: datetime) -> NodeState:
+        """Declared until it joins; lost after `HELIX_NODE_LOST_AFTER_S` of silence."""
+        if self.joined_at is None or self.last_seen_at is None:
+            return NodeState.DECLARED
+        lost_after = timedelta(seconds=settings.HELIX_NODE_LOST_AFTER_S)
+        return NodeState.LOST if now - self.last_seen_at > lost_after else NodeState.ONLINE
+
+    @property
+    def state(self) -> NodeState:
+        return self.state_at(timezone.now())
+
+
+class Node(Process):
+    """One machine. Declared by a person or a problem file, real once its agent has joined."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
+    name = models.CharField(max_length=NAME_LENGTH)
+    region = models.CharField(max_length=NAME_LENGTH, default="local")
+    profile_name = models.CharField(max_length=PROFILE_NAME_LENGTH, blank=True)
+    uuid = models.UUIDField(null=True, blank=True, unique=True)
+    hardware = models.JSONField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "name"], name="node_unique_in_cluster")
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Coordinator(Process):
+    """The process that faces chat clients; one in a cluster."""
+
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="coordinator")
+    name = models.CharField(max_length=NAME_LENGTH)
+    uuid = models.UUIDField(unique=True)
+    http_url = models.CharField(max_length=300, blank=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Link(models.Model):
+    """A directed connection between two nodes, or a node and "coordinator", by name."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="links")
+    source = models.CharField(max_length=NAME_LENGTH)
+    target = models.CharField(max_length=NAME_LENGTH)
+    bandwidth_bytes_per_s = models.FloatField()
+    latency_s = models.FloatField()
+    origin = models.CharField(max_length=10, choices=Origin.choices, default=Origin.ESTIMATED)
+
+    class Meta:
+        ordering = ["source", "target"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "source", "target"], name="link_unique_in_cluster"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.source} -> {self.target}"
+
+
+class RegionLink(models.Model):
+    """The connection of every pair of nodes in two regions that has no link of its own."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="region_links")
+    source = models.CharField(max_length=NAME_LENGTH)
+    target = models.CharField(max_length=NAME_LENGTH)
+    bandwidth_bytes_per_s = models.FloatField()
+    latency_s = models.FloatField()
+    origin = models.CharField(max_length=10, choices=Origin.choices, default=Origin.ESTIMATED)
+
+    class Meta:
+        ordering = ["source", "target"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "source", "target"], name="region_link_unique_in_cluster"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.source} -> {self.target}"
+
+
+class JoinToken(models.Model):
+    """Admits one machine, once; only the sha256 of `hlxj_…` is kept."""
+
+    class Role(models.TextChoices):
+        NODE = "node"
+        COORDINATOR = "coordinator"
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="join_tokens")
+    role = models.CharField(max_length=12, choices=Role.choices)
+    token_hash = models.CharField(max_length=64, unique=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, blank=True)
+    used_by_name = models.CharField(max_length=NAME_LENGTH, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
