@@ -1,0 +1,94 @@
+"""Plan runs, the incumbents they report on the way, and the plans they end in."""
+
+from django.conf import settings
+from django.db import models
+
+from helixweb.common.models import LeasedTask
+
+
+def gap(flow_tokens_per_s: float, upper_bound_tokens_per_s: float) -> float:
+    """(bound - flow) / bound, 0 to 1."""
+    if upper_bound_tokens_per_s <= 0:
+        return 0.0
+    return max(0.0, 1.0 - flow_tokens_per_s / upper_bound_tokens_per_s)
+
+
+class PlanRun(LeasedTask):
+    """One search for a plan. `problem` is the inventory as it was when the run was started.
+
+    Flow and bound are those of the best incumbent; null until there is one.
+    """
+
+    cluster = models.ForeignKey(
+        "inventory.Cluster", on_delete=models.CASCADE, related_name="plan_runs"
+    )
+    model = models.ForeignKey(
+        "inventory.LanguageModel", on_delete=models.CASCADE, related_name="plan_runs"
+    )
+    problem = models.JSONField()
+    options = models.JSONField()
+    solver = models.CharField(max_length=200, blank=True)
+    flow_tokens_per_s = models.FloatField(null=True, blank=True)
+    upper_bound_tokens_per_s = models.FloatField(null=True, blank=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+
+    class Meta:
+        ordering = ["-pk"]
+
+    @property
+    def gap(self) -> float | None:
+        """(bound - flow) / bound; None while either is unknown."""
+        if self.flow_tokens_per_s is None or self.upper_bound_tokens_per_s is None:
+            return None
+        return gap(self.flow_tokens_per_s, self.upper_bound_tokens_per_s)
+
+    @property
+    def topic(self) -> str:
+        """The event topic of this run."""
+        return f"plan-run:{self.pk}"
+
+
+class Incumbent(models.Model):
+    """A better placement, or a better bound, seen `elapsed_s` after the run first started."""
+
+    run = models.ForeignKey(PlanRun, on_delete=models.CASCADE, related_name="incumbents")
+    attempt = models.PositiveIntegerField()
+    elapsed_s = models.FloatField()
+    flow_tokens_per_s = models.FloatField()
+    upper_bound_tokens_per_s = models.FloatField(null=True)
+    placer = models.CharField(max_length=40)
+    placement = models.JSONField()
+
+    class Meta:
+        ordering = ["pk"]
+
+    @property
+    def gap(self) -> float | None:
+        """(bound - flow) / bound; None while no bound is known."""
+        if self.upper_bound_tokens_per_s is None:
+            return None
+        return gap(self.flow_tokens_per_s, self.upper_bound_tokens_per_s)
+
+
+class Plan(models.Model):
+    """A checked plan: `document` is `helixweb.plan/1`, `problem` what it was computed for."""
+
+    cluster = models.ForeignKey("inventory.Cluster", on_delete=models.CASCADE, related_name="plans")
+    model = models.ForeignKey(
+        "inventory.LanguageModel", on_delete=models.CASCADE, related_name="plans"
+    )
+    run = models.OneToOneField(PlanRun, null=True, on_delete=models.CASCADE, related_name="plan")
+    document = models.JSONField()
+    problem = models.JSONField()
+    flow_tokens_per_s = models.FloatField()
+    upper_bound_tokens_per_s = models.FloatField()
+    hops = models.FloatField()
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-pk"]
+
+    @property
+    def gap(self) -> float:
+        """(bound - flow) / bound, 0 to 1."""
+        return gap(self.flow_tokens_per_s, self.upper_bound_tokens_per_s)
