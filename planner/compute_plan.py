@@ -93,16 +93,24 @@ def compute_plan(
     options: PlanOptions,
     progress: Progress,
     cancel: CancelToken,
+    best_known: Incumbent | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Plan:
     """The best plan found in the time limit, or until `cancel`; never below the best baseline.
 
-    `progress` hears of every better placement and bound. Raises ModelDoesNotFit, NoPlacementFound,
+    `best_known` is what an earlier search of the same problem and options reached; this one goes
+    on from it. `progress` hears of every better placement and bound. Raises ModelDoesNotFit, NoPlacementFound,
     InvalidOptions, SolverUnavailable (Gurobi demanded and unusable), FlowCheckFailed.
     """
     started_s = clock()
     check_cluster_can_hold_model(problem)
     standing = _Standing(problem, options, progress, elapsed=lambda: clock() - started_s)
+    if best_known is not None:
+        standing.offer(
+            best_known.placement,
+            placer=best_known.placer,
+            upper_bound=best_known.upper_bound_tokens_per_s,
+        )
     placed = {name: BASELINES[name](problem) for name in options.baselines}
     for name, placement in placed.items():
         if placement is not None:
