@@ -99,8 +99,9 @@ def compute_plan(
     """The best plan found in the time limit, or until `cancel`; never below the best baseline.
 
     `best_known` is what an earlier search of the same problem and options reached; this one goes
-    on from it. `progress` hears of every better placement and bound. Raises ModelDoesNotFit, NoPlacementFound,
-    InvalidOptions, SolverUnavailable (Gurobi demanded and unusable), FlowCheckFailed.
+    on from it. `progress` hears of every better placement and bound. Raises ModelDoesNotFit,
+    NoPlacementFound, InvalidOptions, SolverUnavailable (Gurobi demanded and unusable),
+    FlowCheckFailed.
     """
     started_s = clock()
     check_cluster_can_hold_model(problem)
