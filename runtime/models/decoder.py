@@ -87,7 +87,7 @@ class Decoder:
         weights = self.layers[layer - self.first]
         normed_TD = rms_norm(hidden_TD, weights.attention_norm_D, eps=config.rms_norm_eps)
         fused_TE = functional.linear(normed_TD, weights.query_key_value_ED)
-        fused_TAH = fused_TE.unflatten(-1, (-1, config.head_size))  # A = N + 2 K
+        fused_TAH = fused_TE.view(len(fused_TE), -1, config.head_size)  # A = N + 2 K
         key_at, value_at = config.num_heads, config.num_heads + config.num_kv_heads
         query_TNH = rotate(fused_TAH[:, :key_at], rotation.cos_TH, rotation.sin_TH)
         key_TKH = rotate(fused_TAH[:, key_at:value_at], rotation.cos_TH, rotation.sin_TH)

@@ -1,0 +1,195 @@
+"""Turns received entries into sequences with rows to run, or says why not.
+
+Knows which requests are here and which have gone, nothing of torch, time or sockets.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.engine.sequence import Chunk, RequestKey, Sequence
+from runtime.protocol.data import DTYPE_BYTES, DType, Entry, Flag, Kind, Message, Reason, Route
+
+logger = logging.getLogger(__name__)
+
+MAX_TOMBSTONES = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageShape:
+    """What a stage runs, as far as it decides which entries are acceptable."""
+
+    name: str
+    generation: int
+    first: int
+    end: int
+    num_layers: int
+    hidden_size: int
+    vocab_size: int
+    dtype: DType
+    max_context_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """An entry that cannot be run: the coordinator gets a NACK with `generation` of the sender."""
+
+    entry: Entry
+    reason: Reason
+    generation: int
+
+
+class _BadEntry(ValueError):
+    """An entry that contradicts its route, its sequence or the model."""
+
+
+class Intake:
+    """The sequences of a stage. `forget` is called with each one that ends, to free its pages."""
+
+    def __init__(self, shape: StageShape, *, forget: Callable[[Sequence], None]) -> None:
+        self._shape = shape
+        self._forget = forget
+        self._arrivals = 0
+        self.sequences: dict[RequestKey, Sequence] = {}
+        # requests that ended; their late rows are dropped. Bounded, oldest out first.
+        self._tombstones: OrderedDict[RequestKey, None] = OrderedDict()
+
+    def accept(self, message: Message, *, now_s: float) -> list[Refusal]:
+        """Take in one message at `now_s`; returns what must be refused."""
+        if message.kind == Kind.RELEASE:
+            for entry in message.entries:
+                self.end(RequestKey(request=entry.request, epoch=entry.epoch))
+            return []
+        if message.kind not in (Kind.PROMPT, Kind.ROWS, Kind.SAMPLED):
+            logger.warning("a stage has no use for a %s message", message.kind.name)
+            return []
+        if message.generation != self._shape.generation:
+            return [
+                Refusal(entry=entry, reason=Reason.WRONG_GENERATION, generation=message.generation)
+                for entry in message.entries
+            ]
+        refusals = []
+        payload = memoryview(message.payload).cast("B")
+        row_bytes = self._row_bytes(message)
+        offset = 0
+        for entry in message.entries:
+            rows = payload[offset : offset + entry.n_tokens * row_bytes]
+            offset += entry.n_tokens * row_bytes
+            reason = self._accept_entry(message, entry, rows, now_s)
+            if reason is not Reason.NONE:
+                self.end(RequestKey(request=entry.request, epoch=entry.epoch))
+                refusals.append(Refusal(entry=entry, reason=reason, generation=message.generation))
+        return refusals
+
+    def end(self, key: RequestKey) -> None:
+        """Forget a request, known or not; rows of it that still come are dropped silently."""
+        sequence = self.sequences.pop(key, None)
+        if sequence is not None:
+            self._forget(sequence)
+        self._tombstones[key] = None
+        self._tombstones.move_to_end(key)
+        while len(self._tombstones) > MAX_TOMBSTONES:
+            self._tombstones.popitem(last=False)
+
+    def end_orphans(self, *, silent_since_s: float) -> None:
+        """Forget requests not heard of since then: their coordinator died and never released."""
+        for key, sequence in list(self.sequences.items()):
+            if sequence.heard_s < silent_since_s and not sequence.pending:
+                logger.warning("request %d epoch %d was abandoned", key.request, key.epoch)
+                self.end(key)
+
+    def _row_bytes(self, message: Message) -> int:
+        if message.kind == Kind.ROWS:
+            return self._shape.hidden_size * DTYPE_BYTES[self._shape.dtype]
+        return DTYPE_BYTES[DType.INT32]
+
+    def _accept_entry(
+        self, message: Message, entry: Entry, rows: memoryview, now_s: float
+    ) -> Reason:
+        key = RequestKey(request=entry.request, epoch=entry.epoch)
+        if key in self._tombstones:
+            return Reason.NONE
+        if message.kind == Kind.SAMPLED and Flag.FINISHED in entry.flags:
+            return Reason.NONE  # the coordinator releases it
+        try:
+            sequence = self.sequences.get(key)
+            if sequence is None:
+                if entry.route is None:
+                    return Reason.UNKNOWN_REQUEST
+                sequence = self._open(key, entry, entry.route)
+            self._append(sequence, message, entry, rows)
+            sequence.heard_s = now_s
+        except _BadEntry as error:
+            logger.warning("request %d epoch %d refused: %s", entry.request, entry.epoch, error)
+            return Reason.STAGE_ERROR
+        return Reason.NONE
+
+    def _open(self, key: RequestKey, entry: Entry, route: Route) -> Sequence:
+        shape = self._shape
+        if entry.hop >= len(route.hops):
+            raise _BadEntry(f"hop {entry.hop} of a route with {len(route.hops)} hops")
+        hop = route.hops[entry.hop]
+        if hop.node != shape.name:
+            raise _BadEntry(f"hop {entry.hop} of its route is {hop.node!r}, this is {shape.name!r}")
+        if sum(other.node == shape.name for other in route.hops) > 1:
+            raise _BadEntry(f"its route visits {shape.name!r} more than once")
+        if not shape.first <= hop.first < hop.end <= shape.end:
+            raise _BadEntry(
+                f"layers [{hop.first}, {hop.end}) wanted, [{shape.first}, {shape.end}) are here"
+            )
+        if (entry.hop == 0) != (hop.first == 0):
+            raise _BadEntry(f"hop {entry.hop} of its route begins at layer {hop.first}")
+        if (entry.hop == len(route.hops) - 1) != (hop.end == shape.num_layers):
+            raise _BadEntry(
+                f"hop {entry.hop} of {len(route.hops)} ends at layer {hop.end} "
+                f"of {shape.num_layers}"
+            )
+        sequence = Sequence(key=key, route=route, hop=entry.hop, arrival=self._next_arrival())
+        self.sequences[key] = sequence
+        return sequence
+
+    def _append(self, sequence: Sequence, message: Message, entry: Entry, rows: memoryview) -> None:
+        shape = self._shape
+        wanted = shape.dtype if message.kind == Kind.ROWS else DType.INT32
+        takes_tokens = message.kind != Kind.ROWS
+        if message.dtype != wanted or takes_tokens != sequence.is_first_stage:
+            raise _BadEntry(
+                f"{message.kind.name} of {message.dtype.name} for hop {sequence.hop}; "
+                f"the model's rows are {shape.dtype.name}"
+            )
+        if entry.n_tokens < 1 or len(rows) != entry.n_tokens * self._row_bytes(message):
+            raise _BadEntry(f"{entry.n_tokens} rows announced, {len(rows)} bytes came")
+        if entry.position < sequence.received:
+            return  # came twice
+        if entry.position > sequence.received:
+            raise _BadEntry(f"rows from {sequence.received} to {entry.position} are missing")
+        if entry.position + entry.n_tokens > shape.max_context_tokens:
+            raise _BadEntry(
+                f"{entry.position + entry.n_tokens} tokens; the context holds "
+                f"{shape.max_context_tokens}"
+            )
+        if takes_tokens:
+            ids = np.frombuffer(rows, dtype="<i4")
+            if ids.min() < 0 or ids.max() >= shape.vocab_size:
+                raise _BadEntry(f"a token id is outside 0..{shape.vocab_size - 1}")
+        end = entry.position + entry.n_tokens
+        sequence.append(
+            Chunk(
+                position=entry.position,
+                n_tokens=entry.n_tokens,
+                payload=rows,
+                is_sampled=(
+                    end >= sequence.route.prompt_tokens
+                    if takes_tokens
+                    else Flag.PROMPT_END in entry.flags
+                ),
+                arrival=self._next_arrival(),
+            )
+        )
+
+    def _next_arrival(self) -> int:
+        self._arrivals += 1
+        return self._arrivals

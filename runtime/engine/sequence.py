@@ -1,0 +1,101 @@
+"""One request as this stage sees it: its route, its pages, and the rows that wait to be run."""
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+
+from runtime.engine.kv_cache import PageTable
+from runtime.protocol.data import Route
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestKey:
+    """A request and its epoch; a request that is started anew gets a new epoch."""
+
+    request: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """`n_tokens` consecutive rows from `position` on: int32 token ids before layer 0, else rows.
+
+    `arrival` counts chunks as they came to the stage. `is_sampled`: a token follows its last row.
+    """
+
+    position: int
+    n_tokens: int
+    payload: memoryview = field(repr=False)
+    is_sampled: bool
+    arrival: int
+
+    @property
+    def end(self) -> int:
+        return self.position + self.n_tokens
+
+    def split(self, n_tokens: int) -> tuple["Chunk", "Chunk"]:
+        """The first `n_tokens` rows and the others; only the last part is sampled from."""
+        cut = len(self.payload) // self.n_tokens * n_tokens
+        head = replace(self, n_tokens=n_tokens, payload=self.payload[:cut], is_sampled=False)
+        tail = replace(
+            self,
+            position=self.position + n_tokens,
+            n_tokens=self.n_tokens - n_tokens,
+            payload=self.payload[cut:],
+        )
+        return head, tail
+
+
+class Sequence:
+    """Mutable state of a request between steps. Its chunks are run in order, one per step."""
+
+    def __init__(self, *, key: RequestKey, route: Route, hop: int, arrival: int) -> None:
+        self.key = key
+        self.route = route
+        self.hop = hop
+        self.arrival = arrival
+        self.table = PageTable(num_layers=self.end - self.first)
+        self.pending: deque[Chunk] = deque()
+        self.received = 0  # tokens of the sequence that have come so far
+        self.heard_s = 0.0  # when rows last came, on the stage's clock
+        self.route_sent = False
+
+    @property
+    def first(self) -> int:
+        """First layer this stage runs for the request."""
+        return self.route.hops[self.hop].first
+
+    @property
+    def end(self) -> int:
+        """One past the last layer this stage runs for the request."""
+        return self.route.hops[self.hop].end
+
+    @property
+    def is_first_stage(self) -> bool:
+        return self.hop == 0
+
+    @property
+    def is_last_stage(self) -> bool:
+        return self.hop == len(self.route.hops) - 1
+
+    @property
+    def first_stage(self) -> str:
+        """Node where the request's tokens enter."""
+        return self.route.hops[0].node
+
+    @property
+    def next_stage(self) -> str:
+        """Node that gets the rows of this stage; not for the last stage."""
+        return self.route.hops[self.hop + 1].node
+
+    def append(self, chunk: Chunk) -> None:
+        """Queue the next rows; `chunk.position` must be `received`."""
+        self.pending.append(chunk)
+        self.received = chunk.end
+
+    def take(self, n_tokens: int) -> Chunk:
+        """The next `n_tokens` rows, at most those of the oldest chunk."""
+        chunk = self.pending.popleft()
+        if n_tokens < chunk.n_tokens:
+            chunk, rest = chunk.split(n_tokens)
+            self.pending.appendleft(rest)
+        return chunk
