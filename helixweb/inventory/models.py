@@ -3,8 +3,18 @@
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
+
+from helixweb.inventory.validators import (
+    MAX_LAYERS,
+    validate_curve,
+    validate_name,
+    validate_node_name,
+    validate_not_negative,
+    validate_positive,
+)
 
 NAME_LENGTH = 64
 PROFILE_NAME_LENGTH = 120
@@ -29,10 +39,12 @@ class NodeState(models.TextChoices):
 class Cluster(models.Model):
     """Machines that serve together, with the workload they are planned for by default."""
 
-    name = models.CharField(max_length=NAME_LENGTH, unique=True)
-    coordinator_region = models.CharField(max_length=NAME_LENGTH, default="local")
-    mean_prompt_tokens = models.FloatField(default=512)
-    mean_output_tokens = models.FloatField(default=128)
+    name = models.CharField(max_length=NAME_LENGTH, unique=True, validators=[validate_name])
+    coordinator_region = models.CharField(
+        max_length=NAME_LENGTH, default="local", validators=[validate_name]
+    )
+    mean_prompt_tokens = models.FloatField(default=512, validators=[validate_positive])
+    mean_output_tokens = models.FloatField(default=128, validators=[validate_positive])
     source = models.TextField(blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -46,13 +58,17 @@ class Cluster(models.Model):
 class LanguageModel(models.Model):
     """An LLM as the planner sees it, and where its checkpoint lies on the nodes."""
 
-    name = models.CharField(max_length=120, unique=True)
-    num_layers = models.PositiveIntegerField()
-    activation_bytes_per_token = models.FloatField()
-    token_bytes = models.FloatField(default=4)
-    bytes_per_layer = models.FloatField()
+    name = models.CharField(max_length=120, unique=True, validators=[validate_name])
+    num_layers = models.PositiveIntegerField(
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_LAYERS)]
+    )
+    activation_bytes_per_token = models.FloatField(validators=[validate_positive])
+    token_bytes = models.FloatField(default=4, validators=[validate_positive])
+    bytes_per_layer = models.FloatField(validators=[validate_positive])
     checkpoint = models.CharField(max_length=500, blank=True)
-    max_context_tokens = models.PositiveIntegerField(default=2048)
+    max_context_tokens = models.PositiveIntegerField(
+        default=2048, validators=[MinValueValidator(1)]
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -72,12 +88,12 @@ class Profile(models.Model):
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="profiles")
     model = models.ForeignKey(LanguageModel, on_delete=models.CASCADE, related_name="profiles")
-    name = models.CharField(max_length=PROFILE_NAME_LENGTH)
+    name = models.CharField(max_length=PROFILE_NAME_LENGTH, validators=[validate_name])
     gpu = models.CharField(max_length=PROFILE_NAME_LENGTH, blank=True)
-    vram_bytes = models.FloatField()
-    max_layers = models.PositiveIntegerField()
-    tokens_per_s = models.JSONField()
-    kv_capacity_token_layers = models.JSONField()
+    vram_bytes = models.FloatField(validators=[validate_positive])
+    max_layers = models.PositiveIntegerField(validators=[MaxValueValidator(MAX_LAYERS)])
+    tokens_per_s = models.JSONField(validators=[validate_curve])
+    kv_capacity_token_layers = models.JSONField(validators=[validate_curve])
     origin = models.CharField(max_length=10, choices=Origin.choices, default=Origin.ESTIMATED)
 
     class Meta:
@@ -122,8 +138,8 @@ class Node(Process):
     """One machine. Declared by a person or a problem file, real once its agent has joined."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
-    name = models.CharField(max_length=NAME_LENGTH)
-    region = models.CharField(max_length=NAME_LENGTH, default="local")
+    name = models.CharField(max_length=NAME_LENGTH, validators=[validate_node_name])
+    region = models.CharField(max_length=NAME_LENGTH, default="local", validators=[validate_name])
     profile_name = models.CharField(max_length=PROFILE_NAME_LENGTH, blank=True)
     uuid = models.UUIDField(null=True, blank=True, unique=True)
     hardware = models.JSONField(null=True, blank=True)
@@ -154,10 +170,10 @@ class Link(models.Model):
     """A directed connection between two nodes, or a node and "coordinator", by name."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="links")
-    source = models.CharField(max_length=NAME_LENGTH)
-    target = models.CharField(max_length=NAME_LENGTH)
-    bandwidth_bytes_per_s = models.FloatField()
-    latency_s = models.FloatField()
+    source = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
+    target = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
+    bandwidth_bytes_per_s = models.FloatField(validators=[validate_positive])
+    latency_s = models.FloatField(validators=[validate_not_negative])
     origin = models.CharField(max_length=10, choices=Origin.choices, default=Origin.ESTIMATED)
 
     class Meta:
@@ -176,10 +192,10 @@ class RegionLink(models.Model):
     """The connection of every pair of nodes in two regions that has no link of its own."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="region_links")
-    source = models.CharField(max_length=NAME_LENGTH)
-    target = models.CharField(max_length=NAME_LENGTH)
-    bandwidth_bytes_per_s = models.FloatField()
-    latency_s = models.FloatField()
+    source = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
+    target = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
+    bandwidth_bytes_per_s = models.FloatField(validators=[validate_positive])
+    latency_s = models.FloatField(validators=[validate_not_negative])
     origin = models.CharField(max_length=10, choices=Origin.choices, default=Origin.ESTIMATED)
 
     class Meta:
