@@ -30,7 +30,6 @@ from planner.placers.solvers.base import SolveLimits, StopCause
 from planner.placers.solvers.choice import SolverName, solve
 
 NAME = "milp"
-_POLL_INTERVAL_S = 0.05
 _BOUND_STEP_RELATIVE = 1e-4
 _FLOW_STEP_RELATIVE = 1e-9
 
@@ -137,9 +136,6 @@ class MilpPlacer:
             ),
             watcher=watch,
         )
-        watch.on_bound(solved.outcome.upper_bound)
-        if solved.outcome.values is not None:
-            watch.on_solution(solved.outcome.values)
         return watch.result(cause=solved.outcome.cause, solver=solved.solver)
 
     def _links_to_search(
@@ -185,7 +181,6 @@ class _SearchWatch:
         self._cancel = cancel
         self._clock = clock
         self._started_s = started_s
-        self._next_poll_s = started_s
         self._best: Placement | None = None
         self._best_flow = 0.0
         self._bound = self._known_bound
@@ -218,11 +213,9 @@ class _SearchWatch:
             self._report()
 
     def should_stop(self) -> bool:
-        """Looks at the clock, the cancel token and the bound every 50 ms; once True, always."""
-        now_s = self._clock()
-        if self._stop_reason is None and now_s >= self._next_poll_s:
-            self._next_poll_s = now_s + _POLL_INTERVAL_S
-            self._stop_reason = self._reason_to_stop(elapsed_s=now_s - self._started_s)
+        """Whether cancelled, close enough to a bound, or out of time; once True, always."""
+        if self._stop_reason is None:
+            self._stop_reason = self._reason_to_stop()
         return self._stop_reason is not None
 
     def result(self, *, cause: StopCause, solver: str) -> SearchResult:
@@ -233,14 +226,14 @@ class _SearchWatch:
             solver=solver,
         )
 
-    def _reason_to_stop(self, *, elapsed_s: float) -> StopReason | None:
+    def _reason_to_stop(self) -> StopReason | None:
         if self._cancel.is_cancelled():
             return "cancelled"
         if self._best_flow >= self._sufficient_share * self._known_bound:
             return "bound reached"
         if self._best_flow >= self._sufficient_share * self._bound:
             return "optimal"
-        if elapsed_s >= self._options.time_limit_s:
+        if self._clock() - self._started_s >= self._options.time_limit_s:
             return "time limit"
         return None
 

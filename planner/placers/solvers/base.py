@@ -5,8 +5,7 @@ one compressed row matrix, which both solvers take without a copy per row.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, Protocol
@@ -105,63 +104,23 @@ class SolveLimits:
 class SolveWatcher(Protocol):
     """What a solver tells and asks while it runs, on the thread that called `solve`.
 
-    An exception raised here stops the solver and leaves `solve` unchanged.
+    An exception raised here (Ctrl-C included) stops the solver and leaves `solve`.
     """
 
     def on_solution(self, values: Sequence[float]) -> None:
-        """A better solution, by variable index."""
+        """A better solution, by variable index; the last one is told too."""
 
     def on_bound(self, upper_bound: float) -> None:
         """The solver's proven bound on the objective now; may repeat, may be infinite."""
 
     def should_stop(self) -> bool:
-        """Asked many times a second; True ends the solve with the best so far."""
-
-
-class WatcherGuard:
-    """Keeps what a watcher raises until the solver has returned.
-
-    A Python exception (Ctrl-C included) must not unwind through a solver's own frames: it is kept,
-    `should_stop` turns True, and `reraise` raises it on our side.
-    """
-
-    def __init__(self, watcher: SolveWatcher) -> None:
-        self._watcher = watcher
-        self._failure: BaseException | None = None
-
-    def on_solution(self, values: Sequence[float]) -> None:
-        with self._kept():
-            self._watcher.on_solution(values)
-
-    def on_bound(self, upper_bound: float) -> None:
-        with self._kept():
-            self._watcher.on_bound(upper_bound)
-
-    def should_stop(self) -> bool:
-        stop = True
-        if self._failure is None:
-            with self._kept():
-                stop = self._watcher.should_stop()
-        return stop
-
-    def reraise(self) -> None:
-        """Raise what the watcher raised, if it did."""
-        if self._failure is not None:
-            raise self._failure
-
-    @contextmanager
-    def _kept(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:  # noqa: BLE001 - raised again by `reraise`
-            self._failure = self._failure or error
+        """Asked every 50 ms; True ends the solve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolveOutcome:
-    """The end of a solve: its best solution (None: none found) and proven bound."""
+    """The end of a solve and the bound proven by then."""
 
-    values: Sequence[float] | None
     upper_bound: float
     cause: StopCause
 

@@ -16,8 +16,8 @@ from planner.placers.solvers.base import (
     SolveWatcher,
     StopCause,
     VariableKind,
-    WatcherGuard,
 )
+from planner.placers.solvers.solver_thread import SolverChannel, run_watched
 
 _CAUSES: dict[int, StopCause] = {
     GRB.OPTIMAL: "optimal",
@@ -43,29 +43,39 @@ class GurobiSolver:
         limits: SolveLimits,
         watcher: SolveWatcher,
     ) -> SolveOutcome:
-        try:
-            with _silent_environment() as environment, gp.Model(env=environment) as native:
-                _set_parameters(native, limits)
-                variables = _load(native, model)
-                if start is not None:
-                    native.setAttr(GRB.Attr.Start, variables, list(start))
-                guard = WatcherGuard(watcher)
-                native.optimize(_callback(variables, guard))
-                guard.reraise()
-                return _outcome(native, variables)
-        except gp.GurobiError as error:
-            if error.errno in _LICENCE_ERRORS:
-                raise SolverUnavailable(_unavailable(error, model)) from error
-            raise SolverFailed(f"Gurobi failed: {error} (error {error.errno})") from error
+        return run_watched(
+            lambda channel: _solve(model, start=start, limits=limits, channel=channel), watcher
+        )
 
 
-def _callback(variables: list[gp.Var], guard: WatcherGuard) -> Callable[[gp.Model, int], None]:
+def _solve(
+    model: MixedIntegerModel,
+    *,
+    start: Sequence[float] | None,
+    limits: SolveLimits,
+    channel: SolverChannel,
+) -> SolveOutcome:
+    try:
+        with _silent_environment() as environment, gp.Model(env=environment) as native:
+            _set_parameters(native, limits)
+            variables = _load(native, model)
+            if start is not None:
+                native.setAttr(GRB.Attr.Start, variables, list(start))
+            native.optimize(_callback(variables, channel))
+            return _outcome(native, variables, channel)
+    except gp.GurobiError as error:
+        if error.errno in _LICENCE_ERRORS:
+            raise SolverUnavailable(_unavailable(error, model)) from error
+        raise SolverFailed(f"Gurobi failed: {error} (error {error.errno})") from error
+
+
+def _callback(variables: list[gp.Var], channel: SolverChannel) -> Callable[[gp.Model, int], None]:
     def callback(native: gp.Model, where: int) -> None:
         if where == GRB.Callback.MIPSOL:
-            guard.on_solution(native.cbGetSolution(variables))
+            channel.tell_solution(native.cbGetSolution(variables))
         elif where == GRB.Callback.MIP:
-            guard.on_bound(_finite(native.cbGet(GRB.Callback.MIP_OBJBND)))
-        if guard.should_stop():
+            channel.tell_bound(_finite(native.cbGet(GRB.Callback.MIP_OBJBND)))
+        if channel.should_stop():
             native.terminate()
 
     return callback
@@ -106,17 +116,15 @@ def _load(native: gp.Model, model: MixedIntegerModel) -> list[gp.Var]:
     return variables
 
 
-def _outcome(native: gp.Model, variables: list[gp.Var]) -> SolveOutcome:
+def _outcome(native: gp.Model, variables: list[gp.Var], channel: SolverChannel) -> SolveOutcome:
     cause = _CAUSES.get(native.Status)
     if cause is None:
         raise SolverFailed(
             f"Gurobi stopped with status {native.Status}; report the problem file, or use HiGHS"
         )
-    return SolveOutcome(
-        values=native.getAttr(GRB.Attr.X, variables) if native.SolCount else None,
-        upper_bound=_finite(native.ObjBound),
-        cause=cause,
-    )
+    if native.SolCount:
+        channel.tell_solution(native.getAttr(GRB.Attr.X, variables))
+    return SolveOutcome(upper_bound=_finite(native.ObjBound), cause=cause)
 
 
 def _finite(bound: float) -> float:

@@ -14,8 +14,8 @@ from planner.placers.solvers.base import (
     SolveWatcher,
     StopCause,
     VariableKind,
-    WatcherGuard,
 )
+from planner.placers.solvers.solver_thread import SolverChannel, run_watched
 
 _CAUSES: dict[highspy.HighsModelStatus, StopCause] = {
     highspy.HighsModelStatus.kOptimal: "optimal",
@@ -39,33 +39,42 @@ class HighsSolver:
         limits: SolveLimits,
         watcher: SolveWatcher,
     ) -> SolveOutcome:
-        solver = highspy.Highs()  # type: ignore[no-untyped-call]
-        _set_options(solver, limits)
-        _check(solver.passModel(_as_highs_lp(model)), "load the model")
-        if start is not None:
-            solution = highspy.HighsSolution()
-            solution.col_value = list(start)
-            _check(solver.setSolution(solution), "load the start")
-        guard = WatcherGuard(watcher)
-        _attach(solver, guard)
-        status = solver.run()
-        guard.reraise()
-        _check(status, "solve the model")
-        return _outcome(solver)
+        return run_watched(
+            lambda channel: _solve(model, start=start, limits=limits, channel=channel), watcher
+        )
 
 
-def _attach(solver: highspy.Highs, guard: WatcherGuard) -> None:
+def _solve(
+    model: MixedIntegerModel,
+    *,
+    start: Sequence[float] | None,
+    limits: SolveLimits,
+    channel: SolverChannel,
+) -> SolveOutcome:
+    solver = highspy.Highs()  # type: ignore[no-untyped-call]
+    _set_options(solver, limits)
+    _check(solver.passModel(_as_highs_lp(model)), "load the model")
+    if start is not None:
+        solution = highspy.HighsSolution()
+        solution.col_value = list(start)
+        _check(solver.setSolution(solution), "load the start")
+    _attach(solver, channel)
+    _check(solver.run(), "solve the model")
+    return _outcome(solver, channel)
+
+
+def _attach(solver: highspy.Highs, channel: SolverChannel) -> None:
     """Hear of solutions where they are found, of bounds wherever HiGHS asks whether to go on."""
 
     def tell_solution(event: highspy.HighsCallbackEvent) -> None:
-        guard.on_solution(event.data_out.mip_solution.tolist())
+        channel.tell_solution(event.data_out.mip_solution.tolist())
 
     def tell_bound_and_ask(event: highspy.HighsCallbackEvent) -> None:
-        guard.on_bound(_finite(event.data_out.mip_dual_bound))
+        channel.tell_bound(_finite(event.data_out.mip_dual_bound))
         ask(event)
 
     def ask(event: highspy.HighsCallbackEvent) -> None:
-        if guard.should_stop():
+        if channel.should_stop():
             event.interrupt()
 
     solver.cbMipImprovingSolution += tell_solution
@@ -107,7 +116,7 @@ def _as_highs_lp(model: MixedIntegerModel) -> highspy.HighsLp:
     return lp
 
 
-def _outcome(solver: highspy.Highs) -> SolveOutcome:
+def _outcome(solver: highspy.Highs, channel: SolverChannel) -> SolveOutcome:
     model_status = solver.getModelStatus()
     cause = _CAUSES.get(model_status)
     if cause is None:
@@ -116,12 +125,9 @@ def _outcome(solver: highspy.Highs) -> SolveOutcome:
             "report the problem file, or use another placer"
         )
     info = solver.getInfo()
-    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-    return SolveOutcome(
-        values=solver.getSolution().col_value if found else None,
-        upper_bound=_finite(info.mip_dual_bound),
-        cause=cause,
-    )
+    if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
+        channel.tell_solution(solver.getSolution().col_value)
+    return SolveOutcome(upper_bound=_finite(info.mip_dual_bound), cause=cause)
 
 
 def _finite(bound: float) -> float:
