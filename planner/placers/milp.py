@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
+from planner.bounds import upper_bound_tokens_per_s
 from planner.capacity import check_cluster_can_hold_model
 from planner.domain.flow import Flow
 from planner.domain.placement import Placement
@@ -39,8 +40,8 @@ class MilpOptions:
     """What only the MILP needs to know.
 
     `prune_degree` is the average number of outgoing links between nodes that each keeps (None: no
-    pruning). The search ends when the flow is within `relative_gap` (0 to 1) of a proven bound, its
-    own or `known_upper_bound_tokens_per_s`.
+    pruning). The search ends when the flow is within `relative_gap` (0 to 1) of a proven bound: the
+    solver's, that of `planner.bounds`, or a tighter `known_upper_bound_tokens_per_s`.
     """
 
     solver: SolverName = "auto"
@@ -103,18 +104,22 @@ class MilpPlacer:
             if start is not None
             else None
         )
+        known_bound = min(
+            self._options.known_upper_bound_tokens_per_s, upper_bound_tokens_per_s(problem)
+        )
         all_links = node_links(problem)
         links = self._links_to_search(problem, all_links, start_flow=start_flow, seed=options.seed)
         built = build_placement_model(
             problem,
             node_links=links,
             partial_inference=options.partial_inference,
-            known_upper_bound_tokens_per_s=self._options.known_upper_bound_tokens_per_s,
+            upper_bound_tokens_per_s=known_bound,
         )
         watch = _SearchWatch(
             built=built,
             options=options,
-            milp_options=self._options,
+            known_bound=known_bound,
+            relative_gap=self._options.relative_gap,
             solver_bounds_are_proofs=len(links) == len(all_links),
             progress=progress,
             cancel=cancel,
@@ -165,7 +170,8 @@ class _SearchWatch:
         *,
         built: PlacementModel,
         options: SearchOptions,
-        milp_options: MilpOptions,
+        known_bound: float,
+        relative_gap: float,
         solver_bounds_are_proofs: bool,
         progress: Progress,
         cancel: CancelToken,
@@ -174,8 +180,8 @@ class _SearchWatch:
     ) -> None:
         self._built = built
         self._options = options
-        self._known_bound = milp_options.known_upper_bound_tokens_per_s
-        self._sufficient_share = 1.0 - milp_options.relative_gap
+        self._known_bound = known_bound
+        self._sufficient_share = 1.0 - relative_gap
         self._solver_bounds_are_proofs = solver_bounds_are_proofs
         self._progress = progress
         self._cancel = cancel
@@ -183,7 +189,7 @@ class _SearchWatch:
         self._started_s = started_s
         self._best: Placement | None = None
         self._best_flow = 0.0
-        self._bound = self._known_bound
+        self._bound = known_bound
         self._last_measured: Placement | None = None
         self._stop_reason: StopReason | None = None
 
@@ -208,8 +214,9 @@ class _SearchWatch:
     def on_bound(self, upper_bound: float) -> None:
         if not self._solver_bounds_are_proofs:
             return
-        if upper_bound < self._bound * (1 - _BOUND_STEP_RELATIVE):
-            self._bound = upper_bound
+        bound = upper_bound * self._built.flow_unit_tokens_per_s
+        if bound < self._bound * (1 - _BOUND_STEP_RELATIVE):
+            self._bound = bound
             self._report()
 
     def should_stop(self) -> bool:

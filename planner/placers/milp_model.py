@@ -1,10 +1,14 @@
 """The mixed-integer model of a placement: Helix Tables 5 and 6, one function per constraint group.
 
 Symbols are the paper's: node i holds layers [s_i, e_i) with e_i = s_i + sum_j j b_i^j, L is the
-number of layers, T_j the speed of a node that holds j, S_uv the capacity of a link in tokens/s.
+number of layers, T_j the speed of a node that holds j, S_uv the capacity of a link.
+
+Flow is measured in units of U, a known upper bound on it, so it runs from 0 to 1 and a solver's
+absolute tolerances mean the same on every cluster. No node and no link can pass more than U, so
+speeds and capacities above it are cut to 1: they stand before 0/1 variables, and a link left at
+10 Gb/s over two bytes a token would carry any flow on a sliver of such a variable.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -32,9 +36,13 @@ class PlacementVariables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementModel:
-    """A model with the meaning of its variables; `speeds[i][j-1]` is T_j, `links[u, v]` is S_uv."""
+    """A model with the meaning of its variables.
+
+    `speeds[i][j-1]` is T_j and `links[u, v]` is S_uv, both in flow units.
+    """
 
     problem: Problem
+    flow_unit_tokens_per_s: float
     model: MixedIntegerModel
     variables: PlacementVariables
     speeds: Mapping[str, tuple[float, ...]]
@@ -69,7 +77,9 @@ class PlacementModel:
             if edge_flow.flow_tokens_per_s <= 0:
                 continue
             edge = (edge_flow.source, edge_flow.target)
-            values[self.variables.flow[edge]] = edge_flow.flow_tokens_per_s
+            values[self.variables.flow[edge]] = (
+                edge_flow.flow_tokens_per_s / self.flow_unit_tokens_per_s
+            )
             for switches in (self.variables.valid, self.variables.cond1, self.variables.cond2):
                 if edge in switches:
                     values[switches[edge]] = 1.0
@@ -81,18 +91,19 @@ def build_placement_model(
     *,
     node_links: Iterable[Edge],
     partial_inference: bool,
-    known_upper_bound_tokens_per_s: float = math.inf,
+    upper_bound_tokens_per_s: float,
 ) -> PlacementModel:
-    """The model over the coordinator's links and `node_links`.
+    """The model over the coordinator's links and `node_links`, in units of the given bound U.
 
-    Nodes whose memory holds no layer are left out. The known bound U on the flow tightens the
-    model: no node passes more than U, so speeds and capacities above it are U.
+    Nodes whose memory holds no layer are left out.
     """
-    speeds = _speeds(problem, limit=known_upper_bound_tokens_per_s)
-    links = _link_capacities(problem, node_links, speeds)
+    unit = upper_bound_tokens_per_s if upper_bound_tokens_per_s > 0 else 1.0
+    speeds = _speeds(problem, unit=unit)
+    links = _link_capacities(problem, node_links, speeds=speeds, unit=unit)
     model = MixedIntegerModel()
     built = PlacementModel(
         problem=problem,
+        flow_unit_tokens_per_s=unit,
         model=model,
         variables=_add_variables(
             model,
@@ -226,10 +237,10 @@ def share_the_work(built: PlacementModel) -> None:
     built.model.add_at_most(terms, 0.0)
 
 
-def _speeds(problem: Problem, *, limit: float) -> dict[str, tuple[float, ...]]:
+def _speeds(problem: Problem, *, unit: float) -> dict[str, tuple[float, ...]]:
     return {
         node.name: tuple(
-            min(throughput_tokens_per_s(problem, node.name, count), limit)
+            min(throughput_tokens_per_s(problem, node.name, count) / unit, 1.0)
             for count in range(1, max_layers(problem, node.name) + 1)
         )
         for node in problem.cluster.nodes
@@ -238,18 +249,18 @@ def _speeds(problem: Problem, *, limit: float) -> dict[str, tuple[float, ...]]:
 
 
 def _link_capacities(
-    problem: Problem, node_links: Iterable[Edge], speeds: Mapping[str, Sequence[float]]
+    problem: Problem,
+    node_links: Iterable[Edge],
+    *,
+    speeds: Mapping[str, Sequence[float]],
+    unit: float,
 ) -> dict[Edge, float]:
-    """S_uv of every link, no more than either end can ever pass.
-
-    S multiplies a 0/1 variable in constraint 5. Left at 10 Gb/s over two bytes a token it would be
-    6e8, and the relaxation would carry any flow on a sliver of d.
-    """
+    """S_uv of every link that can carry flow, no more than either end can ever pass."""
     edges = [(SOURCE, node) for node in speeds] + [(node, SINK) for node in speeds]
     edges += [(u, v) for u, v in node_links if u in speeds and v in speeds]
     capacities: dict[Edge, float] = {}
     for source, target in edges:
-        capacity = link_capacity_tokens_per_s(problem, source, target)
+        capacity = link_capacity_tokens_per_s(problem, source, target) / unit
         for end in (source, target):
             if end in speeds:
                 capacity = min(capacity, max(speeds[end]))
