@@ -1,0 +1,303 @@
+"""The HTTP face: /v1/chat/completions, /v1/completions, /v1/models, /health."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from runtime.coordinator.access import ApiKeys, RequireApiKey
+from runtime.coordinator.answering import AnswerForm, LiveAnswer, retry_header
+from runtime.coordinator.dispatcher import Dispatcher, NeverFits, NotServing, QueueFull
+from runtime.coordinator.serving import Serving
+from runtime.coordinator.tokenizer import TokenizerError
+from runtime.protocol.data import Sampling
+from runtime.protocol.openai import (
+    ApiError,
+    ChatCompletionRequest,
+    CompletionRequest,
+    GenerationRequest,
+    parse_request,
+)
+
+MAX_BODY_BYTES = 8 * 1024 * 1024
+COMPLETION_DEFAULT_TOKENS = 16  # as OpenAI's /v1/completions; a chat may fill the context
+NOT_READY_RETRY_S = 2.0
+
+RequestT = TypeVar("RequestT", bound=GenerationRequest)
+
+
+def create_app(
+    *,
+    dispatcher: Dispatcher,
+    keys: ApiKeys,
+    unix_time: Callable[[], float],
+    new_answer_id: Callable[[], str],
+    new_seed: Callable[[], int],
+) -> Starlette:
+    """`new_seed` gives sampling seeds (64 bits) to requests that bring none."""
+    endpoint = _Endpoints(
+        dispatcher=dispatcher, unix_time=unix_time, new_answer_id=new_answer_id, new_seed=new_seed
+    )
+    return Starlette(
+        routes=[
+            Route("/v1/chat/completions", endpoint.chat, methods=["POST"]),
+            Route("/v1/completions", endpoint.completion, methods=["POST"]),
+            Route("/v1/models", endpoint.models, methods=["GET"]),
+            Route("/health", endpoint.health, methods=["GET"]),
+        ],
+        middleware=[Middleware(RequireApiKey, keys=keys)],
+        exception_handlers={
+            ApiError: _api_error,
+            ClientDisconnect: _nobody_listens,
+            HTTPException: _http_error,
+            Exception: _unexpected_error,
+        },
+    )
+
+
+class _Endpoints:
+    def __init__(
+        self,
+        *,
+        dispatcher: Dispatcher,
+        unix_time: Callable[[], float],
+        new_answer_id: Callable[[], str],
+        new_seed: Callable[[], int],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._unix_time = unix_time
+        self._new_answer_id = new_answer_id
+        self._new_seed = new_seed
+
+    async def chat(self, http: Request) -> LiveAnswer:
+        request, serving = await self._accept(http, ChatCompletionRequest)
+        try:
+            prompt_ids = await asyncio.to_thread(serving.tokenizer.encode_chat, request.messages)
+        except TokenizerError as error:
+            raise ApiError(
+                status=400, message=str(error), param="messages", code="invalid_value"
+            ) from error
+        limit = _output_limit(
+            request, serving, prompt_tokens=len(prompt_ids), default_tokens=None, param="messages"
+        )
+        return self._answer(request, serving, prompt_ids, max_tokens=limit, endpoint_id="chatcmpl")
+
+    async def completion(self, http: Request) -> LiveAnswer:
+        request, serving = await self._accept(http, CompletionRequest)
+        prompt = request.single_prompt
+        if isinstance(prompt, str):
+            prompt_ids = await asyncio.to_thread(serving.tokenizer.encode_text, prompt)
+        else:
+            prompt_ids = prompt
+            largest = max(prompt_ids)
+            if largest >= serving.tokenizer.vocabulary_size:
+                raise ApiError(
+                    status=400,
+                    message=f"token id {largest} is not in the vocabulary of this model; ids run "
+                    f"from 0 to {serving.tokenizer.vocabulary_size - 1}",
+                    param="prompt",
+                    code="invalid_value",
+                )
+        limit = _output_limit(
+            request,
+            serving,
+            prompt_tokens=len(prompt_ids),
+            default_tokens=COMPLETION_DEFAULT_TOKENS,
+            param="prompt",
+        )
+        return self._answer(request, serving, prompt_ids, max_tokens=limit, endpoint_id="cmpl")
+
+    async def models(self, http: Request) -> Response:
+        serving = self._dispatcher.serving
+        data = []
+        if serving is not None:
+            data.append(
+                {
+                    "id": serving.plan.model_name,
+                    "object": "model",
+                    "created": 0,
+                    "owned_by": "helixweb",
+                    "max_model_len": serving.plan.max_context_tokens,
+                }
+            )
+        return JSONResponse({"object": "list", "data": data})
+
+    async def health(self, http: Request) -> Response:
+        """200 when requests are answered, else 503; the body says what is missing."""
+        serving = self._dispatcher.serving
+        missing = () if serving is None else serving.missing_nodes()
+        status = "no plan" if serving is None else "waiting for stages" if missing else "ok"
+        body = {
+            "status": status,
+            "generation": 0 if serving is None else serving.plan.generation,
+            "missing_nodes": list(missing),
+            "requests_running": self._dispatcher.requests_running,
+            "requests_waiting": self._dispatcher.requests_waiting,
+        }
+        return JSONResponse(body, status_code=200 if status == "ok" else 503)
+
+    async def _accept(self, http: Request, kind: type[RequestT]) -> tuple[RequestT, Serving]:
+        """The request and the plan that shall answer it, which must be up and of that model."""
+        request = parse_request(kind, await _read_body(http))
+        try:
+            serving = self._dispatcher.ready_serving()
+        except NotServing as error:
+            raise _not_ready(error) from error
+        if request.model != serving.plan.model_name:
+            raise ApiError(
+                status=404,
+                message=f"model {request.model!r} is not served here; available: "
+                f"{serving.plan.model_name!r}",
+                param="model",
+                code="model_not_found",
+            )
+        return request, serving
+
+    def _answer(
+        self,
+        request: GenerationRequest,
+        serving: Serving,
+        prompt_ids: list[int],
+        *,
+        max_tokens: int,
+        endpoint_id: str,
+    ) -> LiveAnswer:
+        seed = self._new_seed() if request.seed is None else request.seed
+        sampling = Sampling(
+            temperature=1.0 if request.temperature is None else request.temperature,
+            top_p=1.0 if request.top_p is None else request.top_p,
+            top_k=request.top_k or 0,
+            seed=seed % 2**64,
+            max_tokens=max_tokens,
+            stop_token_ids=serving.tokenizer.stop_token_ids,
+        )
+        try:
+            live = self._dispatcher.submit(
+                serving,
+                prompt_ids=prompt_ids,
+                sampling=sampling,
+                stop_strings=request.stop_strings,
+            )
+        except NotServing as error:
+            raise _not_ready(error) from error
+        except QueueFull as error:
+            raise ApiError(
+                status=429,
+                message=str(error),
+                code="queue_full",
+                type_="rate_limit_error",
+                retry_after_s=error.retry_after_s,
+            ) from error
+        except NeverFits as error:
+            raise ApiError(status=400, message=str(error), code="kv_capacity_exceeded") from error
+        form = AnswerForm(
+            id=f"{endpoint_id}-{self._new_answer_id()}",
+            endpoint="chat" if endpoint_id == "chatcmpl" else "completion",
+            created=int(self._unix_time()),
+            return_token_ids=request.return_token_ids,
+            include_usage=bool(request.stream_options and request.stream_options.include_usage),
+        )
+        return LiveAnswer(
+            request=live, form=form, stream=bool(request.stream), end=self._dispatcher.end
+        )
+
+
+def _output_limit(
+    request: GenerationRequest,
+    serving: Serving,
+    *,
+    prompt_tokens: int,
+    default_tokens: int | None,
+    param: str,
+) -> int:
+    """Output tokens allowed, at least 1. Raises ApiError 400 when the context does not hold it."""
+    context = serving.plan.max_context_tokens
+    if prompt_tokens == 0:
+        raise ApiError(
+            status=400,
+            message=f"{param!r} holds no tokens; write something",
+            param=param,
+            code="invalid_value",
+        )
+    room = context - prompt_tokens
+    if room < 1:
+        raise ApiError(
+            status=400,
+            message=f"the prompt has {prompt_tokens} tokens, but this deployment's context holds "
+            f"{context} for prompt and answer together; shorten it to at most {context - 1}",
+            param=param,
+            code="context_length_exceeded",
+        )
+    asked = request.token_limit
+    if asked is None:
+        return room if default_tokens is None else min(default_tokens, room)
+    if asked > room:
+        raise ApiError(
+            status=400,
+            message=f"the prompt has {prompt_tokens} tokens and up to {asked} were asked for, but "
+            f"this deployment's context holds {context} together; ask for at most {room}",
+            param="max_tokens",
+            code="context_length_exceeded",
+        )
+    return asked
+
+
+async def _read_body(http: Request) -> bytes:
+    parts, size = [], 0
+    async for part in http.stream():
+        size += len(part)
+        if size > MAX_BODY_BYTES:
+            raise ApiError(
+                status=413,
+                message=f"the request body is larger than {MAX_BODY_BYTES} bytes; shorten it",
+                code="request_too_large",
+            )
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _not_ready(error: NotServing) -> ApiError:
+    return ApiError(
+        status=503,
+        message=str(error),
+        code="not_ready",
+        type_="server_error",
+        retry_after_s=NOT_READY_RETRY_S,
+    )
+
+
+async def _api_error(http: Request, error: Exception) -> Response:
+    if not isinstance(error, ApiError):
+        raise error
+    return JSONResponse(error.body(), status_code=error.status, headers=retry_header(error))
+
+
+async def _http_error(http: Request, error: Exception) -> Response:
+    """Unknown paths and methods, in the same shape as everything else."""
+    if not isinstance(error, HTTPException):
+        raise error
+    message = f"{http.method} {http.url.path}: {error.detail.lower()}"
+    body = ApiError(status=error.status_code, message=message, code=None).body()
+    return JSONResponse(body, status_code=error.status_code, headers=error.headers)
+
+
+async def _nobody_listens(http: Request, error: Exception) -> Response:
+    """The client hung up while it was still sending its request."""
+    return Response(status_code=400)
+
+
+async def _unexpected_error(http: Request, error: Exception) -> Response:
+    """Starlette raises it again behind this answer, so the server logs the traceback."""
+    body = ApiError(
+        status=500,
+        message="the coordinator failed unexpectedly; its log says why",
+        code="internal_error",
+        type_="server_error",
+    ).body()
+    return JSONResponse(body, status_code=500)

@@ -1,0 +1,372 @@
+"""Queue, route, send, and follow every request; the only user of the data transport.
+
+Runs in one event loop and never awaits: `submit` and `receive` change state and send frames, the
+answering tasks wait on their own `LiveRequest`. Whatever ends a request goes through `end`, which
+gives back its KV estimate, tells every stage of its path to forget it, and lets the next one in.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from planner.routers.base import RequestSize
+from runtime.coordinator.frames import prompt_message, release_message, sampled_tokens
+from runtime.coordinator.live_request import LiveRequest
+from runtime.coordinator.request_stats import RequestStats
+from runtime.coordinator.serving import Serving
+from runtime.coordinator.text_stream import Detokenizer, StopStrings
+from runtime.protocol.data import Entry, Flag, FrameError, Kind, Message, Reason, Sampling
+from runtime.protocol.openai_answers import FinishReason
+from runtime.transport.base import Received, UnknownPeer
+
+_FORGOTTEN_KEPT = 4096
+_FINISH: dict[Reason, FinishReason] = {Reason.STOP: "stop", Reason.LENGTH: "length"}
+_NACKS = {  # reason -> (code, what the node did and what the client may do)
+    Reason.NO_KV_PAGES: (
+        "no_kv_pages",
+        "ran out of KV cache pages; try again, or with a shorter prompt",
+    ),
+    Reason.UNKNOWN_REQUEST: (
+        "unknown_request",
+        "does not know the request, it was probably restarted; try again",
+    ),
+    Reason.WRONG_GENERATION: (
+        "wrong_generation",
+        "is changing to another plan; try again shortly",
+    ),
+    Reason.STAGE_ERROR: (
+        "stage_error",
+        "failed while computing; its log says why",
+    ),
+}
+
+logger = logging.getLogger(__name__)
+
+
+class NotServing(Exception):
+    """There is no plan, or some of its stages have not reported yet."""
+
+
+class QueueFull(Exception):
+    """No route is free and enough requests wait already."""
+
+    def __init__(self, *, waiting: int, retry_after_s: int) -> None:
+        super().__init__(
+            f"all pipelines are full and {waiting} requests are waiting already; "
+            f"try again in {retry_after_s} s"
+        )
+        self.retry_after_s = retry_after_s
+
+
+class NeverFits(Exception):
+    """The request needs more KV cache than any route has, even when idle."""
+
+
+class Sender(Protocol):
+    """The sending half of a transport."""
+
+    def send(self, peer: str, message: Message) -> None:
+        """Queue `message` for `peer`. Raises UnknownPeer."""
+
+
+class Dispatcher:
+    """All live requests of one coordinator. `serving` is None while there is no plan."""
+
+    def __init__(
+        self,
+        *,
+        transport: Sender,
+        stats: RequestStats,
+        clock: Callable[[], float],
+        new_request_id: Callable[[], int],
+        request_timeout_s: float,
+    ) -> None:
+        self._transport = transport
+        self._stats = stats
+        self._clock = clock
+        self._new_request_id = new_request_id
+        self._request_timeout_s = request_timeout_s
+        self._running: dict[int, LiveRequest] = {}
+        self._waiting: deque[LiveRequest] = deque()
+        self._forgotten: dict[int, None] = {}  # ids released lately, oldest first
+        self._complaints: set[str] = set()
+        self.serving: Serving | None = None
+
+    @property
+    def requests_running(self) -> int:
+        return len(self._running)
+
+    @property
+    def requests_waiting(self) -> int:
+        return len(self._waiting)
+
+    def serve(self, serving: Serving | None) -> None:
+        """Serve another plan, or none. Requests of the plan before end with an error."""
+        for request in [*self._waiting, *self._running.values()]:
+            self._fail(
+                request,
+                "the plan was replaced while the request ran; try again",
+                code="plan_replaced",
+            )
+        self.serving = serving
+        self._complaints.clear()
+
+    def ready_serving(self) -> Serving:
+        """The plan, once every stage has reported. Raises NotServing naming who is missing."""
+        if self.serving is None:
+            raise NotServing("no plan is deployed; deploy one in the web interface")
+        missing = self.serving.missing_nodes()
+        if missing:
+            raise NotServing(f"waiting for the stages of: {', '.join(missing)}")
+        return self.serving
+
+    def submit(
+        self,
+        serving: Serving,
+        *,
+        prompt_ids: Sequence[int],
+        sampling: Sampling,
+        stop_strings: Sequence[str],
+    ) -> LiveRequest:
+        """Route a request or let it wait its turn; the caller must `end` it.
+
+        `serving` is what the prompt was tokenised for. Raises NotServing, NeverFits, QueueFull;
+        then nothing was kept.
+        """
+        if serving is not self.ready_serving():
+            raise NotServing("the plan was replaced while the request was read; try again")
+        size = RequestSize(
+            prompt_tokens=len(prompt_ids),
+            predicted_output_tokens=serving.output_length.predict(max_tokens=sampling.max_tokens),
+        )
+        if not serving.router.can_ever_serve(size):
+            raise NeverFits(
+                f"{size.prompt_tokens} prompt tokens and about {size.predicted_output_tokens} "
+                "output tokens need more KV cache than any pipeline of this cluster has; shorten "
+                "the prompt or lower max_tokens"
+            )
+        now = self._clock()
+        request = LiveRequest(
+            id=self._new_request_id(),
+            serving=serving,
+            prompt_ids=tuple(prompt_ids),
+            sampling=sampling,
+            size=size,
+            detokenizer=Detokenizer(serving.tokenizer.decode),
+            stop_strings=StopStrings(stop_strings),
+            arrived_at=now,
+            progressed_at=now,
+        )
+        if self._waiting or not self._route(request):
+            if len(self._waiting) >= serving.plan.max_queued_requests:
+                self._stats.rejected()
+                raise QueueFull(
+                    waiting=len(self._waiting),
+                    retry_after_s=self._stats.retry_after_s(waiting=len(self._waiting)),
+                )
+            self._waiting.append(request)
+        self._stats.arrived()
+        return request
+
+    def end(self, request: LiveRequest) -> None:
+        """Forget `request` everywhere and let others in; may be called again."""
+        if request.ended:
+            return
+        request.ended = True
+        if request.id in self._running:
+            self._leave_path(request)
+        else:
+            self._waiting.remove(request)
+        self._let_in()
+
+    def receive(self, received: Received) -> None:
+        """Act on one message of a stage; what does not fit is dropped, and logged once."""
+        message = received.message
+        if message.kind == Kind.STATUS and message.status is not None:
+            self._on_status(received.sender, message)
+        elif message.kind == Kind.SAMPLED:
+            self._on_sampled(received.sender, message)
+        elif message.kind == Kind.NACK:
+            for entry in message.entries:
+                self._on_nack(received.sender, entry)
+        else:
+            self._complain(f"{received.sender!r} sent a {message.kind.name} to the coordinator")
+
+    def expire(self) -> None:
+        """End what has made no progress for the request timeout; call it about once a second."""
+        oldest = self._clock() - self._request_timeout_s
+        for request in [*self._running.values(), *self._waiting]:
+            if request.progressed_at < oldest:
+                self._fail(
+                    request,
+                    f"no pipeline became free within {self._request_timeout_s:g} s; try again"
+                    if request.pipeline is None
+                    else f"no token came for {self._request_timeout_s:g} s; a stage hangs or is "
+                    "gone; try again",
+                    code="timeout",
+                )
+
+    def _route(self, request: LiveRequest) -> bool:
+        """Choose a pipeline and send the prompt; False when none is free now."""
+        serving = request.serving
+        now = self._clock()
+        pipeline = serving.router.choose(request.size, masked=serving.silent_nodes(now=now))
+        if pipeline is None:
+            return False
+        serving.kv.admit(request.id, pipeline, size=request.size)
+        request.pipeline = pipeline
+        request.progressed_at = now
+        request.queue_s = now - request.arrived_at
+        self._running[request.id] = request
+        self._stats.routed(pipeline, prompt_tokens=len(request.prompt_ids), queue_s=request.queue_s)
+        self._send(pipeline.stages[0].node, prompt_message(request))
+        return True
+
+    def _let_in(self) -> None:
+        """Strictly first come, first served, so that no large request starves."""
+        while self._waiting and self._route(self._waiting[0]):
+            self._waiting.popleft()
+
+    def _leave_path(self, request: LiveRequest) -> None:
+        """No longer running: give back the KV estimate and tell the stages."""
+        del self._running[request.id]
+        request.serving.kv.release(request.id)
+        self._forgotten[request.id] = None
+        while len(self._forgotten) > _FORGOTTEN_KEPT:
+            del self._forgotten[next(iter(self._forgotten))]
+        stages = request.pipeline.stages if request.pipeline else ()
+        for node in dict.fromkeys(stage.node for stage in stages):
+            self._send(
+                node,
+                release_message(
+                    generation=request.serving.plan.generation,
+                    request=request.id,
+                    epoch=request.epoch,
+                ),
+            )
+
+    def _on_status(self, sender: str, message: Message) -> None:
+        serving = self.serving
+        if serving is None or message.status is None:
+            return
+        if message.generation != serving.plan.generation:
+            return  # a stage of the plan before, on its way out
+        now = self._clock()
+        was_silent = sender in serving.silent_nodes(now=now)
+        wrong = serving.hear(sender, message.status, now=now)
+        if wrong is not None:
+            self._complain(wrong)
+        elif was_silent:
+            logger.info("stage of %r is up in generation %d", sender, message.generation)
+            self._let_in()
+
+    def _on_sampled(self, sender: str, message: Message) -> None:
+        try:
+            sampled = sampled_tokens(message)
+        except FrameError as error:
+            self._complain(f"message of {sender!r} dropped: {error}")
+            return
+        for entry, token_id in sampled:
+            request = self._running.get(entry.request)
+            if request is None:
+                self._disown(sender, entry)
+            elif entry.epoch == request.epoch:
+                self._on_token(sender, request, entry, token_id=token_id)
+
+    def _on_token(self, sender: str, request: LiveRequest, entry: Entry, *, token_id: int) -> None:
+        pipeline = request.pipeline
+        if pipeline is None or sender != pipeline.stages[-1].node:
+            self._complain(f"{sender!r} sampled a token of a request whose last stage it is not")
+            return
+        if entry.position < request.next_position:
+            return  # a duplicate
+        if entry.position > request.next_position or not (
+            0 <= token_id < request.serving.tokenizer.vocabulary_size
+        ):
+            self._fail(
+                request,
+                f"node {sender!r} sent token {token_id} at position {entry.position} where "
+                f"position {request.next_position} and an id below "
+                f"{request.serving.tokenizer.vocabulary_size} were expected; try again",
+                code="token_stream_broken",
+            )
+            return
+        now = self._clock()
+        if request.first_token_at is None:
+            request.first_token_at = now
+            self._stats.first_token(
+                pipeline,
+                prompt_tokens=len(request.prompt_ids),
+                ttft_s=now - request.arrived_at,
+            )
+        else:
+            self._stats.next_token(pipeline, gap_s=now - request.progressed_at)
+        request.progressed_at = now
+        finish = _FINISH.get(entry.reason, "stop") if Flag.FINISHED in entry.flags else None
+        if request.accept(token_id, finish_reason=finish):
+            output_tokens = len(request.token_ids)
+            request.serving.output_length.observe(output_tokens)
+            self._stats.finished(output_tokens=output_tokens, decode_s=now - request.first_token_at)
+            self.end(request)
+        else:
+            request.serving.kv.grow(request.id, total_tokens=request.next_position)
+
+    def _on_nack(self, sender: str, entry: Entry) -> None:
+        request = self._running.get(entry.request)
+        if request is None or entry.epoch != request.epoch or request.pipeline is None:
+            return
+        if sender not in {stage.node for stage in request.pipeline.stages}:
+            self._complain(f"{sender!r} refused a request that is not on its way through it")
+            return
+        if entry.reason == Reason.NO_KV_PAGES and not request.token_ids and request.epoch == 0:
+            self._route_again(request)
+            return
+        code, words = _NACKS.get(entry.reason, ("refused", "refused the request; try again"))
+        self._fail(request, f"node {sender!r} {words}", code=code)
+
+    def _route_again(self, request: LiveRequest) -> None:
+        """The estimate was wrong: wait for the next release in front of all others, once.
+
+        With nobody else running no release will come, so it is tried at once.
+        """
+        self._leave_path(request)
+        request.pipeline = None
+        request.epoch += 1
+        self._waiting.appendleft(request)
+        if not self._running:
+            self._let_in()
+
+    def _disown(self, sender: str, entry: Entry) -> None:
+        """A stage works for a request of an earlier life of this coordinator: stop it."""
+        serving = self.serving
+        if serving is None or entry.request in self._forgotten:
+            return
+        self._forgotten[entry.request] = None
+        logger.warning("%r works on request %d, unknown here; released", sender, entry.request)
+        for node in serving.nodes:
+            self._send(
+                node,
+                release_message(
+                    generation=serving.plan.generation, request=entry.request, epoch=entry.epoch
+                ),
+            )
+
+    def _fail(self, request: LiveRequest, message: str, *, code: str) -> None:
+        logger.warning("request %d failed: %s", request.id, message)
+        self._stats.failed()
+        request.fail(message, code=code)
+        self.end(request)
+
+    def _send(self, node: str, message: Message) -> None:
+        """A node without an address is logged; the watchdog ends a request that depends on it."""
+        try:
+            self._transport.send(node, message)
+        except UnknownPeer:
+            self._complain(f"{node!r} is in the placement but has no address among the peers")
+
+    def _complain(self, what: str) -> None:
+        """Log `what` once per plan: a faulty stage repeats itself many times a second."""
+        if what not in self._complaints and len(self._complaints) < 1000:
+            self._complaints.add(what)
+            logger.warning("%s", what)

@@ -1,0 +1,90 @@
+"""One request from admission to its last token, and the text that grows from its tokens."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from planner.domain.pipeline import Pipeline
+from planner.routers.base import RequestSize
+from runtime.coordinator.serving import Serving
+from runtime.coordinator.text_stream import Detokenizer, StopStrings
+from runtime.protocol.data import Sampling
+from runtime.protocol.openai_answers import FinishReason
+
+
+class RequestFailed(Exception):
+    """The request cannot go on; the message says why and what the client may do."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """One token and the text that became certain with it."""
+
+    token_id: int
+    text: str
+    finish_reason: FinishReason | None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class LiveRequest:
+    """State kept by the dispatcher; the answering task only iterates `deltas()`.
+
+    `pipeline` is None until the request was routed, and kept when it ended. A new `epoch` makes
+    late frames of an earlier attempt recognisable.
+    """
+
+    id: int
+    serving: Serving
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    size: RequestSize
+    detokenizer: Detokenizer
+    stop_strings: StopStrings
+    arrived_at: float
+    progressed_at: float
+    epoch: int = 0
+    pipeline: Pipeline | None = None
+    queue_s: float = 0.0
+    first_token_at: float | None = None
+    token_ids: list[int] = field(default_factory=list)
+    ended: bool = False
+    _events: asyncio.Queue[Delta | RequestFailed] = field(default_factory=asyncio.Queue)
+
+    @property
+    def next_position(self) -> int:
+        """Where the next token stands in the sequence."""
+        return len(self.prompt_ids) + len(self.token_ids)
+
+    @property
+    def ttft_s(self) -> float | None:
+        return None if self.first_token_at is None else self.first_token_at - self.arrived_at
+
+    def accept(self, token_id: int, *, finish_reason: FinishReason | None) -> bool:
+        """Append a sampled token; True when it was the last. The stop token itself has no text."""
+        self.token_ids.append(token_id)
+        text = "" if finish_reason == "stop" else self.detokenizer.push(token_id)
+        text = self.stop_strings.push(text)
+        if finish_reason is not None and not self.stop_strings.matched:
+            text += self.stop_strings.push(self.detokenizer.flush())
+            text += "" if self.stop_strings.matched else self.stop_strings.flush()
+        if self.stop_strings.matched:
+            finish_reason = "stop"
+        self._events.put_nowait(Delta(token_id=token_id, text=text, finish_reason=finish_reason))
+        return finish_reason is not None
+
+    def fail(self, message: str, *, code: str) -> None:
+        self._events.put_nowait(RequestFailed(message, code=code))
+
+    async def deltas(self) -> AsyncIterator[Delta]:
+        """Every token until the last. Raises RequestFailed."""
+        while True:
+            event = await self._events.get()
+            if isinstance(event, RequestFailed):
+                raise event
+            yield event
+            if event.finish_reason is not None:
+                return

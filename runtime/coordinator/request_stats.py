@@ -1,0 +1,120 @@
+"""What the coordinator measures: totals since start, and percentiles of a sliding window.
+
+TTFT = arrival to first token handed to the answer, queueing included. ITL = the gaps between a
+request's tokens. Queue = arrival to the moment a pipeline was chosen. All in seconds.
+"""
+
+import itertools
+import math
+from collections import Counter, deque
+from collections.abc import Callable
+
+from planner.domain.cluster import SINK, SOURCE
+from planner.domain.pipeline import Pipeline
+
+
+class Window:
+    """Values of the last `window_s` seconds."""
+
+    def __init__(self, *, window_s: float, clock: Callable[[], float]) -> None:
+        self._window_s = window_s
+        self._clock = clock
+        self._values: deque[tuple[float, float]] = deque()
+
+    def add(self, value: float) -> None:
+        self._values.append((self._clock(), value))
+        self._forget()
+
+    def sum_per_s(self) -> float:
+        self._forget()
+        return sum(value for _, value in self._values) / self._window_s
+
+    def count_per_s(self) -> float:
+        self._forget()
+        return len(self._values) / self._window_s
+
+    def percentile(self, fraction: float) -> float | None:
+        """Nearest rank; None when nothing happened in the window."""
+        self._forget()
+        if not self._values:
+            return None
+        ordered = sorted(value for _, value in self._values)
+        return ordered[max(0, math.ceil(fraction * len(ordered)) - 1)]
+
+    def _forget(self) -> None:
+        oldest = self._clock() - self._window_s
+        while self._values and self._values[0][0] < oldest:
+            self._values.popleft()
+
+
+class RequestStats:
+    """Counters and windows; the dispatcher tells it what happens, the reporter reads it."""
+
+    def __init__(self, *, window_s: float, clock: Callable[[], float]) -> None:
+        self.window_s = window_s
+        self.requests_total = 0
+        self.requests_failed_total = 0
+        self.requests_rejected_total = 0
+        self.prompt_tokens_total = 0
+        self.output_tokens_total = 0
+        self.node_tokens_total: Counter[str] = Counter()
+        self.edge_tokens_total: Counter[str] = Counter()
+        self.prompt_tokens = Window(window_s=window_s, clock=clock)
+        self.output_tokens = Window(window_s=window_s, clock=clock)
+        self.queue_s = Window(window_s=window_s, clock=clock)
+        self.ttft_s = Window(window_s=window_s, clock=clock)
+        self.itl_s = Window(window_s=window_s, clock=clock)
+        self.tpot_s = Window(window_s=window_s, clock=clock)
+        self.ended = Window(window_s=window_s, clock=clock)
+
+    def arrived(self) -> None:
+        self.requests_total += 1
+
+    def rejected(self) -> None:
+        """Turned away at the door: queue full."""
+        self.requests_rejected_total += 1
+
+    def failed(self) -> None:
+        """Accepted, but ended by an error of ours."""
+        self.requests_failed_total += 1
+
+    def routed(self, pipeline: Pipeline, *, prompt_tokens: int, queue_s: float) -> None:
+        """A prompt was sent along `pipeline`."""
+        self.queue_s.add(queue_s)
+        self._pass(pipeline, tokens=prompt_tokens)
+
+    def first_token(self, pipeline: Pipeline, *, prompt_tokens: int, ttft_s: float) -> None:
+        """The prompt is done: its first output token is here."""
+        self.prompt_tokens_total += prompt_tokens
+        self.prompt_tokens.add(prompt_tokens)
+        self.ttft_s.add(ttft_s)
+        self._output(pipeline)
+
+    def next_token(self, pipeline: Pipeline, *, gap_s: float) -> None:
+        self.itl_s.add(gap_s)
+        self._output(pipeline)
+
+    def finished(self, *, output_tokens: int, decode_s: float) -> None:
+        """A request ended well; `decode_s` is from its first to its last token."""
+        self.ended.add(1)
+        if output_tokens > 1:
+            self.tpot_s.add(decode_s / (output_tokens - 1))
+
+    def retry_after_s(self, *, waiting: int) -> int:
+        """When one more request should find a place, from the rate at which requests end."""
+        rate = self.ended.count_per_s()
+        if rate == 0:
+            return 5
+        return min(60, max(1, math.ceil((waiting + 1) / rate)))
+
+    def _output(self, pipeline: Pipeline) -> None:
+        self.output_tokens_total += 1
+        self.output_tokens.add(1)
+        self._pass(pipeline, tokens=1)
+
+    def _pass(self, pipeline: Pipeline, *, tokens: int) -> None:
+        nodes = [stage.node for stage in pipeline.stages]
+        for node in nodes:
+            self.node_tokens_total[node] += tokens
+        for source, target in itertools.pairwise([SOURCE, *nodes, SINK]):
+            self.edge_tokens_total[f"{source}->{target}"] += tokens

@@ -1,0 +1,74 @@
+"""One deployed plan as the coordinator uses it: router, KV estimate, and which stages are up."""
+
+from dataclasses import dataclass
+
+from planner.routers.iwrr import IwrrRouter
+from planner.routers.kv_estimator import KvEstimator
+from planner.routers.output_length import OutputLengthEstimate
+from runtime.coordinator.tokenizer import CheckpointTokenizer
+from runtime.protocol.control import ServingPlan
+from runtime.protocol.data import StageStatus
+
+STATUS_TTL_S = 5.0  # stages send STATUS about once a second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeState:
+    """What a stage said last, and when."""
+
+    status: StageStatus
+    heard_at: float
+
+
+class Serving:
+    """A plan with everything that is forgotten when another plan replaces it."""
+
+    def __init__(self, *, plan: ServingPlan, tokenizer: CheckpointTokenizer) -> None:
+        """Raises InvalidPlacement when weights and placement contradict each other."""
+        self.plan = plan
+        self.tokenizer = tokenizer
+        self.nodes = tuple(sorted(plan.placement.layers))
+        self.kv = KvEstimator(
+            capacity_token_layers=dict.fromkeys(self.nodes, 0.0),
+            page_tokens=plan.page_tokens,
+            high_water=plan.kv_high_water,
+        )
+        self.router = IwrrRouter(
+            routing_weights=plan.routing_weights,
+            placement=plan.placement,
+            num_layers=plan.num_layers,
+            partial_inference=plan.partial_inference,
+            kv=self.kv,
+        )
+        self.output_length = OutputLengthEstimate(
+            mean_output_tokens=plan.workload.mean_output_tokens
+        )
+        self._states: dict[str, NodeState] = {}
+
+    def hear(self, node: str, status: StageStatus, *, now: float) -> str | None:
+        """Take a stage's STATUS. Returns what is wrong with it, None when it fits the plan."""
+        held = self.plan.placement.layers.get(node)
+        if held is None:
+            return f"{node!r} reports as a stage but is not in the placement"
+        if (status.first, status.end) != (held.first, held.end):
+            return f"{node!r} runs layers [{status.first}, {status.end}), the plan says {held}"
+        if status.page_tokens != self.plan.page_tokens:
+            return (
+                f"{node!r} has pages of {status.page_tokens} tokens, "
+                f"the plan says {self.plan.page_tokens}"
+            )
+        self._states[node] = NodeState(status=status, heard_at=now)
+        self.kv.set_capacity(node, token_layers=status.pages_total * status.page_tokens)
+        return None
+
+    def missing_nodes(self) -> tuple[str, ...]:
+        """Nodes of the placement whose stage never reported for this generation."""
+        return tuple(node for node in self.nodes if node not in self._states)
+
+    def silent_nodes(self, *, now: float) -> frozenset[str]:
+        """Nodes not heard of within `STATUS_TTL_S`, or ever; requests avoid them."""
+        return frozenset(
+            node
+            for node in self.nodes
+            if node not in self._states or now - self._states[node].heard_at > STATUS_TTL_S
+        )

@@ -1,0 +1,186 @@
+"""Text <-> token ids for one checkpoint, and its chat template; no torch, no transformers.
+
+Reads `tokenizer.json`, `tokenizer_config.json`, `chat_template.jinja`, `config.json` and
+`generation_config.json` of a Hugging Face checkpoint directory.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import Tokenizer
+
+from runtime.protocol.openai import ChatMessage
+
+MAX_STOP_TOKEN_IDS = 255  # protocol.data carries no more
+
+
+class TokenizerError(Exception):
+    """A checkpoint whose tokenizer cannot be used, or a text it cannot take."""
+
+
+class CheckpointTokenizer:
+    """The tokenizer of the deployed checkpoint; immutable, so safe to use from any task."""
+
+    def __init__(
+        self,
+        *,
+        tokenizer: Tokenizer,
+        chat_template: str | None,
+        special_tokens: dict[str, str],
+        stop_token_ids: tuple[int, ...],
+        vocabulary_size: int,
+    ) -> None:
+        """`special_tokens` are the names a chat template may use, e.g. bos_token."""
+        self._tokenizer = tokenizer
+        self._special_tokens = special_tokens
+        self._template = None if chat_template is None else _compile_template(chat_template)
+        self.stop_token_ids = stop_token_ids
+        self.vocabulary_size = vocabulary_size
+
+    def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
+        """Token ids of the rendered conversation, ending where the assistant shall speak.
+
+        Raises TokenizerError when there is no template or the template refuses the messages.
+        """
+        if self._template is None:
+            raise TokenizerError(
+                "this model has no chat template; use /v1/completions, or add a chat_template to "
+                "the checkpoint's tokenizer_config.json"
+            )
+        plain = []
+        for message in messages:
+            role = "system" if message.role == "developer" else message.role
+            named = {} if message.name is None else {"name": message.name}
+            plain.append({"role": role, "content": message.text, **named})
+        try:
+            text = self._template.render(
+                messages=plain,
+                tools=None,
+                documents=None,
+                add_generation_prompt=True,
+                **self._special_tokens,
+            )
+        except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
+            raise TokenizerError(
+                f"the model's chat template refuses these messages: {error}"
+            ) from (error)
+        return self._encode(text, add_special_tokens=False)
+
+    def encode_text(self, text: str) -> list[int]:
+        """Token ids of a bare prompt, with the tokenizer's own special tokens."""
+        return self._encode(text, add_special_tokens=True)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text without special tokens; U+FFFD where bytes are no UTF-8 (yet)."""
+        text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
+        return text
+
+    def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        token_ids: list[int] = self._tokenizer.encode(
+            text, add_special_tokens=add_special_tokens
+        ).ids
+        return token_ids
+
+
+def load_tokenizer(checkpoint: Path) -> CheckpointTokenizer:
+    """Raises TokenizerError naming the file that is missing or wrong, and the remedy."""
+    path = checkpoint / "tokenizer.json"
+    if not path.is_file():
+        raise TokenizerError(
+            f"{path} does not exist; the coordinator needs the checkpoint's tokenizer files "
+            "(tokenizer.json, tokenizer_config.json) at the deployed path"
+        )
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the Rust side raises nothing more specific
+        raise TokenizerError(f"{path} is not a tokenizer: {error}; fetch it again") from error
+    config = _read_json(checkpoint / "config.json")
+    generation = _read_json(checkpoint / "generation_config.json")
+    settings = _read_json(checkpoint / "tokenizer_config.json")
+    special_tokens = {
+        key: text
+        for key, value in settings.items()
+        if key.endswith("_token") and (text := _token_text(value)) is not None
+    }
+    eos = generation.get("eos_token_id", config.get("eos_token_id"))
+    stops = [] if eos is None else eos if isinstance(eos, list) else [eos]
+    tokenizer_eos = tokenizer.token_to_id(special_tokens.get("eos_token", ""))
+    if tokenizer_eos is not None:
+        stops = [*stops, tokenizer_eos]
+    unique_stops = tuple(dict.fromkeys(stops))
+    if len(unique_stops) > MAX_STOP_TOKEN_IDS or not all(
+        isinstance(token, int) and token >= 0 for token in unique_stops
+    ):
+        raise TokenizerError(
+            f"eos_token_id of {checkpoint} is {eos!r}; it must be a token id or a list of at most "
+            f"{MAX_STOP_TOKEN_IDS} token ids"
+        )
+    return CheckpointTokenizer(
+        tokenizer=tokenizer,
+        chat_template=_find_template(checkpoint, settings),
+        special_tokens=special_tokens,
+        stop_token_ids=unique_stops,
+        vocabulary_size=config.get("vocab_size", tokenizer.get_vocab_size()),
+    )
+
+
+def _find_template(checkpoint: Path, settings: dict[str, Any]) -> str | None:
+    path = checkpoint / "chat_template.jinja"
+    if path.is_file():
+        return path.read_text(encoding="utf-8")
+    template = settings.get("chat_template")
+    if isinstance(template, list):  # several named ones
+        template = {entry["name"]: entry["template"] for entry in template}.get("default")
+    return template
+
+
+def _compile_template(source: str) -> jinja2.Template:
+    """As transformers compiles it; sandboxed, since a checkpoint is a stranger's."""
+
+    def raise_exception(message: str) -> NoReturn:
+        raise jinja2.TemplateError(message)
+
+    def strftime_now(format_: str) -> str:
+        return datetime.now().astimezone().strftime(format_)
+
+    def to_json(value: object, indent: int | None = None) -> str:
+        return json.dumps(value, ensure_ascii=False, indent=indent)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+    )
+    environment.filters["tojson"] = to_json
+    environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = strftime_now
+    try:
+        return environment.from_string(source)
+    except jinja2.TemplateSyntaxError as error:
+        raise TokenizerError(
+            f"the checkpoint's chat template is no valid Jinja: line {error.lineno}: {error}"
+        ) from error
+
+
+def _token_text(value: object) -> str | None:
+    """A special token is written as text or as {"content": text, ...}."""
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """{} when there is no such file."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise TokenizerError(f"{path} is not JSON: {error}; fetch it again") from error
+    if not isinstance(value, dict):
+        raise TokenizerError(f"{path} holds a JSON {type(value).__name__}, not an object")
+    return value

@@ -1,0 +1,240 @@
+"""The OpenAI dialect the coordinator speaks: requests and errors; answers are beside it.
+
+Strict on purpose: a parameter that would be ignored is refused by name, so that nobody believes it
+worked. Extensions: `top_k`, `return_token_ids`, and `helix` in answers.
+"""
+
+import json
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+MAX_STOP_STRINGS = 4
+# OpenAI's own parameters that this server does not have yet.
+# fmt: off
+_UNSUPPORTED = frozenset({
+    "audio", "best_of", "echo", "function_call", "functions", "logit_bias", "metadata",
+    "modalities", "parallel_tool_calls", "prediction", "reasoning_effort", "response_format",
+    "service_tier", "store", "suffix", "tool_choice", "tools", "top_logprobs", "verbosity",
+    "web_search_options",
+})
+# fmt: on
+
+StopString = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class ApiError(Exception):
+    """An answer that is an OpenAI error object; `status` is the HTTP status."""
+
+    def __init__(
+        self,
+        *,
+        status: int,
+        message: str,
+        code: str | None,
+        param: str | None = None,
+        type_: str = "invalid_request_error",
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.type = type_
+        self.param = param
+        self.code = code
+        self.retry_after_s = retry_after_s
+
+    def body(self) -> dict[str, dict[str, str | None]]:
+        return {
+            "error": {
+                "message": self.message,
+                "type": self.type,
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class StreamOptions(_Strict):
+    include_usage: bool = False
+
+
+class TextPart(_Strict):
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessage(_Strict):
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+    name: str | None = None
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content)
+
+
+class GenerationRequest(_Strict):
+    """What both endpoints share. `n`, penalties and `logprobs` admit their neutral value only."""
+
+    model: str
+    max_tokens: int | None = Field(default=None, ge=1, lt=2**31)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=0, lt=2**31)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**64)
+    stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = None
+    n: Literal[1] | None = None
+    presence_penalty: Literal[0] | None = None
+    frequency_penalty: Literal[0] | None = None
+    logprobs: Literal[False] | None = None
+    return_token_ids: bool = False
+
+    @property
+    def token_limit(self) -> int | None:
+        """The most output tokens the client allows; None when it did not say."""
+        return self.max_tokens
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        if self.stop is None:
+            return ()
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+
+class ChatCompletionRequest(GenerationRequest):
+    """POST /v1/chat/completions."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**31)
+
+    @property
+    def token_limit(self) -> int | None:
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+
+class CompletionRequest(GenerationRequest):
+    """POST /v1/completions. One prompt: text or token ids, bare or as a list of one."""
+
+    prompt: (
+        str
+        | Annotated[list[TokenId], Field(min_length=1)]
+        | Annotated[list[str], Field(min_length=1, max_length=1)]
+        | Annotated[
+            list[Annotated[list[TokenId], Field(min_length=1)]],
+            Field(min_length=1, max_length=1),
+        ]
+    )
+
+    @property
+    def single_prompt(self) -> str | list[int]:
+        """The prompt as text or token ids."""
+        if isinstance(self.prompt, str):
+            return self.prompt
+        head = self.prompt[0]
+        if isinstance(head, int):
+            return [token for token in self.prompt if isinstance(token, int)]
+        return head
+
+
+RequestT = TypeVar("RequestT", bound=GenerationRequest)
+
+
+def parse_request(kind: type[RequestT], body: bytes) -> RequestT:
+    """JSON -> request. Raises ApiError 400 naming the parameter, its value and the remedy."""
+    try:
+        raw = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ApiError(
+            status=400, message=f"the request body is not JSON: {error}", code="invalid_json"
+        ) from error
+    if not isinstance(raw, dict):
+        raise ApiError(
+            status=400,
+            message=f"the request body is a JSON {type(raw).__name__}; send an object",
+            code="invalid_type",
+        )
+    try:
+        request = kind.model_validate(raw)
+    except ValidationError as error:
+        raise _refusal(kind, raw, error) from error
+    if request.stream_options is not None and not request.stream:
+        raise ApiError(
+            status=400,
+            message="'stream_options' is only allowed with \"stream\": true; "
+            "set stream or remove stream_options",
+            param="stream_options",
+            code="invalid_value",
+        )
+    if isinstance(request, ChatCompletionRequest) and None not in (
+        request.max_tokens,
+        request.max_completion_tokens,
+    ):
+        raise ApiError(
+            status=400,
+            message=f"both 'max_tokens' ({request.max_tokens}) and 'max_completion_tokens' "
+            f"({request.max_completion_tokens}) are given; they mean the same, keep one",
+            param="max_tokens",
+            code="invalid_value",
+        )
+    return request
+
+
+def _refusal(kind: type[BaseModel], raw: dict[str, object], error: ValidationError) -> ApiError:
+    """The first complaint, as one sentence. Of a union's complaints all are given."""
+    problems = error.errors(include_url=False, include_context=False)
+    unknown = [problem for problem in problems if problem["type"] == "extra_forbidden"]
+    first = (unknown or problems)[0]
+    param = _parameter_path(raw, first["loc"])
+    if unknown:
+        name = str(first["loc"][-1])
+        if len(first["loc"]) == 1 and name in _UNSUPPORTED:
+            message = f"parameter {name!r} is not supported by this server; remove it"
+        elif len(first["loc"]) == 1:
+            supported = ", ".join(sorted(kind.model_fields))
+            message = f"unknown parameter {name!r}; remove it (supported: {supported})"
+        else:
+            message = f"unknown parameter {param!r}; remove it"
+        return ApiError(status=400, message=message, param=param, code="unknown_parameter")
+    if first["type"] == "missing":
+        return ApiError(
+            status=400,
+            message=f"required parameter {param!r} is missing; add it",
+            param=param,
+            code="missing_required_parameter",
+        )
+    top = first["loc"][0]
+    expected = "; or ".join(
+        dict.fromkeys(str(problem["msg"]) for problem in problems if problem["loc"][0] == top)
+    )
+    given = json.dumps(first["input"], ensure_ascii=False, default=str)
+    given = given if len(given) <= 80 else f"{given[:77]}..."
+    return ApiError(
+        status=400,
+        message=f"parameter {param!r} is {given}: {expected[0].lower()}{expected[1:]}",
+        param=param,
+        code="invalid_type" if first["type"].endswith("_type") else "invalid_value",
+    )
+
+
+def _parameter_path(raw: object, location: tuple[int | str, ...]) -> str:
+    """`messages[0].content`: the location without pydantic's names of union branches."""
+    path = ""
+    for part in location:
+        if isinstance(raw, dict) and isinstance(part, str):
+            path += f".{part}"
+            raw = raw.get(part)
+        elif isinstance(raw, list) and isinstance(part, int):
+            path += f"[{part}]"
+            raw = raw[part]
+    return path.removeprefix(".")

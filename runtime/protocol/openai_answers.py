@@ -1,0 +1,75 @@
+"""What the coordinator answers: completions, their chunks, usage, and the `helix` extension.
+
+One set of models for both endpoints: a chat choice carries `message` or `delta`, a completion
+choice `text`. Unset fields are left out, except `finish_reason`, which is null until the end.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+FinishReason = Literal["stop", "length"]
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Usage(_Answer):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class PipelineHop(_Answer):
+    """Where layers [first, end) of this request ran."""
+
+    node: str
+    first: int
+    end: int
+
+
+class HelixExtension(_Answer):
+    """Where and when the request ran; `queue_s` is part of `ttft_s`. Null without a token."""
+
+    pipeline: tuple[PipelineHop, ...]
+    ttft_s: float | None
+    queue_s: float
+
+
+class AssistantMessage(_Answer):
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+
+
+class Choice(_Answer):
+    index: int = 0
+    message: AssistantMessage | None = None
+    delta: AssistantMessage | None = None
+    text: str | None = None
+    token_ids: tuple[int, ...] | None = None
+    logprobs: None = None
+    finish_reason: FinishReason | None = None
+
+
+class Answer(_Answer):
+    """A whole answer, or one chunk of a stream."""
+
+    id: str
+    object: Literal["chat.completion", "chat.completion.chunk", "text_completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: tuple[Choice, ...]
+    usage: Usage | None = None
+    prompt_token_ids: tuple[int, ...] | None = None
+    helix: HelixExtension | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready: without what is unset."""
+        body = self.model_dump(mode="json", exclude_none=True)
+        for choice in body["choices"]:
+            choice.setdefault("finish_reason", None)
+        if self.helix is not None:
+            body["helix"]["ttft_s"] = self.helix.ttft_s
+        return body
