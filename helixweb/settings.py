@@ -151,6 +151,11 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
         "schedule": 300.0,
         "options": {"expires": 300.0},
     },
+    "announce-silent-processes": {
+        "task": "helixweb.inventory.tasks.announce_silent_processes",
+        "schedule": 2.0,
+        "options": {"expires": 2.0},
+    },
 }
 
 # -- People -----------------------------------------------------------------------------------------

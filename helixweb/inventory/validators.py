@@ -1,4 +1,4 @@
-"""Checks that rows, forms, the REST API and imports share. Messages name the value and the remedy."""
+"""Checks shared by rows, forms, the REST API and imports; messages name value and remedy."""
 
 import math
 import unicodedata

@@ -2,9 +2,10 @@
 
 import django.core.validators
 import django.db.models.deletion
-import helixweb.inventory.validators
 from django.conf import settings
 from django.db import migrations, models
+
+import helixweb.inventory.validators
 
 
 class Migration(migrations.Migration):

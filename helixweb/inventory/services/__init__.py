@@ -1,0 +1,52 @@
+"""Everything that writes the inventory; views, the REST API and other apps call these functions."""
+
+from helixweb.inventory.services.errors import Conflicting, InventoryError, JoinRefused, NameTaken
+from helixweb.inventory.services.joining import (
+    NewJoinToken,
+    Registration,
+    TokenExpired,
+    TokenForAnotherRole,
+    TokenUnknown,
+    TokenUsed,
+    create_join_token,
+    register,
+)
+from helixweb.inventory.services.presence import (
+    announce_silent,
+    authenticate_agent,
+    record_seen,
+    update_identity,
+)
+from helixweb.inventory.services.problems import (
+    build_problem,
+    import_problem,
+    import_problem_document,
+    models_of,
+)
+from helixweb.inventory.services.rows import create, delete, update
+
+__all__ = [
+    "Conflicting",
+    "InventoryError",
+    "JoinRefused",
+    "NameTaken",
+    "NewJoinToken",
+    "Registration",
+    "TokenExpired",
+    "TokenForAnotherRole",
+    "TokenUnknown",
+    "TokenUsed",
+    "announce_silent",
+    "authenticate_agent",
+    "build_problem",
+    "create",
+    "create_join_token",
+    "delete",
+    "import_problem",
+    "import_problem_document",
+    "models_of",
+    "record_seen",
+    "register",
+    "update",
+    "update_identity",
+]

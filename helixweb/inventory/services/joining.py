@@ -1,0 +1,221 @@
+"""How a machine becomes part of a cluster: a one-time token, then a credential of its own."""
+
+import secrets
+import uuid
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from helixweb.common import events
+from helixweb.common.auth import sha256_hex
+from helixweb.inventory.models import Cluster, Coordinator, JoinToken, Node
+from helixweb.inventory.services.errors import JoinRefused, NameTaken
+from planner.domain.cluster import RESERVED_NAMES
+from runtime.protocol.control import RegisterReply, RegisterRequest, Role
+
+TOKEN_VALID_FOR = timedelta(hours=1)
+FRESH_COMMAND = "copy a fresh join command from the cluster's page"
+
+
+class TokenUnknown(JoinRefused):
+    default_code = "token_unknown"
+
+
+class TokenUsed(JoinRefused):
+    default_code = "token_used"
+
+
+class TokenExpired(JoinRefused):
+    default_code = "token_expired"
+
+
+class TokenForAnotherRole(JoinRefused):
+    default_code = "token_for_another_role"
+
+
+class NewJoinToken(NamedTuple):
+    """`secret` is shown once and never stored."""
+
+    row: JoinToken
+    secret: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What is answered, and the row the process now stands for."""
+
+    reply: RegisterReply
+    row: Node | Coordinator
+
+
+def create_join_token(cluster: Cluster, role: str, user: Any) -> NewJoinToken:
+    """A token `hlxj_…` that admits one process of that role within the hour."""
+    secret = f"hlxj_{secrets.token_urlsafe(30)}"
+    row = JoinToken.objects.create(
+        cluster=cluster,
+        role=JoinToken.Role(role),
+        token_hash=sha256_hex(secret),
+        created_by=user,
+        expires_at=timezone.now() + TOKEN_VALID_FOR,
+    )
+    return NewJoinToken(row, secret)
+
+
+def register(request: RegisterRequest, now: datetime) -> Registration:
+    """Admit a process and give it a credential.
+
+    A declared node of that name is adopted and keeps its region; a known uuid is updated. A token
+    is used up only by success. Raises TokenUnknown, TokenUsed, TokenExpired,
+    TokenForAnotherRole, NameTaken, JoinRefused.
+    """
+    credential = f"hlxn_{secrets.token_urlsafe(32)}"
+    identity = {
+        "credential_hash": sha256_hex(credential),
+        "data_endpoint": request.data_endpoint,
+        "data_public_key": request.data_public_key,
+        "version": request.version[:64],
+        "joined_at": now,
+        "last_seen_at": now,
+        "silence_announced": False,
+    }
+    process_uuid = _uuid(request.node_uuid)
+    try:
+        with transaction.atomic():
+            cluster = _use_token(request, now)
+            row: Node | Coordinator
+            if request.role is Role.NODE:
+                row = _admit_node(cluster, request, process_uuid, identity)
+            else:
+                row = _admit_coordinator(cluster, request, process_uuid, identity)
+            announce(row, now=now, text=f"{_title(row)} joined.")
+    except IntegrityError as error:  # another machine took the name between look-up and insert
+        raise _name_taken(request.name, "another machine") from error
+    return Registration(
+        reply=RegisterReply(
+            name=row.name,
+            cluster=cluster.name,
+            credential=credential,
+            heartbeat_interval_s=settings.HELIX_HEARTBEAT_INTERVAL_S,
+        ),
+        row=row,
+    )
+
+
+def announce(row: Node | Coordinator, *, now: datetime, text: str) -> None:
+    """Tell open pages how the process is."""
+    kind = "node" if isinstance(row, Node) else "coordinator"
+    events.emit(
+        f"cluster:{row.cluster_id}",
+        "node",
+        {kind: row.pk, "name": row.name, "state": row.state_at(now), "text": text},
+    )
+
+
+def _title(row: Node | Coordinator) -> str:
+    return f"Node {row.name}" if isinstance(row, Node) else f"Coordinator {row.name}"
+
+
+def _use_token(request: RegisterRequest, now: datetime) -> Cluster:
+    """Spend the token by compare-and-set, so that of two that race one wins."""
+    token = (
+        JoinToken.objects.select_related("cluster")
+        .filter(token_hash=sha256_hex(request.join_token))
+        .first()
+    )
+    shown = f"{request.join_token[:10]}…"
+    if token is None:
+        raise TokenUnknown(f"The join token {shown} is unknown; {FRESH_COMMAND}.")
+    if token.role != request.role.value:
+        raise TokenForAnotherRole(
+            f"The join token {shown} admits a {token.role}, not a {request.role.value}; "
+            f"{FRESH_COMMAND} for a {request.role.value}."
+        )
+    unused = JoinToken.objects.filter(pk=token.pk, used_at__isnull=True)
+    if unused.filter(expires_at__gt=now).update(used_at=now, used_by_name=request.name):
+        return token.cluster
+    if unused.exists():
+        raise TokenExpired(
+            f"The join token {shown} expired at {token.expires_at:%Y-%m-%d %H:%M} UTC; "
+            f"{FRESH_COMMAND}."
+        )
+    token.refresh_from_db()
+    raise TokenUsed(
+        f"The join token {shown} was used already, by {token.used_by_name!r}; each token admits "
+        f"one process: {FRESH_COMMAND}."
+    )
+
+
+def _uuid(text: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        raise JoinRefused(
+            f"node_uuid {text!r} is not a UUID; delete the agent's data directory and join again."
+        ) from None
+
+
+def _name_taken(name: str, holder: str) -> NameTaken:
+    return NameTaken(
+        f"The name {name!r} belongs to {holder} in this cluster; join with another --name, or "
+        "delete that row on the cluster's page first."
+    )
+
+
+def _admit_node(
+    cluster: Cluster, request: RegisterRequest, process_uuid: uuid.UUID, identity: dict[str, Any]
+) -> Node:
+    if request.name in RESERVED_NAMES:
+        raise JoinRefused(f"The node name {request.name!r} is reserved; join with another --name.")
+    identity["hardware"] = request.hardware.model_dump(mode="json")
+    known = Node.objects.select_related("cluster").filter(uuid=process_uuid).first()
+    if known is not None:
+        _check_same(known, cluster, request)
+        Node.objects.filter(pk=known.pk).update(**identity)
+    else:
+        declared = Node.objects.filter(cluster=cluster, name=request.name)
+        if not declared.exists():
+            node = Node(
+                cluster=cluster,
+                name=request.name,
+                region=request.region,
+                uuid=process_uuid,
+                **identity,
+            )
+            node.save()
+            return node
+        if not declared.filter(uuid__isnull=True).update(uuid=process_uuid, **identity):
+            raise _name_taken(request.name, "another machine")
+    return Node.objects.get(uuid=process_uuid)
+
+
+def _admit_coordinator(
+    cluster: Cluster, request: RegisterRequest, process_uuid: uuid.UUID, identity: dict[str, Any]
+) -> Coordinator:
+    identity["http_url"] = request.http_url
+    known = Coordinator.objects.select_related("cluster").filter(uuid=process_uuid).first()
+    if known is not None:
+        _check_same(known, cluster, request)
+        Coordinator.objects.filter(pk=known.pk).update(**identity)
+        return Coordinator.objects.get(pk=known.pk)
+    present = Coordinator.objects.filter(cluster=cluster).first()
+    if present is not None:
+        raise NameTaken(
+            f"Cluster {cluster.name!r} has the coordinator {present.name!r} already; remove it on "
+            "the cluster's page first, or restart it with its own --data-dir."
+        )
+    return Coordinator.objects.create(
+        cluster=cluster, name=request.name, uuid=process_uuid, **identity
+    )
+
+
+def _check_same(known: Node | Coordinator, cluster: Cluster, request: RegisterRequest) -> None:
+    """A machine keeps its cluster and its name, since plans refer to it by name."""
+    if known.cluster_id != cluster.pk or known.name != request.name:
+        raise NameTaken(
+            f"This machine is {known.name!r} of cluster {known.cluster.name!r} already; join under "
+            "that name there, or use another --data-dir to join as a new machine."
+        )

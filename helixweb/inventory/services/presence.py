@@ -1,0 +1,70 @@
+"""Who is there: credentials, last signs of life, and the news when somebody falls silent."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from helixweb.common.auth import sha256_hex
+from helixweb.inventory.models import Coordinator, Node, NodeState
+from helixweb.inventory.services.joining import announce
+
+KINDS: tuple[type[Node] | type[Coordinator], ...] = (Node, Coordinator)
+
+
+def authenticate_agent(bearer: str) -> Node | Coordinator | None:
+    """The process whose credential `hlxn_…` this is."""
+    if not bearer.startswith("hlxn_"):
+        return None
+    credential_hash = sha256_hex(bearer)
+    for kind in KINDS:
+        row = kind.objects.select_related("cluster").filter(credential_hash=credential_hash).first()
+        if row is not None:
+            return row
+    return None
+
+
+def record_seen(process: Node | Coordinator, now: datetime) -> None:
+    """Note a sign of life; pages hear of it only when the process was not online before."""
+    with transaction.atomic():
+        rows = type(process).objects.filter(pk=process.pk)
+        row = rows.select_for_update().first()
+        if row is None:
+            return
+        before = row.state_at(now)
+        rows.update(last_seen_at=now, silence_announced=False)
+        process.last_seen_at = row.last_seen_at = now
+        if before is not NodeState.ONLINE:
+            announce(row, now=now, text=f"{row.name} is online again.")
+
+
+def update_identity(process: Node | Coordinator, now: datetime, **identity: Any) -> None:
+    """What a restarted process says of itself: hardware, data_endpoint, data_public_key, version,
+    http_url. Pages hear of it only when something changed.
+    """
+    with transaction.atomic():
+        rows = type(process).objects.filter(pk=process.pk)
+        row = rows.select_for_update().get()
+        changed = {key: value for key, value in identity.items() if getattr(row, key) != value}
+        if changed:
+            rows.update(**changed)
+        record_seen(process, now)
+        process.refresh_from_db()
+        if changed:
+            announce(process, now=now, text=f"{process.name} announced itself anew.")
+
+
+def announce_silent(now: datetime) -> int:
+    """Announce, once each, the processes that fell silent; returns how many."""
+    silent_since = now - timedelta(seconds=settings.HELIX_NODE_LOST_AFTER_S)
+    count = 0
+    for kind in KINDS:
+        silent = kind.objects.filter(last_seen_at__lt=silent_since, silence_announced=False)
+        for row in silent:
+            with transaction.atomic():
+                if not silent.filter(pk=row.pk).update(silence_announced=True):
+                    continue
+                announce(row, now=now, text=f"{row.name} fell silent.")
+                count += 1
+    return count

@@ -1,0 +1,249 @@
+"""Problem files in, problems out: the inventory as `planner.domain.Problem` and back."""
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from django.core.exceptions import ValidationError
+from django.db import models, transaction
+
+from helixweb.common import events
+from helixweb.inventory.models import (
+    Cluster,
+    LanguageModel,
+    Link,
+    Node,
+    Origin,
+    Profile,
+    RegionLink,
+)
+from helixweb.inventory.services.errors import Conflicting, NameTaken
+from planner.domain import cluster as domain
+from planner.domain.cluster import COORDINATOR
+from planner.domain.errors import InvalidProblem
+from planner.domain.model_spec import ModelSpec
+from planner.domain.problem import Problem, Workload
+from planner.domain.profile import ComputeProfile
+from planner.serialization import problem_from_dict, problem_from_text
+
+Row = TypeVar("Row", bound=models.Model)
+
+MODEL_NUMBERS = ("num_layers", "activation_bytes_per_token", "token_bytes", "bytes_per_layer")
+
+
+def import_problem(text: str, *, name_hint: str, user: Any, cluster_name: str = "") -> Cluster:
+    """Store a `helixweb.problem/1` text as a cluster, called `cluster_name` or as the file says.
+
+    All or nothing. Raises InvalidProblem (starting with `name_hint`), NameTaken, Conflicting.
+    """
+    problem = problem_from_text(text, name_hint=name_hint)
+    return _store(problem, cluster_name=cluster_name or problem.name, user=user)
+
+
+def import_problem_document(document: object, *, user: Any, cluster_name: str = "") -> Cluster:
+    """The same for a document that is parsed already."""
+    problem = problem_from_dict(document)
+    return _store(problem, cluster_name=cluster_name or problem.name, user=user)
+
+
+def _store(problem: Problem, *, cluster_name: str, user: Any) -> Cluster:
+    with transaction.atomic():
+        if Cluster.objects.filter(name=cluster_name).exists():
+            raise NameTaken(
+                f"A cluster called {cluster_name!r} exists already; give this one another name or "
+                "delete that one first."
+            )
+        cluster = Cluster(
+            name=cluster_name,
+            coordinator_region=problem.cluster.coordinator_region,
+            mean_prompt_tokens=problem.workload.mean_prompt_tokens,
+            mean_output_tokens=problem.workload.mean_output_tokens,
+            source=problem.source,
+        )
+        _check([cluster], "cluster")
+        cluster.save()
+        model = _model_row(problem.model)
+        _save_all(Profile, "compute profile", _profiles(problem, cluster, model))
+        _save_all(Node, "node", _nodes(problem, cluster))
+        _save_all(
+            RegionLink, "region pair", _links(RegionLink, cluster, problem.cluster.region_links)
+        )
+        _save_all(Link, "link", _links(Link, cluster, problem.cluster.links))
+        count = len(problem.cluster.nodes)
+        events.emit(
+            f"cluster:{cluster.pk}",
+            "event",
+            {"text": f"{user} imported cluster {cluster.name} with {count} nodes."},
+        )
+    return cluster
+
+
+def _model_row(spec: ModelSpec) -> LanguageModel:
+    """The row of the model; a known name must come with the numbers that are known."""
+    numbers = {key: getattr(spec, key) for key in MODEL_NUMBERS}
+    row = LanguageModel.objects.filter(name=spec.name).first()
+    if row is None:
+        row = LanguageModel(name=spec.name, **numbers)
+        _check([row], "model")
+        row.save()
+        return row
+    different = [
+        f"{key} {getattr(row, key):g} there, {value:g} here"
+        for key, value in numbers.items()
+        if getattr(row, key) != value
+    ]
+    if different:
+        raise Conflicting(
+            f"A model called {spec.name!r} is known with other numbers ({'; '.join(different)}); "
+            "rename the model in the file, or change or delete the known one."
+        )
+    return row
+
+
+def _profiles(problem: Problem, cluster: Cluster, model: LanguageModel) -> Iterable[Profile]:
+    for profile in problem.compute_profiles.values():
+        yield Profile(
+            cluster=cluster,
+            model=model,
+            name=profile.name,
+            gpu=profile.gpu,
+            vram_bytes=profile.vram_bytes,
+            max_layers=profile.max_layers,
+            tokens_per_s=list(profile.tokens_per_s),
+            kv_capacity_token_layers=list(profile.kv_capacity_token_layers),
+            origin=Origin.IMPORTED,
+        )
+
+
+def _nodes(problem: Problem, cluster: Cluster) -> Iterable[Node]:
+    for node in problem.cluster.nodes:
+        yield Node(
+            cluster=cluster,
+            name=node.name,
+            region=node.region,
+            profile_name=node.compute_profile,
+        )
+
+
+def _links(row: type[Row], cluster: Cluster, links: Iterable[domain.Link]) -> Iterable[Row]:
+    for link in links:
+        yield row(
+            cluster=cluster,
+            source=link.source,
+            target=link.target,
+            bandwidth_bytes_per_s=link.bandwidth_bytes_per_s,
+            latency_s=link.latency_s,
+            origin=Origin.IMPORTED,
+        )
+
+
+def _save_all(row_type: type[Row], what: str, rows: Iterable[Row]) -> None:
+    made = list(rows)
+    _check(made, what)
+    row_type._default_manager.bulk_create(made, batch_size=500)
+
+
+def _check(rows: Iterable[models.Model], what: str) -> None:
+    """Lengths and characters that a file may contain and a row may not. Raises InvalidProblem."""
+    for row in rows:
+        try:
+            row.clean_fields(exclude=["cluster", "model"])
+        except ValidationError as error:
+            field, messages = next(iter(error.message_dict.items()))
+            raise InvalidProblem(f"{what} {str(row)[:80]!r}: {field}: {messages[0]}") from None
+
+
+def models_of(cluster: Cluster) -> list[LanguageModel]:
+    """Models that the cluster has profiles for: what it can be planned for."""
+    return list(LanguageModel.objects.filter(profiles__cluster=cluster).distinct())
+
+
+def build_problem(cluster: Cluster, model: LanguageModel) -> Problem:
+    """The planner's view of the cluster for one model, with the cluster's workload.
+
+    Raises InvalidProblem naming the node or link that is missing and the remedy.
+    """
+    profiles = {row.name: compute_profile(row) for row in _profile_rows(cluster, model)}
+    nodes = list(cluster.nodes.order_by("pk"))
+    if not nodes:
+        raise InvalidProblem(
+            f"cluster {cluster.name!r} has no nodes; join one with the command on its page"
+        )
+    for node in nodes:
+        if node.profile_name not in profiles:
+            raise InvalidProblem(_missing_profile(node, model, sorted(profiles)))
+    problem = Problem(
+        name=cluster.name,
+        source=cluster.source,
+        model=model_spec(model),
+        workload=Workload(
+            mean_prompt_tokens=cluster.mean_prompt_tokens,
+            mean_output_tokens=cluster.mean_output_tokens,
+        ),
+        compute_profiles=profiles,
+        cluster=domain.Cluster(
+            name=cluster.name,
+            coordinator_region=cluster.coordinator_region,
+            nodes=tuple(
+                domain.Node(name=node.name, region=node.region, compute_profile=node.profile_name)
+                for node in nodes
+            ),
+            region_links=tuple(domain_link(row) for row in cluster.region_links.order_by("pk")),
+            links=tuple(domain_link(row) for row in cluster.links.order_by("pk")),
+        ),
+    )
+    _check_reachable(problem.cluster)
+    return problem
+
+
+def model_spec(row: LanguageModel) -> ModelSpec:
+    return ModelSpec(name=row.name, **{key: getattr(row, key) for key in MODEL_NUMBERS})
+
+
+def domain_link(row: Link | RegionLink) -> domain.Link:
+    return domain.Link(
+        source=row.source,
+        target=row.target,
+        bandwidth_bytes_per_s=row.bandwidth_bytes_per_s,
+        latency_s=row.latency_s,
+    )
+
+
+def _profile_rows(cluster: Cluster, model: LanguageModel) -> Iterable[Profile]:
+    return Profile.objects.filter(cluster=cluster, model=model).order_by("pk")
+
+
+def compute_profile(row: Profile) -> ComputeProfile:
+    return ComputeProfile(
+        name=row.name,
+        gpu=row.gpu,
+        vram_bytes=row.vram_bytes,
+        max_layers=row.max_layers,
+        tokens_per_s=tuple(row.tokens_per_s),
+        kv_capacity_token_layers=tuple(row.kv_capacity_token_layers),
+    )
+
+
+def _missing_profile(node: Node, model: LanguageModel, known: list[str]) -> str:
+    choice = f"choose one of {', '.join(known)} on its page" if known else "add a profile first"
+    if not node.profile_name:
+        return f"node {node.name!r} has no compute profile for model {model.name!r}; {choice}"
+    return (
+        f"node {node.name!r}: compute profile {node.profile_name!r} is not known for model "
+        f"{model.name!r}; {choice}, or measure it with `python -m runtime profile`"
+    )
+
+
+def _check_reachable(cluster: domain.Cluster) -> None:
+    """Every node must have a link in and a link out, by name or by region."""
+    names = [COORDINATOR, *(node.name for node in cluster.nodes)]
+    for node in cluster.nodes:
+        others = [name for name in names if name != node.name]
+        for word, found in (
+            ("to", any(cluster.link_between(other, node.name) for other in others)),
+            ("from", any(cluster.link_between(node.name, other) for other in others)),
+        ):
+            if not found:
+                raise InvalidProblem(
+                    f"no link leads {word} node {node.name!r} (region {node.region!r}); add links "
+                    "for the node, or one for its pair of regions, on the cluster's page"
+                )

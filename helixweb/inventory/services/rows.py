@@ -1,0 +1,127 @@
+"""Create, change and delete rows of the inventory by hand: checked, and announced to open pages."""
+
+from typing import Any, TypeVar
+
+from django.db import IntegrityError, models, transaction
+from django.db.models import ProtectedError
+from django.utils import timezone
+
+from helixweb.common import events
+from helixweb.inventory.models import (
+    Cluster,
+    Coordinator,
+    LanguageModel,
+    Link,
+    Node,
+    Profile,
+    RegionLink,
+)
+from helixweb.inventory.services.errors import Conflicting, NameTaken
+from helixweb.inventory.services.joining import announce
+from helixweb.inventory.services.problems import compute_profile, domain_link
+from planner.domain.cluster import COORDINATOR
+from planner.domain.errors import InvalidProblem
+
+Row = TypeVar("Row", bound=models.Model)
+
+
+def create(row_type: type[Row], **fields: Any) -> Row:
+    """A new row. Raises InvalidProblem, NameTaken."""
+    row = row_type(**fields)
+    _save(row, "was added")
+    return row
+
+
+def update(row: Row, **changes: Any) -> Row:
+    """Change fields of a row. Raises InvalidProblem, NameTaken, Conflicting."""
+    with transaction.atomic():
+        if isinstance(row, Node):
+            _rename_links(row, changes.get("name", row.name))
+        for name, value in changes.items():
+            setattr(row, name, value)
+        _save(row, "was changed")
+    return row
+
+
+def delete(row: Cluster | Coordinator | LanguageModel | Link | Node | Profile | RegionLink) -> None:
+    """Remove a row and what hangs on it; a node takes its links along. Raises Conflicting."""
+    with transaction.atomic():
+        if isinstance(row, Node):
+            named = models.Q(source=row.name) | models.Q(target=row.name)
+            Link.objects.filter(named, cluster=row.cluster).delete()
+        _announce(row, "was removed")
+        try:
+            row.delete()
+        except ProtectedError as error:
+            users = ", ".join(sorted({str(user) for user in error.protected_objects})[:5])
+            raise Conflicting(f"{row} is in use ({users}); remove that first.") from error
+
+
+def _save(row: models.Model, what: str) -> None:
+    _check(row)
+    try:
+        with transaction.atomic():
+            row.save()
+            _announce(row, what)
+    except IntegrityError as error:
+        raise NameTaken(f"{row} exists already; choose another name or change that one.") from error
+
+
+def _check(row: models.Model) -> None:
+    """What one field alone cannot tell."""
+    if isinstance(row, Node):
+        _check_profile_name(row)
+    elif isinstance(row, Link):
+        _check_ends(row)
+    elif isinstance(row, RegionLink):
+        domain_link(row)
+    elif isinstance(row, Profile):
+        compute_profile(row)
+
+
+def _check_profile_name(node: Node) -> None:
+    known = sorted(set(node.cluster.profiles.values_list("name", flat=True)))
+    if node.profile_name and node.profile_name not in known:
+        raise InvalidProblem(
+            f"node {node.name!r}: the cluster has no compute profile {node.profile_name!r}; "
+            f"leave it empty or choose one of: {', '.join(known) or 'none yet'}"
+        )
+
+
+def _check_ends(link: Link) -> None:
+    domain_link(link)
+    known = {COORDINATOR, *link.cluster.nodes.values_list("name", flat=True)}
+    for end in (link.source, link.target):
+        if end not in known:
+            raise InvalidProblem(
+                f"link {link}: {end!r} is not a node of cluster {link.cluster.name!r}; name one of "
+                f"its nodes or {COORDINATOR!r}"
+            )
+    if link.source == link.target:
+        raise InvalidProblem(f"link {link} joins a node to itself; choose two different ends")
+
+
+def _rename_links(node: Node, name: str) -> None:
+    if name == node.name:
+        return
+    if node.uuid is not None:
+        raise Conflicting(
+            f"Node {node.name!r} has joined and keeps its name, since plans refer to it by name; "
+            "delete it and join again under the new name."
+        )
+    for end in ("source", "target"):
+        Link.objects.filter(cluster=node.cluster, **{end: node.name}).update(**{end: name})
+
+
+def _announce(row: models.Model, what: str) -> None:
+    if isinstance(row, Node | Coordinator):
+        text = f"{type(row).__name__} {row.name} {what}."
+        if what == "was removed":
+            data = {"name": row.name, "state": "removed", "text": text}
+            events.emit(f"cluster:{row.cluster_id}", "node", data)
+        else:
+            announce(row, now=timezone.now(), text=text)
+    elif isinstance(row, Link | RegionLink):
+        events.emit(f"cluster:{row.cluster_id}", "link", {"text": f"Link {row} {what}."})
+    elif isinstance(row, Profile):
+        events.emit(f"cluster:{row.cluster_id}", "model", {"text": f"Profile {row} {what}."})
