@@ -102,10 +102,11 @@ def read_config(checkpoint: Path) -> ModelConfig:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
     if not isinstance(raw, dict):
         raise CheckpointError(f"{path} holds no JSON object; download the checkpoint again")
-    return _parse(raw, path)
+    return parse_config(raw, path=path)
 
 
-def _parse(raw: Mapping[str, Any], path: Path) -> ModelConfig:
+def parse_config(raw: Mapping[str, Any], *, path: Path) -> ModelConfig:
+    """The content of a config.json; `path` is named in errors. Raises CheckpointError."""
     _refuse(path, "model_type", raw.get("model_type"), allowed=("llama",))
     _refuse(path, "hidden_act", raw.get("hidden_act", "silu"), allowed=("silu",))
     _refuse(path, "attention_bias", raw.get("attention_bias", False), allowed=(False,))
