@@ -1,0 +1,58 @@
+"""What every chart function returns: a figure, and the same facts for those who cannot see it."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+# Okabe-Ito, readable with any colour vision; black is left out because it vanishes on dark pages.
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+ROW_HEIGHT_PX = 22
+# A table cell for what was not measured.
+UNKNOWN = "—"
+
+Cell = str | int | float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Legend:
+    """One colour and what it stands for; for figures that have no legend of their own."""
+
+    colour: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """`figure` is {"data", "layout"}; `summary` one sentence; `columns` and `rows` its table."""
+
+    figure: dict[str, Any]
+    summary: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    legend: tuple[Legend, ...] = ()
+
+
+def figure_json(traces: list[Any], layout: dict[str, Any]) -> dict[str, Any]:
+    """Plain JSON values of a checked Plotly figure, without Plotly's own theme."""
+    figure = go.Figure(data=traces, layout=layout)
+    figure.update_layout(template=None)
+    plain: dict[str, Any] = json.loads(figure.to_json())
+    return {"data": plain["data"], "layout": plain["layout"]}
+
+
+def colours_by_name(names: list[str]) -> dict[str, str]:
+    """A colour for each distinct name, the same whatever the order they come in."""
+    distinct = sorted(set(names))
+    return {name: PALETTE[index % len(PALETTE)] for index, name in enumerate(distinct)}
+
+
+def height_for_rows(rows: int, *, minimum_px: int = 200) -> int:
+    """Height of a chart with one bar per row, axis and legend included."""
+    return max(minimum_px, 90 + ROW_HEIGHT_PX * rows)
+
+
+def tokens_per_s(value: float) -> str:
+    """952 or 12.3: as many digits as a person reads."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"

@@ -1,0 +1,28 @@
+"""Median and 95th percentile of a latency over time."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from helixweb.charts.chart import Chart
+from helixweb.charts.time_lines import Line, time_lines
+
+
+def latency(
+    times: Sequence[datetime],
+    *,
+    p50_s: Sequence[float | None],
+    p95_s: Sequence[float | None],
+) -> Chart:
+    """In milliseconds; trace 0 is p50, trace 1 p95."""
+    return time_lines(
+        times,
+        [
+            Line(name="p50", values=_ms(p50_s), colour="var(--accent)"),
+            Line(name="p95", values=_ms(p95_s), colour="var(--warn)", dash="dash"),
+        ],
+        unit="ms",
+    )
+
+
+def _ms(seconds: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else value * 1000 for value in seconds]

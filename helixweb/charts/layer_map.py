@@ -1,0 +1,78 @@
+"""Which layers every node of a placement holds, as horizontal bars over the model's layers."""
+
+import plotly.graph_objects as go
+
+from helixweb.charts.chart import Chart, colours_by_name, figure_json, height_for_rows
+from planner.domain.placement import Placement
+from planner.domain.problem import Problem
+
+
+def layer_map(problem: Problem, placement: Placement) -> Chart:
+    """One row per node, sorted by layers, one colour per GPU."""
+    ordered = sorted(
+        placement.layers.items(), key=lambda item: (item[1].first, item[1].end, item[0])
+    )
+    gpu_of = {name: problem.profile_of(name).gpu for name, _ in ordered}
+    colours = colours_by_name([profile.gpu for profile in problem.compute_profiles.values()])
+    traces = []
+    for gpu in sorted(set(gpu_of.values())):
+        rows = [(name, held) for name, held in ordered if gpu_of[name] == gpu]
+        traces.append(
+            go.Bar(
+                name=gpu,
+                orientation="h",
+                y=[name for name, _ in rows],
+                base=[held.first for _, held in rows],
+                x=[len(held) for _, held in rows],
+                text=[str(held) for _, held in rows],
+                textposition="inside",
+                insidetextanchor="middle",
+                textfont={"color": "#ffffff" if _is_dark(colours[gpu]) else "#101418"},
+                marker={"color": colours[gpu]},
+                hovertemplate="%{y}: layers %{text}<extra>" + gpu + "</extra>",
+            )
+        )
+    layout = {
+        "height": height_for_rows(len(ordered)),
+        "barmode": "overlay",
+        "bargap": 0.18,
+        "showlegend": True,
+        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
+        "margin": {"l": 8, "r": 12, "t": 34, "b": 44},
+        "xaxis": {
+            "title": {"text": "layer"},
+            "range": [0, problem.model.num_layers],
+            "zeroline": False,
+        },
+        "yaxis": {
+            "categoryorder": "array",
+            "categoryarray": [name for name, _ in reversed(ordered)],
+            "tickmode": "linear",
+            "showgrid": False,
+        },
+    }
+    return Chart(
+        figure=figure_json(traces, layout),
+        summary=_summary(problem, placement),
+        columns=("Node", "GPU", "First layer", "End", "Layers"),
+        rows=tuple((name, gpu_of[name], held.first, held.end, len(held)) for name, held in ordered),
+    )
+
+
+def _is_dark(colour: str) -> bool:
+    """Whether white text reads better than black on `#rrggbb`, by relative luminance."""
+    red, green, blue = (float(int(colour[start : start + 2], 16)) / 255 for start in (1, 3, 5))
+    luminance: float = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
+    return luminance < 0.25
+
+
+def _summary(problem: Problem, placement: Placement) -> str:
+    num_layers = problem.model.num_layers
+    copies = [0] * num_layers
+    for held in placement.layers.values():
+        for layer in range(held.first, held.end):
+            copies[layer] += 1
+    return (
+        f"{len(placement.layers)} of {len(problem.cluster.nodes)} nodes hold the {num_layers} "
+        f"layers; every layer is held {min(copies)} to {max(copies)} times."
+    )

@@ -1,0 +1,59 @@
+"""One horizontal bar per node of a share between 0 and 1: KV cache in use, time spent computing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from helixweb.charts.chart import UNKNOWN, Chart, figure_json, height_for_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShare:
+    """A node's share, 0 to 1 (None: unknown), and the same in words."""
+
+    node: str
+    share: float | None
+    text: str
+
+
+def node_bars(shares: Sequence[NodeShare], *, what: str) -> Chart:
+    """Bars in the order given, first on top; one trace, whose x and text a script may replace."""
+    traces = [
+        go.Bar(
+            orientation="h",
+            y=[row.node for row in shares],
+            x=[row.share for row in shares],
+            text=[row.text for row in shares],
+            textposition="auto",
+            cliponaxis=False,
+            marker={"color": "var(--accent)"},
+            hovertemplate="%{y}: %{text}<extra></extra>",
+        )
+    ]
+    layout = {
+        "height": height_for_rows(len(shares), minimum_px=160),
+        "bargap": 0.25,
+        "uirevision": "nodes",
+        "margin": {"l": 8, "r": 24, "t": 8, "b": 44},
+        "xaxis": {"title": {"text": what}, "range": [0, 1.02], "tickformat": ".0%"},
+        "yaxis": {
+            "categoryorder": "array",
+            "categoryarray": [row.node for row in reversed(shares)],
+            "tickmode": "linear",
+            "showgrid": False,
+        },
+    }
+    known = [row for row in shares if row.share is not None]
+    busiest = max(known, key=lambda row: row.share or 0.0, default=None)
+    return Chart(
+        figure=figure_json(traces, layout),
+        summary=f"Highest {what}: {busiest.node}, {busiest.share:.0%}."
+        if busiest
+        else "No node has reported yet.",
+        columns=("Node", what.capitalize(), "In words"),
+        rows=tuple(
+            (row.node, UNKNOWN if row.share is None else f"{row.share:.1%}", row.text)
+            for row in shares
+        ),
+    )

@@ -1,0 +1,69 @@
+"""Lines over wall-clock time, as the monitor draws them; gaps (None) stay gaps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import plotly.graph_objects as go
+
+from helixweb.charts.chart import UNKNOWN, Chart, figure_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line: a value per moment, None where nothing was measured; dashed lines are secondary."""
+
+    name: str
+    values: Sequence[float | None]
+    colour: str
+    dash: str = "solid"
+
+
+def time_lines(times: Sequence[datetime], lines: Sequence[Line], *, unit: str) -> Chart:
+    """Traces in the order of `lines`; monitor.js appends to them."""
+    moments = [moment.isoformat() for moment in times]
+    traces = [
+        go.Scatter(
+            name=line.name,
+            mode="lines",
+            x=moments,
+            y=list(line.values),
+            line={"color": line.colour, "width": 2, "dash": line.dash},
+            connectgaps=False,
+            hovertemplate="%{x|%H:%M:%S}: %{y:,.4g} " + unit + f"<extra>{line.name}</extra>",
+        )
+        for line in lines
+    ]
+    layout = {
+        "uirevision": "time",
+        "showlegend": True,
+        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
+        "margin": {"l": 8, "r": 16, "t": 34, "b": 36},
+        "xaxis": {"type": "date"},
+        "yaxis": {"title": {"text": unit}, "rangemode": "tozero"},
+    }
+    return Chart(
+        figure=figure_json(traces, layout),
+        summary=_summary(lines, unit=unit),
+        columns=("Time (UTC)", *(f"{line.name} ({unit})" for line in lines)),
+        rows=tuple(
+            (
+                moment.strftime("%Y-%m-%d %H:%M:%S"),
+                *(_cell(line.values[index]) for line in lines),
+            )
+            for index, moment in enumerate(times)
+        ),
+    )
+
+
+def _cell(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:,.4g}"
+
+
+def _summary(lines: Sequence[Line], *, unit: str) -> str:
+    latest = [
+        f"{line.name} {_cell(line.values[-1])} {unit}"
+        for line in lines
+        if line.values and line.values[-1] is not None
+    ]
+    return f"Now: {', '.join(latest)}." if latest else "Nothing has been measured yet."

@@ -1,0 +1,95 @@
+"""Flow against compute capacity of every node, and what limits a plan in words."""
+
+import plotly.graph_objects as go
+
+from helixweb.charts.chart import Chart, figure_json, height_for_rows, tokens_per_s
+from planner.domain.cluster import SINK, SOURCE
+from planner.domain.plan import Plan
+from planner.domain.problem import Problem
+
+
+def utilisation(problem: Problem, plan: Plan) -> Chart:
+    """One bar per node, the busiest on top; nodes of the min cut are red and say so."""
+    ordered = sorted(plan.flow.nodes.items(), key=lambda item: (-item[1].utilisation, item[0]))
+    cut = set(plan.flow.min_cut.nodes)
+    traces = [
+        go.Bar(
+            orientation="h",
+            y=[name for name, _ in ordered],
+            x=[node.utilisation for _, node in ordered],
+            text=[
+                f"{node.utilisation:.0%}" + (" · min cut" if name in cut else "")
+                for name, node in ordered
+            ],
+            textposition="auto",
+            cliponaxis=False,
+            marker={
+                "color": ["var(--bad)" if name in cut else "var(--accent)" for name, _ in ordered]
+            },
+            customdata=[
+                f"{tokens_per_s(node.flow_tokens_per_s)} of "
+                f"{tokens_per_s(node.capacity_tokens_per_s)} tokens/s"
+                for _, node in ordered
+            ],
+            hovertemplate="%{y}: %{customdata}<extra></extra>",
+        )
+    ]
+    layout = {
+        "height": height_for_rows(len(ordered)),
+        "bargap": 0.25,
+        "margin": {"l": 8, "r": 24, "t": 8, "b": 44},
+        "xaxis": {"title": {"text": "flow ÷ capacity"}, "range": [0, 1.02], "tickformat": ".0%"},
+        "yaxis": {
+            "categoryorder": "array",
+            "categoryarray": [name for name, _ in reversed(ordered)],
+            "tickmode": "linear",
+            "showgrid": False,
+        },
+    }
+    full = sum(1 for _, node in ordered if node.utilisation > 0.999)
+    return Chart(
+        figure=figure_json(traces, layout),
+        summary=f"{full} of {len(ordered)} nodes are used to capacity.",
+        columns=("Node", "GPU", "Flow (tokens/s)", "Capacity (tokens/s)", "Utilisation", "Limits"),
+        rows=tuple(
+            (
+                name,
+                problem.profile_of(name).gpu,
+                tokens_per_s(node.flow_tokens_per_s),
+                tokens_per_s(node.capacity_tokens_per_s),
+                f"{node.utilisation:.1%}",
+                "min cut" if name in cut else "",
+            )
+            for name, node in ordered
+        ),
+    )
+
+
+def bottlenecks(problem: Problem, plan: Plan) -> tuple[str, ...]:
+    """A sentence for every member of the min cut, the one with most capacity first."""
+    cut = plan.flow.min_cut
+    limits = [
+        (
+            plan.flow.nodes[name].capacity_tokens_per_s,
+            f"{name} ({problem.profile_of(name).gpu}): compute limits, "
+            f"{tokens_per_s(plan.flow.nodes[name].capacity_tokens_per_s)} tokens/s with "
+            f"{len(plan.placement.layers[name])} layers.",
+        )
+        for name in cut.nodes
+    ]
+    capacity_of = {
+        (edge.source, edge.target): edge.capacity_tokens_per_s for edge in plan.flow.edges
+    }
+    limits += [
+        (
+            capacity_of[source, target],
+            f"{_end(source)} → {_end(target)}: the link limits, "
+            f"{tokens_per_s(capacity_of[source, target])} tokens/s.",
+        )
+        for source, target in cut.edges
+    ]
+    return tuple(text for _, text in sorted(limits, key=lambda limit: (-limit[0], limit[1])))
+
+
+def _end(name: str) -> str:
+    return "coordinator" if name in (SOURCE, SINK) else name
