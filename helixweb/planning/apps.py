@@ -4,3 +4,10 @@ from django.apps import AppConfig
 class PlanningConfig(AppConfig):
     name = "helixweb.planning"
     label = "planning"
+
+    def ready(self) -> None:
+        from helixweb.common.tasks import register_leased
+        from helixweb.planning.models import PlanRun
+        from helixweb.planning.tasks import wake_plan_run
+
+        register_leased(PlanRun, wake_plan_run)

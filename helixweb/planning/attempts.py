@@ -1,0 +1,175 @@
+"""What one attempt at a plan run writes, fenced by its number: a zombie changes nothing.
+
+Every function raises LostLease when the run belongs to a later attempt or was finished.
+"""
+
+import math
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.conf import settings
+from django.db import transaction
+
+from helixweb.common import events, leases
+from helixweb.common.models import FINISHED
+from helixweb.planning.models import Incumbent, Plan, PlanRun
+from planner.domain import plan as domain
+from planner.domain.placement import LayerRange, Placement
+from planner.serialization import plan_to_dict
+
+Status = PlanRun.Status
+# A run that has taken its worker down this often is not tried again.
+MAX_ATTEMPTS = 3
+
+
+def claim(*, run_id: int, now: datetime) -> int | None:
+    """Take the run for a new attempt; None if it is owned, finished, or must wait for its turn.
+
+    At most HELIX_CONCURRENT_SOLVES runs hold a live lease. Locking every unfinished row, in order,
+    makes two workers that claim different runs wait for each other.
+    """
+    with transaction.atomic():
+        unfinished = list(
+            PlanRun.objects.select_for_update()
+            .exclude(status__in=FINISHED)
+            .order_by("pk")
+            .values_list("pk", "status", "lease_expires_at")
+        )
+        being_solved = [
+            pk
+            for pk, status, lease_expires_at in unfinished
+            if pk != run_id
+            and status == Status.RUNNING
+            and lease_expires_at is not None
+            and lease_expires_at >= now
+        ]
+        if len(being_solved) >= settings.HELIX_CONCURRENT_SOLVES:
+            return None
+        attempt = leases.claim(PlanRun, task_id=run_id, now=now)
+        if attempt is not None:
+            _announce(PlanRun.objects.only("pk", "cluster_id").get(pk=run_id), Status.RUNNING)
+    return attempt
+
+
+def best_incumbent(run_id: int) -> domain.Incumbent | None:
+    """What earlier attempts reached: the best placement with the tightest bound."""
+    best = Incumbent.objects.filter(run_id=run_id).order_by("-flow_tokens_per_s", "-pk").first()
+    if best is None:
+        return None
+    bounds = Incumbent.objects.filter(run_id=run_id, upper_bound_tokens_per_s__isnull=False)
+    bound = bounds.order_by("upper_bound_tokens_per_s").values_list(
+        "upper_bound_tokens_per_s", flat=True
+    )
+    return domain.Incumbent(
+        elapsed_s=best.elapsed_s,
+        flow_tokens_per_s=best.flow_tokens_per_s,
+        upper_bound_tokens_per_s=bound.first() or math.inf,
+        placer=best.placer,
+        placement=Placement(
+            layers={
+                name: LayerRange(first=first, end=end)
+                for name, (first, end) in best.placement.items()
+            }
+        ),
+    )
+
+
+def record_incumbents(
+    *, run_id: int, attempt: int, incumbents: Sequence[domain.Incumbent], elapsed_before_s: float
+) -> None:
+    """Write incumbents, oldest first; the attempt began when the run was `elapsed_before_s` old."""
+    if not incumbents:
+        return
+    last = incumbents[-1]
+    with transaction.atomic():
+        owned = PlanRun.objects.filter(pk=run_id, attempt=attempt, status=Status.RUNNING)
+        if not owned.update(
+            flow_tokens_per_s=last.flow_tokens_per_s,
+            upper_bound_tokens_per_s=_finite(last.upper_bound_tokens_per_s),
+        ):
+            raise leases.LostLease(f"PlanRun {run_id}: attempt {attempt} lost its lease")
+        for incumbent in incumbents:
+            row = Incumbent.objects.create(
+                run_id=run_id,
+                attempt=attempt,
+                elapsed_s=elapsed_before_s + incumbent.elapsed_s,
+                flow_tokens_per_s=incumbent.flow_tokens_per_s,
+                upper_bound_tokens_per_s=_finite(incumbent.upper_bound_tokens_per_s),
+                placer=incumbent.placer,
+                placement=incumbent.placement.as_lists(),
+            )
+            events.emit(
+                f"plan-run:{run_id}",
+                "incumbent",
+                {
+                    "id": row.pk,
+                    "run": run_id,
+                    "attempt": attempt,
+                    "elapsed_s": row.elapsed_s,
+                    "flow_tokens_per_s": row.flow_tokens_per_s,
+                    "upper_bound_tokens_per_s": row.upper_bound_tokens_per_s,
+                    "gap": row.gap,
+                    "placer": row.placer,
+                },
+            )
+
+
+def finish_with_plan(*, run: PlanRun, attempt: int, plan: domain.Plan, now: datetime) -> Plan:
+    """End the run with its plan: succeeded, or cancelled with the best so far."""
+    status = Status.CANCELLED if plan.stop_reason == "cancelled" else Status.SUCCEEDED
+    flow = plan.flow.value_tokens_per_s
+    with transaction.atomic():
+        leases.finish(
+            PlanRun,
+            task_id=run.pk,
+            attempt=attempt,
+            status=status,
+            now=now,
+            solver=plan.solver,
+            flow_tokens_per_s=flow,
+            upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
+        )
+        row = Plan.objects.create(
+            cluster_id=run.cluster_id,
+            model_id=run.model_id,
+            run=run,
+            document=plan_to_dict(plan),
+            problem=run.problem,
+            flow_tokens_per_s=flow,
+            upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
+            hops=plan.hops,
+        )
+        _announce(run, status, plan_id=row.pk)
+    return row
+
+
+def finish_without_plan(
+    *, run: PlanRun, attempt: int, status: PlanRun.Status, error: str, now: datetime
+) -> None:
+    """End the run failed, or cancelled before anything was found."""
+    with transaction.atomic():
+        leases.finish(PlanRun, task_id=run.pk, attempt=attempt, status=status, now=now, error=error)
+        _announce(run, status, error=error)
+
+
+def next_queued_ids() -> list[int]:
+    """The runs whose turn it is now that one has ended, oldest first."""
+    queued = PlanRun.objects.filter(status=Status.QUEUED).order_by("pk")
+    return list(queued.values_list("pk", flat=True)[: settings.HELIX_CONCURRENT_SOLVES])
+
+
+def _announce(run: PlanRun, status: PlanRun.Status, **data: int | str) -> None:
+    content = {"run": run.pk, "status": status.value, **data}
+    events.emit(run.topic, "plan-run", content)
+    if status in FINISHED:
+        events.emit(
+            f"cluster:{run.cluster_id}", "event", {"text": f"Plan run {run.pk} {_ended(status)}."}
+        )
+
+
+def _ended(status: PlanRun.Status) -> str:
+    return "was cancelled" if status == Status.CANCELLED else status.value
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
