@@ -85,6 +85,19 @@ class RegisterReply(_Message):
     heartbeat_interval_s: float = Field(gt=0)
 
 
+class AgentIdentity(_Message):
+    """PUT /api/v1/agent/identity: what a restarted process says anew, with its credential.
+
+    The coordinator sends it too; `http_url` is where chat clients reach it.
+    """
+
+    hardware: Hardware
+    data_endpoint: str = Field(pattern=r"^(tcp|ipc)://.+")
+    data_public_key: str = Field(min_length=40, max_length=40)
+    http_url: str = ""
+    version: str = ""
+
+
 class StageAssignment(_Message):
     """What one node's stage shall run. Layers are [first, end)."""
 
@@ -124,11 +137,16 @@ class StageStats(_Message):
 
 
 class ObservedState(_Message):
-    """What the agent sees of itself. `generation` is that of the assignment it acts on."""
+    """What the agent sees of itself.
+
+    `generation` is that of the desired state it acts on (also when that says: hold nothing).
+    `loaded_ratio` is the share of the weights read so far, while loading.
+    """
 
     generation: int = Field(ge=0)
     phase: Phase
     message: str = ""
+    loaded_ratio: float | None = Field(default=None, ge=0, le=1.0)
     first: int | None = None
     end: int | None = None
     stage: StageStats | None = None
