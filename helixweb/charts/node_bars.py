@@ -52,8 +52,9 @@ def node_bars(shares: Sequence[NodeShare], *, what: str) -> Chart:
         if busiest
         else "No node has reported yet.",
         columns=("Node", what.capitalize(), "In words"),
-        rows=tuple(
-            (row.node, UNKNOWN if row.share is None else f"{row.share:.1%}", row.text)
-            for row in shares
-        ),
+        rows=tuple((row.node, _percent(row.share), row.text) for row in shares),
     )
+
+
+def _percent(share: float | None) -> str:
+    return UNKNOWN if share is None else f"{share:.1%}"

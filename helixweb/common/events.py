@@ -12,3 +12,8 @@ from helixweb.common.models import Event
 def emit(topic: str, type_: str, data: dict[str, Any]) -> None:
     """Write one event; it is delivered when (and only if) the current transaction commits."""
     Event.objects.create(topic=topic, type=type_, data=data)
+
+
+def latest_id() -> int:
+    """The newest event's id: a page that read its rows after this misses nothing by replaying."""
+    return Event.objects.order_by("-pk").values_list("pk", flat=True).first() or 0

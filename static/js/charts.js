@@ -51,11 +51,15 @@ window.HelixCharts = (() => {
   document.addEventListener("helix-theme", () => {
     for (const [element, figure] of drawn) if (element.isConnected) draw(element, figure);
   });
-  // <div class="chart" data-figure="/url"> loads itself; <script type="application/json" data-for="id"> is inline.
+  // <div class="chart" data-figure="/url"> loads itself; <script type="application/json" data-for="id"> is
+  // inline; <div class="chart" data-figure-json="id"> reads what json_script wrote.
   const start = (scope) => {
     scope.querySelectorAll?.("[data-figure]").forEach(load);
     scope.querySelectorAll?.("script[data-for]").forEach((script) => {
       draw(document.getElementById(script.dataset.for), JSON.parse(script.textContent));
+    });
+    scope.querySelectorAll?.("[data-figure-json]").forEach((element) => {
+      draw(element, JSON.parse(document.getElementById(element.dataset.figureJson).textContent));
     });
   };
   document.addEventListener("DOMContentLoaded", () => start(document));

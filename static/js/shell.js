@@ -1,7 +1,8 @@
 // The page shell: theme toggle, copy buttons, and one event stream per tab.
 // Pages name their topics in <main data-topics="cluster:1,plan-run:2">; every server-sent event
 // becomes a DOM event "helix:<type>" on document with its data in `detail`, which page scripts and
-// htmx (hx-trigger="helix:node from:document") listen to.
+// htmx (hx-trigger="helix:node from:document") listen to. <main data-last-event-id="7"> replays what
+// came after the page was rendered and before the stream opened.
 "use strict";
 
 (() => {
@@ -30,12 +31,13 @@
     setTimeout(() => { button.textContent = before; }, 1500);
   });
 
-  const topics = document.querySelector("main")?.dataset.topics;
+  const main = document.querySelector("main");
+  const topics = main?.dataset.topics;
   const pill = document.getElementById("live");
   if (!topics || !pill) return;
   const types = ["node", "link", "model", "incumbent", "plan-run", "deployment", "node-phase", "metrics", "event"];
   let source = null;
-  let lastId = "";
+  let lastId = main.dataset.lastEventId ?? "";
   const show = (text, kind) => { pill.hidden = false; pill.textContent = text; pill.className = `badge ${kind}`; };
   const open = () => {
     const url = `/events?topics=${encodeURIComponent(topics)}` + (lastId ? `&last_event_id=${lastId}` : "");
