@@ -1,5 +1,17 @@
-"""URLs of inventory."""
+"""REST URLs of the inventory, under /api/v1/."""
 
-from django.urls import URLPattern
+from rest_framework.routers import SimpleRouter
 
-urlpatterns: list[URLPattern] = []
+from helixweb.inventory import api
+
+router = SimpleRouter()
+router.register("clusters", api.ClusterViewSet, "api-cluster")
+router.register("nodes", api.NodeViewSet, "api-node")
+router.register("coordinators", api.CoordinatorViewSet, "api-coordinator")
+router.register("links", api.LinkViewSet, "api-link")
+router.register("region-links", api.RegionLinkViewSet, "api-region-link")
+router.register("models", api.LanguageModelViewSet, "api-model")
+router.register("profiles", api.ProfileViewSet, "api-profile")
+router.register("join-tokens", api.JoinTokenViewSet, "api-join-token")
+
+urlpatterns = router.urls

@@ -9,6 +9,7 @@ from helixweb.inventory.services.joining import (
     TokenUnknown,
     TokenUsed,
     create_join_token,
+    join_command,
     register,
 )
 from helixweb.inventory.services.presence import (
@@ -44,6 +45,7 @@ __all__ = [
     "delete",
     "import_problem",
     "import_problem_document",
+    "join_command",
     "models_of",
     "record_seen",
     "register",

@@ -65,6 +65,15 @@ def create_join_token(cluster: Cluster, role: str, user: Any) -> NewJoinToken:
     return NewJoinToken(row, secret)
 
 
+def join_command(role: str, secret: str, *, name: str = "NAME") -> str:
+    """What to run on the machine; shared by the page and the REST API."""
+    program = "coordinator" if role == JoinToken.Role.COORDINATOR else "agent"
+    return (
+        f"python -m runtime {program} --server {settings.HELIX_URL} --token {secret} "
+        f"--name {name} --data-dir ~/.helixweb/{name}"
+    )
+
+
 def register(request: RegisterRequest, now: datetime) -> Registration:
     """Admit a process and give it a credential.
 

@@ -1,0 +1,151 @@
+"""REST: clusters, nodes, links, models, profiles, join tokens."""
+
+from typing import Any
+
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import mixins, serializers, status, viewsets
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from helixweb.inventory import services
+from helixweb.inventory.models import (
+    Cluster,
+    Coordinator,
+    JoinToken,
+    LanguageModel,
+    Link,
+    Node,
+    Profile,
+    RegionLink,
+)
+from helixweb.inventory.serializers import (
+    ClusterSerializer,
+    CoordinatorSerializer,
+    ImportSerializer,
+    JoinTokenSerializer,
+    LanguageModelSerializer,
+    LinkSerializer,
+    NodeSerializer,
+    ProfileSerializer,
+    RegionLinkSerializer,
+)
+from planner.serialization import problem_to_dict
+
+
+class RowViewSet(viewsets.ModelViewSet[Any]):
+    """Lists, creates, changes and deletes through the services."""
+
+    http_method_names = ["get", "post", "patch", "delete", "head", "options"]
+
+    def perform_destroy(self, instance: Any) -> None:
+        services.delete(instance)
+
+
+class ClusterViewSet(RowViewSet):
+    queryset = Cluster.objects.order_by("pk")
+    serializer_class = ClusterSerializer
+    filterset_fields = ["name"]
+
+    @extend_schema(request=ImportSerializer, responses={201: ClusterSerializer})
+    @action(detail=False, methods=["post"], url_path="import", filter_backends=[])
+    def import_problem(self, request: Request) -> Response:
+        """Store a problem file as a cluster, all or nothing."""
+        asked = ImportSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        name = given.get("name", "")
+        if "text" in given:
+            cluster = services.import_problem(
+                given["text"], name_hint=name or "text", user=request.user, cluster_name=name
+            )
+        else:
+            cluster = services.import_problem_document(
+                given["problem"], user=request.user, cluster_name=name
+            )
+        return Response(ClusterSerializer(cluster).data, status=status.HTTP_201_CREATED)
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("model", OpenApiTypes.INT, description="Needed if there are several.")
+        ],
+        responses=OpenApiTypes.OBJECT,
+    )
+    @action(detail=True)
+    def problem(self, request: Request, pk: str) -> Response:
+        """The cluster as a `helixweb.problem/1` document."""
+        cluster = self.get_object()
+        model = _chosen_model(cluster, request.query_params.get("model"))
+        return Response(problem_to_dict(services.build_problem(cluster, model)))
+
+
+def _chosen_model(cluster: Cluster, wanted: str | None) -> LanguageModel:
+    if wanted is not None:
+        if not wanted.isdecimal():
+            raise serializers.ValidationError({"model": [f"{wanted!r} is not the id of a model."]})
+        return get_object_or_404(LanguageModel, pk=wanted)
+    models = services.models_of(cluster)
+    if len(models) != 1:
+        names = ", ".join(f"{model.pk} ({model.name})" for model in models) or "none yet"
+        raise serializers.ValidationError(
+            {"model": [f"Say for which model; the cluster has profiles for: {names}."]}
+        )
+    return models[0]
+
+
+class NodeViewSet(RowViewSet):
+    queryset = Node.objects.select_related("cluster").order_by("pk")
+    serializer_class = NodeSerializer
+    filterset_fields = ["cluster", "name", "region", "profile_name"]
+
+
+class CoordinatorViewSet(mixins.DestroyModelMixin, viewsets.ReadOnlyModelViewSet[Coordinator]):
+    """Coordinators come by registering; a person can only remove one."""
+
+    queryset = Coordinator.objects.order_by("pk")
+    serializer_class = CoordinatorSerializer
+    filterset_fields = ["cluster"]
+
+    def perform_destroy(self, instance: Coordinator) -> None:
+        services.delete(instance)
+
+
+class LinkViewSet(RowViewSet):
+    queryset = Link.objects.select_related("cluster").order_by("pk")
+    serializer_class = LinkSerializer
+    filterset_fields = ["cluster", "source", "target"]
+
+
+class RegionLinkViewSet(RowViewSet):
+    queryset = RegionLink.objects.select_related("cluster").order_by("pk")
+    serializer_class = RegionLinkSerializer
+    filterset_fields = ["cluster", "source", "target"]
+
+
+class LanguageModelViewSet(RowViewSet):
+    queryset = LanguageModel.objects.order_by("pk")
+    serializer_class = LanguageModelSerializer
+    filterset_fields = ["name"]
+
+
+class ProfileViewSet(RowViewSet):
+    queryset = Profile.objects.order_by("pk")
+    serializer_class = ProfileSerializer
+    filterset_fields = ["cluster", "model", "name", "origin"]
+
+
+class JoinTokenViewSet(mixins.CreateModelMixin, viewsets.ReadOnlyModelViewSet[JoinToken]):
+    """POST answers with the secret and the command that uses it; they are shown this once."""
+
+    queryset = JoinToken.objects.order_by("-pk")
+    serializer_class = JoinTokenSerializer
+    filterset_fields = ["cluster", "role"]
+
+    def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        asked = self.get_serializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        row, secret = services.create_join_token(**asked.validated_data, user=request.user)
+        answer = JoinTokenSerializer(row, context={"secret": secret})
+        return Response(answer.data, status=status.HTTP_201_CREATED)

@@ -1,0 +1,178 @@
+"""The inventory as JSON. Writing goes through `services`; unknown fields are refused."""
+
+from typing import Any
+
+from django.db import models
+from django.utils import timezone
+from rest_framework import serializers
+
+from helixweb.common.serializers import StrictFieldsMixin
+from helixweb.inventory import services
+from helixweb.inventory.models import (
+    Cluster,
+    Coordinator,
+    JoinToken,
+    LanguageModel,
+    Link,
+    Node,
+    NodeState,
+    Profile,
+    RegionLink,
+)
+from helixweb.inventory.validators import validate_curve
+
+AGENT_FIELDS = ["data_endpoint", "version", "joined_at", "last_seen_at"]
+LINK_FIELDS = [
+    "id", "cluster", "source", "target", "bandwidth_bytes_per_s", "latency_s", "origin",
+]  # fmt: skip
+
+
+class Curve(serializers.ListField):
+    """One number for each number of layers held."""
+
+    child = serializers.FloatField()
+    default_validators = [validate_curve]
+
+
+class RowSerializer(StrictFieldsMixin, serializers.ModelSerializer[models.Model]):
+    """Checks the fields, then calls the service."""
+
+    # A row stays in the cluster (and profiles with the model) it was made for.
+    fixed_fields: tuple[str, ...] = ("cluster",)
+
+    def create(self, validated_data: dict[str, Any]) -> models.Model:
+        return services.create(self.Meta.model, **validated_data)
+
+    def update(self, instance: models.Model, validated_data: dict[str, Any]) -> models.Model:
+        for name in self.fixed_fields:
+            if name in validated_data and validated_data[name] != getattr(instance, name):
+                raise serializers.ValidationError(
+                    {name: [f"The {name} of a row cannot be changed; create another row there."]}
+                )
+        return services.update(instance, **validated_data)
+
+    class Meta:
+        model: type[models.Model]
+
+
+class ClusterSerializer(RowSerializer):
+    fixed_fields = ()
+
+    class Meta:
+        model = Cluster
+        fields = [
+            "id", "name", "coordinator_region", "mean_prompt_tokens", "mean_output_tokens",
+            "source", "created_at",
+        ]  # fmt: skip
+        read_only_fields = ["created_at"]
+
+
+class LanguageModelSerializer(RowSerializer):
+    fixed_fields = ()
+
+    class Meta:
+        model = LanguageModel
+        fields = [
+            "id", "name", "num_layers", "activation_bytes_per_token", "token_bytes",
+            "bytes_per_layer", "checkpoint", "max_context_tokens", "created_at",
+        ]  # fmt: skip
+        read_only_fields = ["created_at"]
+
+
+class ProfileSerializer(RowSerializer):
+    fixed_fields = ("cluster", "model")
+    tokens_per_s = serializers.ListField(
+        child=serializers.FloatField(), validators=[validate_curve]
+    )
+    kv_capacity_token_layers = serializers.ListField(
+        child=serializers.FloatField(), validators=[validate_curve]
+    )
+
+    class Meta:
+        model = Profile
+        fields = [
+            "id", "cluster", "model", "name", "gpu", "vram_bytes", "max_layers", "tokens_per_s",
+            "kv_capacity_token_layers", "origin",
+        ]  # fmt: skip
+
+
+class NodeSerializer(RowSerializer):
+    state = serializers.SerializerMethodField()
+    hardware = serializers.DictField(read_only=True, allow_null=True)
+
+    class Meta:
+        model = Node
+        fields = [
+            "id", "cluster", "name", "region", "profile_name", "state", "uuid", "hardware",
+            *AGENT_FIELDS,
+        ]  # fmt: skip
+        read_only_fields = ["uuid", *AGENT_FIELDS]
+
+    def get_state(self, node: Node) -> NodeState:
+        return node.state_at(timezone.now())
+
+
+class CoordinatorSerializer(serializers.ModelSerializer[Coordinator]):
+    state = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Coordinator
+        fields = ["id", "cluster", "name", "state", "uuid", "http_url", *AGENT_FIELDS]
+        read_only_fields = fields
+
+    def get_state(self, coordinator: Coordinator) -> NodeState:
+        return coordinator.state_at(timezone.now())
+
+
+class LinkSerializer(RowSerializer):
+    class Meta:
+        model = Link
+        fields = LINK_FIELDS
+
+
+class RegionLinkSerializer(RowSerializer):
+    class Meta:
+        model = RegionLink
+        fields = LINK_FIELDS
+
+
+class JoinTokenSerializer(StrictFieldsMixin, serializers.ModelSerializer[JoinToken]):
+    """`secret` and `command` are in the answer to POST only, this once."""
+
+    secret = serializers.SerializerMethodField()
+    command = serializers.SerializerMethodField()
+
+    class Meta:
+        model = JoinToken
+        fields = [
+            "id", "cluster", "role", "created_at", "expires_at", "used_at", "used_by_name",
+            "secret", "command",
+        ]  # fmt: skip
+        read_only_fields = ["created_at", "expires_at", "used_at", "used_by_name"]
+
+    def get_secret(self, row: JoinToken) -> str | None:
+        secret: str | None = self.context.get("secret")
+        return secret
+
+    def get_command(self, row: JoinToken) -> str | None:
+        secret = self.get_secret(row)
+        return services.join_command(row.role, secret) if secret else None
+
+
+class ImportSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """Either a parsed `problem` or its `text` in JSON or YAML."""
+
+    name = serializers.CharField(
+        required=False, help_text="Call the cluster this instead of the problem's own name."
+    )
+    text = serializers.CharField(
+        required=False, trim_whitespace=False, help_text="A helixweb.problem/1 file, JSON or YAML."
+    )
+    problem = serializers.DictField(
+        required=False, help_text="The same as an object in this request."
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if ("text" in attrs) == ("problem" in attrs):
+            raise serializers.ValidationError("Give either `text` or `problem`.")
+        return attrs
