@@ -1,0 +1,99 @@
+"""What the web's tests share: people, clients, and a problem small enough to read."""
+
+import copy
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.test import Client
+from rest_framework.test import APIClient
+
+from helixweb.inventory import services
+from helixweb.inventory.models import Cluster
+from planner.serialization import PROBLEM_FORMAT
+
+LINK = {"bandwidth_bytes_per_s": 1.25e9, "latency_s": 1e-4}
+
+TINY_PROBLEM: dict[str, Any] = {
+    "format": PROBLEM_FORMAT,
+    "name": "tiny",
+    "source": "made for tests",
+    "model": {
+        "name": "tiny-llama",
+        "num_layers": 4,
+        "activation_bytes_per_token": 256,
+        "token_bytes": 4,
+        "bytes_per_layer": 1e6,
+    },
+    "workload": {"mean_prompt_tokens": 64, "mean_output_tokens": 32},
+    "compute_profiles": {
+        "big": {
+            "gpu": "A100",
+            "vram_bytes": 8e6,
+            "max_layers": 3,
+            "tokens_per_s": [400.0, 200.0, 100.0],
+            "kv_capacity_token_layers": [4000.0, 3000.0, 2000.0],
+        },
+        "small": {
+            "gpu": "T4",
+            "vram_bytes": 4e6,
+            "max_layers": 2,
+            "tokens_per_s": [150.0, 70.0],
+            "kv_capacity_token_layers": [1000.0, 500.0],
+        },
+    },
+    "nodes": [
+        {"name": "tower", "region": "home", "compute_profile": "big"},
+        {"name": "laptop", "region": "home", "compute_profile": "small"},
+        {"name": "mini", "region": "away", "compute_profile": "small"},
+    ],
+    "coordinator": {"region": "home"},
+    "network": {
+        "region_pairs": [
+            {"source": "home", "target": "home", **LINK},
+            {"source": "home", "target": "away", **LINK},
+            {"source": "away", "target": "home", **LINK},
+        ],
+        "links": [
+            {
+                "source": "tower",
+                "target": "mini",
+                "bandwidth_bytes_per_s": 12.5e6,
+                "latency_s": 0.02,
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture
+def tiny_problem() -> dict[str, Any]:
+    """A `helixweb.problem/1` document of three nodes and four layers, free to be changed."""
+    return copy.deepcopy(TINY_PROBLEM)
+
+
+@pytest.fixture
+def user(db: None) -> Any:
+    return get_user_model().objects.create_user("ada")
+
+
+@pytest.fixture
+def cluster(user: Any, tiny_problem: dict[str, Any]) -> Cluster:
+    """The tiny problem, imported."""
+    return services.import_problem_document(tiny_problem, user=user)
+
+
+@pytest.fixture
+def browser(user: Any) -> Client:
+    """Ada's browser, logged in."""
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def api(user: Any) -> APIClient:
+    """Ada's REST client."""
+    client = APIClient()
+    client.force_authenticate(user)
+    return client
