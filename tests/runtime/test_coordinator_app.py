@@ -1,0 +1,393 @@
+"""The HTTP face over a real socket: answers, streams, refusals, clients that hang up."""
+
+import asyncio
+import hashlib
+import itertools
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from coordinator_doubles import (
+    RANGES,
+    Clock,
+    ScriptedStages,
+    make_dispatcher,
+    make_serving,
+    write_checkpoint,
+)
+
+from runtime.coordinator.access import ApiKeys
+from runtime.coordinator.app import MAX_BODY_BYTES, create_app
+from runtime.protocol.data import Reason
+
+KEY = "hlxk_secret"
+EOS = 257
+
+
+class House:
+    """A coordinator on a loopback port, its stages, and a client with a key."""
+
+    def __init__(self, checkpoint: Path, *, text: str, pages: int, **plan: object) -> None:
+        self.serving = make_serving(checkpoint, **plan)
+        self.text = text
+        self.stages = ScriptedStages(self._script)
+        self.dispatcher, self.stats = make_dispatcher(self.stages, clock=Clock())
+        self.dispatcher.serve(self.serving)
+        self.stages.report(pages=pages)
+        self.may_step = asyncio.Event()
+        self.may_step.set()
+        self.client: httpx.AsyncClient
+        self.keys = ApiKeys([hashlib.sha256(KEY.encode()).hexdigest()])
+        numbers = itertools.count(1)
+        self.app = create_app(
+            dispatcher=self.dispatcher,
+            keys=self.keys,
+            unix_time=lambda: 1_700_000_000.0,
+            new_answer_id=lambda: f"{next(numbers):04x}",
+            new_seed=lambda: 11,
+        )
+
+    def _script(self, prompt: list[int]) -> list[int]:
+        return [*self.serving.tokenizer.encode_text(self.text), EOS]
+
+    async def step_forever(self) -> None:
+        while True:
+            await self.may_step.wait()
+            self.stages.step()
+            await asyncio.sleep(0.001)
+
+    async def post(self, path: str, **body: object) -> httpx.Response:
+        default = {"messages": [{"role": "user", "content": "hi"}]} if "chat" in path else {}
+        return await self.client.post(path, json={"model": "tiny"} | default | body)
+
+    async def chat(self, **body: object) -> httpx.Response:
+        return await self.post("/v1/chat/completions", **body)
+
+    async def stream(self, **body: object) -> list[dict[str, Any]]:
+        """The events of a streamed chat, without the closing [DONE]."""
+        response = await self.chat(stream=True, **body)
+        assert response.headers["content-type"].startswith("text/event-stream")
+        events = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
+        assert events[-1] == "[DONE]"
+        return [json.loads(event) for event in events[:-1]]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110 - a condition of many makings
+                await asyncio.sleep(0.002)
+
+    def assert_idle(self) -> None:
+        assert self.dispatcher.requests_running == self.dispatcher.requests_waiting == 0
+        assert not self.stages.nodes_with_pages
+
+
+@asynccontextmanager
+async def house(checkpoint: Path, **plan: object) -> AsyncIterator[House]:
+    text = str(plan.pop("text", "Grüße, 😀!"))
+    pages = int(str(plan.pop("pages", 10_000)))
+    built = House(checkpoint, text=text, pages=pages, **plan)
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(built.app, log_config=None, lifespan="off"))
+    tasks = [
+        asyncio.create_task(server.serve(sockets=[listener])),
+        asyncio.create_task(built.step_forever()),
+    ]
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    headers = {"Authorization": f"Bearer {KEY}"}
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=20) as built.client:
+        await built.until(lambda: server.started)
+        yield built
+    server.should_exit = True
+    await tasks[0]
+    tasks[1].cancel()
+    await asyncio.gather(tasks[1], return_exceptions=True)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return write_checkpoint(tmp_path / "checkpoint")
+
+
+def in_house(checkpoint: Path, visit: Callable[[House], Awaitable[None]], **plan: object) -> None:
+    async def run() -> None:
+        async with house(checkpoint, **plan) as built:
+            await visit(built)
+
+    asyncio.run(run())
+
+
+def test_a_chat_is_answered_whole_with_usage_and_where_it_ran(checkpoint: Path) -> None:
+    async def visit(h: House) -> None:
+        response = await h.chat(return_token_ids=True)
+        assert response.status_code == 200
+        body = response.json()
+        tokenizer = h.serving.tokenizer
+        prompt = tokenizer.encode_text("<|bos|><|user|>hi<|assistant|>")
+        answer = [*tokenizer.encode_text("Grüße, 😀!"), EOS]
+        assert body["id"] == response.headers["x-request-id"] == "chatcmpl-0001"
+        assert body["object"] == "chat.completion"
+        assert body["created"] == 1_700_000_000
+        assert body["model"] == "tiny"
+        assert body["system_fingerprint"] == "helixweb-1-7"
+        assert body["prompt_token_ids"] == prompt
+        assert body["choices"] == [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "Grüße, 😀!"},
+                "token_ids": answer,
+                "finish_reason": "stop",
+            }
+        ]
+        assert body["usage"] == {
+            "prompt_tokens": len(prompt),
+            "completion_tokens": len(answer),
+            "total_tokens": len(prompt) + len(answer),
+        }
+        hops = body["helix"]["pipeline"]
+        assert [hop["first"] for hop in hops[1:]] == [hop["end"] for hop in hops[:-1]]
+        assert hops[-1]["end"] == 6
+        assert body["helix"]["queue_s"] == 0
+        assert body["helix"]["ttft_s"] is not None
+        h.assert_idle()
+
+    in_house(checkpoint, visit)
+
+
+def test_a_stream_has_whole_characters_one_finish_and_usage_when_asked(checkpoint: Path) -> None:
+    async def visit(h: House) -> None:
+        events = await h.stream(stream_options={"include_usage": True}, return_token_ids=True)
+        assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+        assert events[0]["object"] == "chat.completion.chunk"
+        assert len(events[0]["prompt_token_ids"]) == 5
+        middle, last, usage = events[1:-2], events[-2], events[-1]
+        pieces = [event["choices"][0]["delta"].get("content", "") for event in [*middle, last]]
+        assert "".join(pieces) == "Grüße, 😀!"
+        assert not any("\ufffd" in piece for piece in pieces)
+        assert all(event["choices"][0]["finish_reason"] is None for event in middle)
+        assert last["choices"][0]["finish_reason"] == "stop"
+        assert last["helix"]["pipeline"][0]["first"] == 0
+        tokens = [token for e in [*middle, last] for token in e["choices"][0]["token_ids"]]
+        assert len(tokens) == usage["usage"]["completion_tokens"]
+        assert usage["choices"] == []
+        assert len({event["id"] for event in events}) == 1
+        plain = await h.stream()
+        assert all("usage" not in event for event in plain)
+        h.assert_idle()
+
+    in_house(checkpoint, visit)
+
+
+def test_a_stop_string_is_cut_out_of_stream_and_whole_answer_alike(checkpoint: Path) -> None:
+    async def visit(h: House) -> None:
+        whole = (await h.chat(stop=["STOP", "xyz"])).json()
+        events = await h.stream(stop=["STOP", "xyz"])
+        text = "".join(event["choices"][0]["delta"].get("content", "") for event in events)
+        assert whole["choices"][0]["message"]["content"] == text == "before ST "
+        assert whole["choices"][0]["finish_reason"] == "stop"
+        h.assert_idle()
+
+    in_house(checkpoint, visit, text="before ST STOP after")
+
+
+def test_a_completion_takes_text_or_token_ids_and_stops_at_16_tokens(checkpoint: Path) -> None:
+    async def visit(h: House) -> None:
+        first = (await h.post("/v1/completions", prompt="hi")).json()
+        again = (await h.post("/v1/completions", prompt=[71, 72])).json()
+        assert first["object"] == "text_completion"
+        assert first["choices"][0]["text"] == again["choices"][0]["text"] == "a" * 16
+        assert first["choices"][0]["finish_reason"] == "length"
+        foreign = await h.post("/v1/completions", prompt=[261])
+        assert foreign.status_code == 400
+        assert "token id 261 is not in the vocabulary" in foreign.json()["error"]["message"]
+
+    in_house(checkpoint, visit, text="a" * 40)
+
+
+def test_sampling_parameters_reach_the_stages(checkpoint: Path) -> None:
+    async def visit(h: House) -> None:
+        await h.chat(temperature=0.5, top_p=0.25, top_k=7, seed=-1, max_tokens=3)
+        await h.chat()
+        given, default = (route.sampling for route in h.stages.routes.values())
+        assert (given.temperature, given.top_p, given.top_k) == (0.5, 0.25, 7)
+        assert given.seed == 2**64 - 1
+        assert given.max_tokens == 3
+        assert given.stop_token_ids == (EOS,)
+        assert (default.temperature, default.top_p, default.top_k, default.seed) == (1, 1, 0, 11)
+        assert default.max_tokens == 256 - 5
+
+    in_house(checkpoint, visit)
+
+
+def test_nothing_but_health_answers_without_a_known_key(checkpoint: Path) -> None:
+    paths = ["/v1/chat/completions", "/v1/completions", "/v1/models", "/nowhere", "/docs", "/"]
+    headers = [None, "Bearer wrong", "Bearer ", "Basic abc", f"Bearer{KEY}", KEY]
+
+    async def visit(h: House) -> None:
+        async with httpx.AsyncClient(base_url=h.client.base_url) as stranger:
+            for path, header in itertools.product(paths, headers):
+                response = await stranger.get(
+                    path, headers={} if header is None else {"Authorization": header}
+                )
+                assert response.status_code == 401
+                assert response.headers["www-authenticate"] == "Bearer"
+                assert response.json()["error"]["code"] == "invalid_api_key"
+            assert (await stranger.get("/health")).status_code == 200
+        h.keys.replace(())
+        assert (await h.chat()).status_code == 401
+
+    in_house(checkpoint, visit)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "words"),
+    [
+        ({"foo": 1}, 400, "unknown_parameter", "unknown parameter 'foo'"),
+        ({"temperature": "hot"}, 400, "invalid_type", 'is "hot"'),
+        ({"model": "gpt-5"}, 404, "model_not_found", "'gpt-5' is not served here; available: 'tin"),
+        (
+            {"messages": [{"role": "user", "content": "x" * 300}]},
+            400,
+            "context_length_exceeded",
+            "the prompt has 303 tokens, but this deployment's context holds 256",
+        ),
+        ({"max_tokens": 252}, 400, "context_length_exceeded", "ask for at most 251"),
+        (
+            {"messages": [{"role": "assistant", "content": "x"}]},
+            400,
+            "invalid_value",
+            "the user must speak first",
+        ),
+    ],
+)
+def test_a_bad_request_gets_an_error_object_and_starts_nothing(
+    checkpoint: Path, body: dict[str, object], status: int, code: str, words: str
+) -> None:
+    async def visit(h: House) -> None:
+        response = await h.chat(**body)
+        assert response.status_code == status
+        error = response.json()["error"]
+        assert error["code"] == code
+        assert words in error["message"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert not h.stages.sent
+
+    in_house(checkpoint, visit)
+
+
+def test_a_full_queue_answers_429_with_retry_after(checkpoint: Path) -> None:
+    async def visit(h: House) -> None:
+        h.may_step.clear()
+        calls = []
+        while h.dispatcher.requests_waiting < 2:
+            calls.append(asyncio.create_task(h.chat(max_tokens=20)))
+            before = len(calls)
+            await h.until(
+                lambda before=before: (  # type: ignore[misc]
+                    h.dispatcher.requests_running + h.dispatcher.requests_waiting == before
+                )
+            )
+        refused = await h.chat(max_tokens=20)
+        assert refused.status_code == 429
+        assert refused.headers["retry-after"] == "5"
+        assert refused.json()["error"]["code"] == "queue_full"
+        h.may_step.set()
+        answers = await asyncio.gather(*calls)
+        assert {answer.status_code for answer in answers} == {200}
+        h.assert_idle()
+
+    in_house(checkpoint, visit, pages=80)
+
+
+def test_before_the_stages_are_up_requests_get_503_naming_them(checkpoint: Path) -> None:
+    async def visit(h: House) -> None:
+        h.dispatcher.serve(make_serving(checkpoint, generation=8))
+        response = await h.chat()
+        assert response.status_code == 503
+        assert response.headers["retry-after"] == "2"
+        assert "waiting for the stages of: a, b, c, d" in response.json()["error"]["message"]
+        health = await h.client.get("/health")
+        assert health.status_code == 503
+        assert health.json()["status"] == "waiting for stages"
+        assert health.json()["missing_nodes"] == sorted(RANGES)
+        h.dispatcher.serve(None)
+        assert (await h.client.get("/health")).json()["status"] == "no plan"
+        assert (await h.client.get("/v1/models")).json()["data"] == []
+
+    in_house(checkpoint, visit)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_hangs_up_frees_the_kv_cache(checkpoint: Path, stream: bool) -> None:
+    async def visit(h: House) -> None:
+        h.may_step.clear()
+        call = asyncio.create_task(h.chat(stream=stream))
+        await h.until(lambda: h.dispatcher.requests_running == 1)
+        call.cancel()
+        await h.until(lambda: h.dispatcher.requests_running == 0)
+        h.assert_idle()
+        assert all(h.serving.kv.used_token_layers(node) == 0 for node in RANGES)
+
+    in_house(checkpoint, visit)
+
+
+def test_a_client_that_does_not_read_does_not_hold_up_others(checkpoint: Path) -> None:
+    async def visit(h: House) -> None:
+        body = json.dumps(
+            {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+        ).encode()
+        url = h.client.base_url
+        _, writer = await asyncio.open_connection(url.host, url.port, limit=1)
+        head = (
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        writer.write(head.encode() + body)
+        await h.until(lambda: h.stats.output_tokens_total > 0)
+        answers = await asyncio.gather(*(h.chat(max_tokens=5) for _ in range(5)))
+        assert all(answer.status_code == 200 for answer in answers)
+        await h.until(lambda: h.dispatcher.requests_running == 0)
+        writer.close()
+        h.assert_idle()
+
+    in_house(checkpoint, visit, text="x" * 200)
+
+
+def test_a_refusing_stage_is_an_error_object_or_the_last_event(checkpoint: Path) -> None:
+    async def visit(h: House) -> None:
+        h.may_step.clear()
+
+        async def refuse() -> None:
+            await h.until(lambda: h.dispatcher.requests_running == 1)
+            (key,) = (key for key, nodes in h.stages.held.items() if nodes)
+            h.stages.refuse(key, Reason.STAGE_ERROR)
+
+        whole, _ = await asyncio.gather(h.chat(), refuse())
+        assert whole.status_code == 500
+        assert whole.json()["error"]["code"] == "stage_error"
+        events, _ = await asyncio.gather(h.stream(), refuse())
+        assert events[-1]["error"]["type"] == "server_error"
+        assert "failed while computing" in events[-1]["error"]["message"]
+        h.assert_idle()
+
+    in_house(checkpoint, visit)
+
+
+def test_unknown_paths_methods_and_giant_bodies_get_error_objects(checkpoint: Path) -> None:
+    async def visit(h: House) -> None:
+        missing = await h.client.get("/v1/nothing")
+        assert missing.status_code == 404
+        assert "GET /v1/nothing" in missing.json()["error"]["message"]
+        assert (await h.client.get("/v1/completions")).status_code == 405
+        giant = await h.client.post("/v1/completions", content=b"x" * (MAX_BODY_BYTES + 1))
+        assert giant.status_code == 413
+        (model,) = (await h.client.get("/v1/models")).json()["data"]
+        assert model["id"] == "tiny"
+        assert model["max_model_len"] == 256
+
+    in_house(checkpoint, visit)

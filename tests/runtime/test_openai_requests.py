@@ -1,0 +1,173 @@
+"""What clients may ask for, and the words with which the rest is refused."""
+
+import json
+
+import pytest
+
+from runtime.protocol.openai import (
+    ApiError,
+    ChatCompletionRequest,
+    CompletionRequest,
+    parse_request,
+)
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+COMPLETION = {"model": "m", "prompt": "hi"}
+
+
+def chat(**changes: object) -> ChatCompletionRequest:
+    return parse_request(ChatCompletionRequest, json.dumps(CHAT | changes).encode())
+
+
+def completion(**changes: object) -> CompletionRequest:
+    return parse_request(CompletionRequest, json.dumps(COMPLETION | changes).encode())
+
+
+def test_everything_supported_is_read() -> None:
+    request = chat(
+        max_completion_tokens=5,
+        temperature=0,
+        top_p=0.5,
+        top_k=3,
+        seed=-1,
+        stop=["a", "b"],
+        stream=True,
+        stream_options={"include_usage": True},
+        user="someone",
+        n=1,
+        presence_penalty=0.0,
+        logprobs=False,
+        return_token_ids=True,
+    )
+    assert request.token_limit == 5
+    assert request.stop_strings == ("a", "b")
+    assert chat(stop="a", max_tokens=7).stop_strings == ("a",)
+    assert chat(max_tokens=7).token_limit == 7
+    assert chat().token_limit is None
+
+
+def test_text_parts_are_joined() -> None:
+    parts = [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]
+    assert chat(messages=[{"role": "user", "content": parts}]).messages[0].text == "one two"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "single"),
+    [("x", "x"), (["x"], "x"), ([1, 2], [1, 2]), ([[1, 2]], [1, 2])],
+)
+def test_a_prompt_is_text_or_token_ids_bare_or_alone_in_a_list(
+    prompt: object, single: object
+) -> None:
+    assert completion(prompt=prompt).single_prompt == single
+
+
+@pytest.mark.parametrize(
+    ("changes", "param", "code", "words"),
+    [
+        ({"foo": 1}, "foo", "unknown_parameter", "unknown parameter 'foo'; remove it (supported:"),
+        ({"tools": []}, "tools", "unknown_parameter", "'tools' is not supported by this server"),
+        ({"temperature": "hot"}, "temperature", "invalid_type", 'is "hot": input should be a'),
+        ({"temperature": 3}, "temperature", "invalid_value", "is 3: input should be less than"),
+        ({"temperature": True}, "temperature", "invalid_type", "is true: input should be"),
+        ({"max_tokens": 0}, "max_tokens", "invalid_value", "is 0: input should be greater"),
+        ({"max_tokens": "5"}, "max_tokens", "invalid_type", 'is "5": input should be a valid int'),
+        ({"top_p": 0}, "top_p", "invalid_value", "is 0: input should be greater than 0"),
+        ({"top_k": -1}, "top_k", "invalid_value", "is -1"),
+        ({"seed": 2**64}, "seed", "invalid_value", "is 18446744073709551616"),
+        ({"n": 2}, "n", "invalid_value", "is 2: input should be 1"),
+        ({"logprobs": True}, "logprobs", "invalid_value", "input should be False"),
+        ({"frequency_penalty": 1}, "frequency_penalty", "invalid_value", "input should be 0"),
+        ({"stop": ["a"] * 5}, "stop", "invalid_type", "at most 4 items"),
+        ({"stop": ""}, "stop", "invalid_value", "at least 1 character"),
+        ({"stream": "yes"}, "stream", "invalid_type", 'is "yes": input should be a valid boolean'),
+        ({"model": 5}, "model", "invalid_type", "is 5: input should be a valid string"),
+        ({"messages": []}, "messages", "invalid_value", "at least 1 item"),
+        ({"messages": "hi"}, "messages", "invalid_type", 'is "hi": input should be a valid list'),
+        (
+            {"messages": [{"role": "robot", "content": ""}]},
+            "messages[0].role",
+            "invalid_value",
+            "'system', 'developer', 'user' or 'assistant'",
+        ),
+        (
+            {"messages": [{"role": "user"}]},
+            "messages[0].content",
+            "missing_required_parameter",
+            "add it",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+            "messages[0].content[0].image_url",
+            "unknown_parameter",
+            "remove it",
+        ),
+        (
+            {"stream": True, "stream_options": {"x": 1}},
+            "stream_options.x",
+            "unknown_parameter",
+            "remove it",
+        ),
+        (
+            {"stream_options": {"include_usage": True}},
+            "stream_options",
+            "invalid_value",
+            'only allowed with "stream": true',
+        ),
+        (
+            {"max_tokens": 1, "max_completion_tokens": 2},
+            "max_tokens",
+            "invalid_value",
+            "they mean the same, keep one",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_value_and_remedy(
+    changes: dict[str, object], param: str, code: str, words: str
+) -> None:
+    with pytest.raises(ApiError) as caught:
+        chat(**changes)
+    assert caught.value.status == 400
+    assert caught.value.param == param
+    assert caught.value.code == code
+    assert words in caught.value.message
+    assert caught.value.body()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        (["a", "b"], "at most 1 item"),
+        ([[1], [2]], "at most 1 item"),
+        ([], "at least 1 item"),
+        ([-1], "greater than or equal to 0"),
+        (5, "is 5"),
+        ([1, "a"], 'is [1, "a"]'),
+    ],
+)
+def test_prompts_that_are_not_exactly_one_are_refused(prompt: object, words: str) -> None:
+    with pytest.raises(ApiError, match="parameter 'prompt'") as caught:
+        completion(prompt=prompt)
+    assert words in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"{", "the request body is not JSON"),
+        (b"\xff", "the request body is not JSON"),
+        (b"[" * 100_000, "the request body is not JSON"),
+        (b"[]", "is a JSON list; send an object"),
+        (b'{"prompt": "x"}', "required parameter 'model' is missing"),
+        (b'{"model": "m", "prompt": "x", "temperature": NaN}', "finite number"),
+    ],
+)
+def test_a_body_that_is_no_request_is_refused(body: bytes, words: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_request(CompletionRequest, body)
+    assert words in caught.value.message
+
+
+def test_a_long_value_is_cut_in_the_message() -> None:
+    with pytest.raises(ApiError) as caught:
+        chat(messages="x" * 10_000)
+    assert len(caught.value.message) < 250
