@@ -18,6 +18,7 @@ from helixweb.inventory.validators import (
 
 NAME_LENGTH = 64
 PROFILE_NAME_LENGTH = 120
+VERSION_LENGTH = 64
 
 
 class Origin(models.TextChoices):
@@ -114,7 +115,7 @@ class Process(models.Model):
     credential_hash = models.CharField(max_length=64, blank=True, db_index=True)
     data_endpoint = models.CharField(max_length=300, blank=True)
     data_public_key = models.CharField(max_length=40, blank=True)
-    version = models.CharField(max_length=64, blank=True)
+    version = models.CharField(max_length=VERSION_LENGTH, blank=True)
     joined_at = models.DateTimeField(null=True, blank=True)
     last_seen_at = models.DateTimeField(null=True, blank=True)
     silence_announced = models.BooleanField(default=False)

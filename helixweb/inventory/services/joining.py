@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from helixweb.common import events
 from helixweb.common.auth import sha256_hex
-from helixweb.inventory.models import Cluster, Coordinator, JoinToken, Node
+from helixweb.inventory.models import VERSION_LENGTH, Cluster, Coordinator, JoinToken, Node
 from helixweb.inventory.services.errors import JoinRefused, NameTaken
 from planner.domain.cluster import RESERVED_NAMES
 from runtime.protocol.control import RegisterReply, RegisterRequest, Role
@@ -86,7 +86,7 @@ def register(request: RegisterRequest, now: datetime) -> Registration:
         "credential_hash": sha256_hex(credential),
         "data_endpoint": request.data_endpoint,
         "data_public_key": request.data_public_key,
-        "version": request.version[:64],
+        "version": request.version[:VERSION_LENGTH],
         "joined_at": now,
         "last_seen_at": now,
         "silence_announced": False,

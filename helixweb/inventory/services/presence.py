@@ -7,8 +7,9 @@ from django.conf import settings
 from django.db import transaction
 
 from helixweb.common.auth import sha256_hex
-from helixweb.inventory.models import Coordinator, Node, NodeState
+from helixweb.inventory.models import VERSION_LENGTH, Coordinator, Node, NodeState
 from helixweb.inventory.services.joining import announce
+from runtime.protocol.control import AgentIdentity
 
 KINDS: tuple[type[Node] | type[Coordinator], ...] = (Node, Coordinator)
 
@@ -39,20 +40,29 @@ def record_seen(process: Node | Coordinator, now: datetime) -> None:
             announce(row, now=now, text=f"{row.name} is online again.")
 
 
-def update_identity(process: Node | Coordinator, now: datetime, **identity: Any) -> None:
-    """What a restarted process says of itself: hardware, data_endpoint, data_public_key, version,
-    http_url. Pages hear of it only when something changed.
-    """
+def update_identity(
+    process: Node | Coordinator, identity: AgentIdentity, now: datetime
+) -> Node | Coordinator:
+    """Store what a restarted process says of itself; pages hear of it only when it changed."""
+    said: dict[str, Any] = {
+        "data_endpoint": identity.data_endpoint,
+        "data_public_key": identity.data_public_key,
+        "version": identity.version[:VERSION_LENGTH],
+    }
+    if isinstance(process, Node):
+        said["hardware"] = identity.hardware.model_dump(mode="json")
+    else:
+        said["http_url"] = identity.http_url
     with transaction.atomic():
         rows = type(process).objects.filter(pk=process.pk)
         row = rows.select_for_update().get()
-        changed = {key: value for key, value in identity.items() if getattr(row, key) != value}
+        changed = any(getattr(row, key) != value for key, value in said.items())
+        rows.update(**said)
+        record_seen(row, now)
+        row = rows.select_related("cluster").get()
         if changed:
-            rows.update(**changed)
-        record_seen(process, now)
-        process.refresh_from_db()
-        if changed:
-            announce(process, now=now, text=f"{process.name} announced itself anew.")
+            announce(row, now=now, text=f"{row.name} announced itself anew.")
+    return row
 
 
 def announce_silent(now: datetime) -> int:

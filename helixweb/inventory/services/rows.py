@@ -3,7 +3,7 @@
 from typing import Any, TypeVar
 
 from django.db import IntegrityError, models, transaction
-from django.db.models import ProtectedError
+from django.db.models import ProtectedError, RestrictedError
 from django.utils import timezone
 
 from helixweb.common import events
@@ -52,8 +52,13 @@ def delete(row: Cluster | Coordinator | LanguageModel | Link | Node | Profile | 
         _announce(row, "was removed")
         try:
             row.delete()
-        except ProtectedError as error:
-            users = ", ".join(sorted({str(user) for user in error.protected_objects})[:5])
+        except (ProtectedError, RestrictedError) as error:
+            holders = (
+                error.protected_objects
+                if isinstance(error, ProtectedError)
+                else error.restricted_objects
+            )
+            users = ", ".join(sorted({str(user) for user in holders})[:5])
             raise Conflicting(f"{row} is in use ({users}); remove that first.") from error
 
 
