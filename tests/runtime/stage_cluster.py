@@ -1,0 +1,181 @@
+"""A cluster of real stages in one process, driven by hand over the in-memory transport."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from runtime.transport.in_memory import InMemoryNetwork
+
+from runtime.engine.kv_cache import KvCache
+from runtime.engine.stage import Stage
+from runtime.models.config import read_config
+from runtime.models.weights import load_decoder
+from runtime.protocol.control import StageAssignment
+from runtime.protocol.data import (
+    DType,
+    Entry,
+    Flag,
+    Hop,
+    Kind,
+    Message,
+    Reason,
+    Route,
+    Sampling,
+    StageStatus,
+)
+
+GENERATION = 7
+PAGE_TOKENS = 4
+GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=16)
+MAX_TURNS = 10_000
+
+
+@dataclass(kw_only=True)
+class Answer:
+    """What the coordinator heard of one (request, epoch)."""
+
+    token_ids: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    finished: Reason = Reason.NONE
+    nacks: list[tuple[str, Reason]] = field(default_factory=list)
+
+
+class StageCluster:
+    """Stages by name with their layers; the test plays the coordinator."""
+
+    def __init__(
+        self,
+        checkpoint: Path,
+        layers: dict[str, tuple[int, int]],
+        *,
+        pages: int = 400,
+        max_batch_tokens: int = 16,
+        max_context_tokens: int = 128,
+    ) -> None:
+        config = read_config(checkpoint)
+        network = InMemoryNetwork()
+        self.coordinator = network.join("coordinator")
+        self.answers: dict[tuple[int, int], Answer] = {}
+        self.statuses: dict[str, StageStatus] = {}
+        self.stages: dict[str, Stage] = {}
+        for name, (first, end) in layers.items():
+            self.stages[name] = Stage(
+                name=name,
+                assignment=StageAssignment(
+                    deployment_id=1,
+                    generation=GENERATION,
+                    model_name="tiny",
+                    checkpoint=str(checkpoint),
+                    first=first,
+                    end=end,
+                    num_layers=config.num_layers,
+                    page_tokens=PAGE_TOKENS,
+                    max_batch_tokens=max_batch_tokens,
+                    max_context_tokens=max_context_tokens,
+                    peers=(),
+                ),
+                decoder=load_decoder(
+                    checkpoint,
+                    config,
+                    first=first,
+                    end=end,
+                    device=torch.device("cpu"),
+                    progress=lambda _done, _total: None,
+                ),
+                cache=KvCache(
+                    config, pages=pages, page_tokens=PAGE_TOKENS, device=torch.device("cpu")
+                ),
+                transport=network.join(name),
+            )
+
+    def prompt(
+        self,
+        request: int,
+        token_ids: Iterable[int],
+        hops: Iterable[tuple[str, int, int]],
+        *,
+        sampling: Sampling = GREEDY,
+        epoch: int = 1,
+        generation: int = GENERATION,
+    ) -> None:
+        ids = np.array(list(token_ids), dtype="<i4")
+        route = Route(
+            hops=tuple(Hop(node=node, first=first, end=end) for node, first, end in hops),
+            sampling=sampling,
+            prompt_tokens=len(ids),
+        )
+        entry = Entry(
+            request=request,
+            epoch=epoch,
+            position=0,
+            n_tokens=len(ids),
+            hop=0,
+            flags=Flag.PROMPT_END,
+            route=route,
+        )
+        message = Message(
+            kind=Kind.PROMPT,
+            generation=generation,
+            entries=(entry,),
+            dtype=DType.INT32,
+            payload=ids.tobytes(),
+        )
+        self.answers[request, epoch] = Answer()
+        self.coordinator.send(route.hops[0].node, message)
+
+    def release(self, request: int, *, epoch: int = 1, nodes: Iterable[str] = ()) -> None:
+        entry = Entry(request=request, epoch=epoch, position=0, n_tokens=0, hop=0)
+        for node in nodes or self.stages:
+            self.coordinator.send(
+                node, Message(kind=Kind.RELEASE, generation=GENERATION, entries=(entry,))
+            )
+
+    def turn(self) -> None:
+        """Each stage takes one turn of its loop; then the coordinator listens."""
+        for stage in self.stages.values():
+            turns = iter((False, True))
+            stage.run(lambda turns=turns: next(turns))
+        for received in self.coordinator.receive(timeout_s=0):
+            message = received.message
+            if message.kind == Kind.STATUS:
+                self.statuses[received.sender] = message.status
+                continue
+            for index, entry in enumerate(message.entries):
+                answer = self.answers.setdefault((entry.request, entry.epoch), Answer())
+                if message.kind == Kind.NACK:
+                    answer.nacks.append((received.sender, entry.reason))
+                else:
+                    ids = np.frombuffer(message.payload, dtype="<i4")
+                    answer.token_ids.append(int(ids[index]))
+                    answer.positions.append(entry.position)
+                    if Flag.FINISHED in entry.flags:
+                        answer.finished = entry.reason
+
+    def run_until(self, condition) -> None:
+        for _ in range(MAX_TURNS):
+            if condition():
+                return
+            self.turn()
+        raise AssertionError(f"the condition did not come true in {MAX_TURNS} turns")
+
+    def run_all(self) -> None:
+        """Until every request has finished or was refused."""
+        self.run_until(
+            lambda: all(
+                answer.finished is not Reason.NONE or answer.nacks
+                for answer in self.answers.values()
+            )
+        )
+
+    def release_all(self) -> None:
+        """Release everything, let it arrive, and check that no page was lost."""
+        for request, epoch in self.answers:
+            self.release(request, epoch=epoch)
+        for _ in range(3):
+            self.turn()
+        for name, stage in self.stages.items():
+            stage.check_pages()
+            assert stage.stats().kv_pages_used == 0, name
+            assert self.statuses[name].pages_used == 0, name

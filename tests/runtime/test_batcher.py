@@ -1,0 +1,117 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.engine.batcher import pick_step
+from runtime.engine.sequence import Chunk, RequestKey, Sequence
+from runtime.protocol.data import Hop, Route, Sampling
+
+GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=8)
+
+
+def make_sequence(request: int, *, prompt_tokens: int, hop: int = 0) -> Sequence:
+    hops = (Hop(node="a", first=0, end=2), Hop(node="b", first=2, end=4))
+    route = Route(hops=hops, sampling=GREEDY, prompt_tokens=prompt_tokens)
+    return Sequence(key=RequestKey(request=request, epoch=1), route=route, hop=hop, arrival=request)
+
+
+def add_chunk(sequence: Sequence, n_tokens: int, *, arrival: int) -> None:
+    sequence.append(
+        Chunk(
+            position=sequence.received,
+            n_tokens=n_tokens,
+            payload=memoryview(bytes(4 * n_tokens)),
+            is_sampled=True,
+            arrival=arrival,
+        )
+    )
+
+
+def decoding(request: int, *, arrival: int) -> Sequence:
+    sequence = make_sequence(request, prompt_tokens=3)
+    sequence.received = 3
+    add_chunk(sequence, 1, arrival=arrival)
+    return sequence
+
+
+def prefilling(request: int, *, n_tokens: int, hop: int = 0) -> Sequence:
+    sequence = make_sequence(request, prompt_tokens=n_tokens, hop=hop)
+    add_chunk(sequence, n_tokens, arrival=100 + request)
+    return sequence
+
+
+def picked(sequences: list[Sequence], *, budget: int, floor: int = 4) -> list[tuple[int, int]]:
+    picks = pick_step(sequences, max_batch_tokens=budget, min_prefill_tokens=floor)
+    return [(pick.sequence.key.request, pick.n_tokens) for pick in picks]
+
+
+def test_decodes_go_first_in_order_of_arrival_then_the_oldest_prompt() -> None:
+    sequences = [
+        prefilling(1, n_tokens=20),
+        decoding(2, arrival=9),
+        decoding(3, arrival=8),
+        prefilling(0, n_tokens=5),
+    ]
+    assert picked(sequences, budget=16) == [(3, 1), (2, 1), (0, 5), (1, 9)]
+
+
+def test_the_first_stage_cuts_a_prompt_to_the_room_left() -> None:
+    assert picked([prefilling(0, n_tokens=100)], budget=16) == [(0, 16)]
+
+
+def test_a_later_stage_takes_a_chunk_whole_and_never_lets_a_younger_one_pass() -> None:
+    sequences = [
+        prefilling(0, n_tokens=12, hop=1),
+        prefilling(1, n_tokens=9, hop=1),
+        prefilling(2, n_tokens=2, hop=1),
+    ]
+    assert picked(sequences, budget=16) == [(0, 12)]
+
+
+def test_a_chunk_above_the_budget_still_runs_on_a_later_stage() -> None:
+    assert picked([prefilling(0, n_tokens=50, hop=1)], budget=16) == [(0, 50)]
+
+
+def test_a_stage_full_of_decodes_still_admits_the_oldest_prompt() -> None:
+    sequences = [decoding(request, arrival=request) for request in range(20)]
+    sequences.append(prefilling(99, n_tokens=50))
+    assert picked(sequences, budget=16)[-1] == (99, 4)
+
+
+def test_decodes_beyond_the_budget_wait_and_the_longest_waiting_go_first() -> None:
+    sequences = [decoding(request, arrival=50 - request) for request in range(10)]
+    assert [request for request, _ in picked(sequences, budget=3)] == [9, 8, 7]
+
+
+@given(
+    decodes=st.lists(st.integers(0, 1000), max_size=30, unique=True),
+    prompts=st.lists(st.integers(1, 60), max_size=8),
+    hop=st.integers(0, 1),
+    budget=st.integers(1, 40),
+    floor=st.integers(1, 16),
+)
+def test_a_step_has_each_request_once_and_exceeds_its_budget_by_one_prefill_at_most(
+    decodes: list[int], prompts: list[int], hop: int, budget: int, floor: int
+) -> None:
+    sequences = [decoding(index, arrival=arrival) for index, arrival in enumerate(decodes)]
+    sequences += [
+        prefilling(1000 + index, n_tokens=n_tokens, hop=hop)
+        for index, n_tokens in enumerate(prompts)
+    ]
+    picks = pick_step(sequences, max_batch_tokens=budget, min_prefill_tokens=floor)
+    requests = [pick.sequence.key.request for pick in picks]
+    assert len(set(requests)) == len(requests)
+    assert all(1 <= pick.n_tokens <= pick.sequence.pending[0].n_tokens for pick in picks)
+    assert bool(picks) == bool(sequences)
+    total = sum(pick.n_tokens for pick in picks)
+    first_prefill = max((pick.n_tokens for pick in picks), default=0)
+    assert total <= budget + first_prefill
+    if prompts:
+        assert 1000 in requests
+
+
+def test_a_cut_prompt_is_sampled_only_after_its_last_row() -> None:
+    sequence = prefilling(0, n_tokens=10)
+    head, tail = sequence.take(7), sequence.take(99)
+    assert (head.position, head.n_tokens, head.is_sampled, len(head.payload)) == (0, 7, False, 28)
+    assert (tail.position, tail.n_tokens, tail.is_sampled, len(tail.payload)) == (7, 3, True, 12)
+    assert not sequence.pending
