@@ -1,5 +1,11 @@
-"""URLs of planning."""
+"""REST URLs of planning, under /api/v1/."""
 
-from django.urls import URLPattern
+from rest_framework.routers import SimpleRouter
 
-urlpatterns: list[URLPattern] = []
+from helixweb.planning import api
+
+router = SimpleRouter()
+router.register("plan-runs", api.PlanRunViewSet, "api-plan-run")
+router.register("plans", api.PlanViewSet, "api-plan")
+
+urlpatterns = router.urls

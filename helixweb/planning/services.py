@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from helixweb.common import events, leases
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.inventory.services.problems import build_problem
+from helixweb.inventory.services import build_problem
 from helixweb.planning import tasks
 from helixweb.planning.models import PlanRun
 from helixweb.planning.options import options_to_json

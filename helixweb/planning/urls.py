@@ -1,5 +1,13 @@
-"""URLs of planning."""
+"""Pages of planning."""
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from helixweb.planning import views
+
+urlpatterns = [
+    path("plans/", views.plan_runs, name="plan-runs"),
+    path("plans/new", views.plan_run_new, name="plan-run-new"),
+    path("plans/new/fit", views.plan_run_preview, name="plan-run-preview"),
+    path("plans/<int:pk>/", views.plan_run, name="plan-run"),
+    path("plans/<int:pk>/cancel", views.plan_run_cancel, name="plan-run-cancel"),
+]

@@ -1,0 +1,104 @@
+"""REST: plan runs with their incumbents, plans with their figures."""
+
+from typing import Any
+
+from django.http import Http404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import status, viewsets
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
+from rest_framework.serializers import BaseSerializer
+
+from helixweb.common.pagination import Pages
+from helixweb.common.problems import Conflict
+from helixweb.planning import services
+from helixweb.planning.models import Plan, PlanRun
+from helixweb.planning.options import options_from_json
+from helixweb.planning.presentation import FIGURES, figure_of
+from helixweb.planning.serializers import (
+    IncumbentSerializer,
+    PlanRunRequestSerializer,
+    PlanRunSerializer,
+    PlanSerializer,
+    PlanSummarySerializer,
+)
+
+
+class PlanRunViewSet(viewsets.ReadOnlyModelViewSet[PlanRun]):
+    queryset = PlanRun.objects.select_related("plan", "created_by").defer(
+        "problem", "plan__problem", "plan__document"
+    )
+    serializer_class = PlanRunSerializer
+    filterset_fields = ["cluster", "model", "status"]
+
+    @extend_schema(request=PlanRunRequestSerializer, responses={202: PlanRunSerializer})
+    def create(self, request: Request) -> Response:
+        """Queue a search for a plan of the cluster as it is now."""
+        asked = PlanRunRequestSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        run = services.start_plan_run(
+            cluster=asked.validated_data["cluster"],
+            model=asked.validated_data["model"],
+            options=options_from_json(asked.validated_data["options"]),
+            user=request.user,
+        )
+        where = reverse("api-plan-run-detail", args=[run.pk], request=request)
+        return Response(
+            PlanRunSerializer(run).data,
+            status=status.HTTP_202_ACCEPTED,
+            headers={"Location": where},
+        )
+
+    @extend_schema(request=None, responses={202: PlanRunSerializer})
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, pk: str) -> Response:
+        """End the search; the best plan so far is kept."""
+        run = self.get_object()
+        if not services.cancel_plan_run(run):
+            raise Conflict(f"Plan run {pk} is {run.status}; only a queued or running one can be.")
+        return Response(PlanRunSerializer(run).data, status=status.HTTP_202_ACCEPTED)
+
+    @extend_schema(responses=IncumbentSerializer(many=True))
+    @action(detail=True, filter_backends=[])
+    def incumbents(self, request: Request, pk: str) -> Response:
+        """Every better placement or bound so far, oldest first."""
+        rows = self.get_object().incumbents.order_by("pk")
+        pages = Pages()
+        page = pages.paginate_queryset(rows, request) or []
+        return pages.get_paginated_response(IncumbentSerializer(page, many=True).data)
+
+
+class PlanViewSet(viewsets.ReadOnlyModelViewSet[Plan]):
+    queryset = Plan.objects.order_by("-pk")
+    filterset_fields = ["cluster", "model", "run"]
+
+    def get_queryset(self) -> Any:
+        plans = super().get_queryset()
+        return plans.defer("problem", "document") if self.action == "list" else plans
+
+    def get_serializer_class(self) -> type[BaseSerializer[Plan]]:
+        return PlanSummarySerializer if self.action == "list" else PlanSerializer
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("figure", OpenApiTypes.STR, "path", enum=sorted(FIGURES)),
+        ],
+        responses=OpenApiTypes.OBJECT,
+    )
+    @action(detail=True, url_path=r"figures/(?P<figure>[a-z-]+)", filter_backends=[])
+    def figures(self, request: Request, pk: str, figure: str) -> Response:
+        """One of the plan's charts as Plotly draws it, and its facts as a sentence and a table."""
+        if figure not in FIGURES:
+            raise Http404(f"There is no figure {figure!r}; use one of: {', '.join(FIGURES)}.")
+        chart = figure_of(self.get_object(), figure)
+        return Response(
+            {
+                **chart.figure,
+                "summary": chart.summary,
+                "columns": chart.columns,
+                "rows": chart.rows,
+            }
+        )

@@ -1,0 +1,112 @@
+"""What the pages and the API show of runs and plans: rows into charts, tables and sentences."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from helixweb.charts.chart import Chart
+from helixweb.charts.flow_diagram import flow_diagram
+from helixweb.charts.incumbent_curve import CurvePoint, incumbent_curve
+from helixweb.charts.layer_map import layer_map
+from helixweb.charts.utilisation import bottlenecks, utilisation
+from helixweb.planning.models import Incumbent, Plan, PlanRun
+from planner.domain.flow import NodeFlow
+from planner.domain.placement import LayerRange
+from planner.domain.plan import Plan as DomainPlan
+from planner.domain.problem import Problem
+from planner.serialization import plan_from_dict, problem_from_dict
+
+FIGURES: dict[str, Callable[[Problem, DomainPlan], Chart]] = {
+    "flow": flow_diagram,
+    "layers": lambda problem, plan: layer_map(problem, plan.placement),
+    "utilisation": utilisation,
+}
+# A chart of more points shows nothing more.
+MAX_BOUND_POINTS = 300
+
+
+def figure_of(row: Plan, name: str) -> Chart:
+    """One of FIGURES for a stored plan; raises KeyError for another name."""
+    return FIGURES[name](problem_from_dict(row.problem), plan_from_dict(row.document))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedNode:
+    """One line of the placement table."""
+
+    name: str
+    gpu: str
+    region: str
+    layers: LayerRange
+    flow: NodeFlow
+    limits: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanView:
+    """A plan ready to be shown."""
+
+    plan: DomainPlan
+    flow: Chart
+    layers: Chart
+    utilisation: Chart
+    bottlenecks: tuple[str, ...]
+    nodes: tuple[PlacedNode, ...]
+    idle_nodes: tuple[str, ...]
+
+
+def plan_view(row: Plan) -> PlanView:
+    """Charts, table and sentences of a stored plan."""
+    problem, plan = problem_from_dict(row.problem), plan_from_dict(row.document)
+    limiting = set(plan.flow.min_cut.nodes)
+    placed = sorted(
+        plan.placement.layers.items(), key=lambda item: (item[1].first, item[1].end, item[0])
+    )
+    return PlanView(
+        plan=plan,
+        flow=flow_diagram(problem, plan),
+        layers=layer_map(problem, plan.placement),
+        utilisation=utilisation(problem, plan),
+        bottlenecks=bottlenecks(problem, plan),
+        nodes=tuple(
+            PlacedNode(
+                name=name,
+                gpu=problem.profile_of(name).gpu,
+                region=problem.cluster.node(name).region,
+                layers=layers,
+                flow=plan.flow.nodes[name],
+                limits=name in limiting,
+            )
+            for name, layers in placed
+        ),
+        idle_nodes=tuple(
+            node.name for node in problem.cluster.nodes if node.name not in plan.placement.layers
+        ),
+    )
+
+
+def run_curve(run: PlanRun) -> Chart:
+    """The incumbents of a run against time."""
+    return incumbent_curve(
+        [
+            CurvePoint(
+                elapsed_s=row.elapsed_s,
+                flow_tokens_per_s=row.flow_tokens_per_s,
+                upper_bound_tokens_per_s=row.upper_bound_tokens_per_s,
+                placer=row.placer,
+            )
+            for row in _thinned(list(run.incumbents.defer("placement").order_by("pk")))
+        ]
+    )
+
+
+def _thinned(rows: Sequence[Incumbent]) -> list[Incumbent]:
+    """Every better placement, but of the mere bounds between them only some, and the last."""
+    every = 1 + len(rows) // MAX_BOUND_POINTS
+    kept = []
+    best_flow = -1.0
+    for index, row in enumerate(rows):
+        is_better = row.flow_tokens_per_s > best_flow
+        if is_better or index % every == 0 or index == len(rows) - 1:
+            kept.append(row)
+        best_flow = max(best_flow, row.flow_tokens_per_s)
+    return kept

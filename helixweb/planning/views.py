@@ -1,0 +1,98 @@
+"""Pages of plan runs and of the plans they end in."""
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from helixweb.common import events
+from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.planning import services
+from helixweb.planning.forms import PlanRunForm
+from helixweb.planning.models import Plan, PlanRun
+from helixweb.planning.presentation import plan_view, run_curve
+from planner.domain.errors import PlannerError
+
+RUNS_PER_PAGE = 30
+
+
+@require_GET
+def plan_runs(request: HttpRequest) -> HttpResponse:
+    """All runs, newest first."""
+    runs = PlanRun.objects.select_related("cluster", "model", "created_by").defer("problem")
+    page = Paginator(runs, RUNS_PER_PAGE).get_page(request.GET.get("page"))
+    return render(request, "planning/plan_runs.html", {"page": page})
+
+
+@require_http_methods(["GET", "POST"])
+def plan_run_new(request: HttpRequest) -> HttpResponse:
+    """Choose what to plan; POST starts the run and shows it."""
+    if request.method == "POST":
+        form = PlanRunForm(request.POST)
+        if form.is_valid():
+            try:
+                run = services.start_plan_run(
+                    cluster=form.cleaned_data["cluster"],
+                    model=form.cleaned_data["model"],
+                    options=form.plan_options(),
+                    user=request.user,
+                )
+            except PlannerError as error:
+                form.add_error(None, str(error))
+            else:
+                return redirect("plan-run", run.pk)
+    else:
+        asked = {name: request.GET[name] for name in ("cluster", "model") if name in request.GET}
+        form = PlanRunForm(initial=asked)
+    context = {
+        "form": form,
+        "can_plan": Cluster.objects.exists() and LanguageModel.objects.exists(),
+    }
+    status = 200 if request.method == "GET" else 422
+    return render(request, "planning/plan_run_new.html", context, status=status)
+
+
+@require_GET
+def plan_run_preview(request: HttpRequest) -> HttpResponse:
+    """What fits, as a fragment beside the form."""
+    cluster = get_object_or_404(Cluster, pk=_id(request.GET.get("cluster")))
+    model = get_object_or_404(LanguageModel, pk=_id(request.GET.get("model")))
+    try:
+        context = {"fit": services.preview_fit(cluster=cluster, model=model), "model": model}
+    except PlannerError as error:
+        context = {"error": str(error)}
+    return render(request, "planning/_fit.html", context)
+
+
+def _id(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() else None
+
+
+@require_GET
+def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
+    """A search while it runs, and the plan once it has ended."""
+    last_event_id = events.latest_id()
+    run = get_object_or_404(
+        PlanRun.objects.select_related("cluster", "model", "created_by").defer("problem"), pk=pk
+    )
+    plan = Plan.objects.filter(run=run).first()
+    context = {
+        "run": run,
+        "curve": run_curve(run),
+        "elapsed_s": (timezone.now() - run.started_at).total_seconds() if run.started_at else 0.0,
+        "plan": plan,
+        "view": plan_view(plan) if plan else None,
+        "last_event_id": last_event_id,
+    }
+    return render(request, "planning/plan_run.html", context)
+
+
+@require_POST
+def plan_run_cancel(request: HttpRequest, pk: int) -> HttpResponse:
+    """Ask the search to end with its best so far."""
+    run = get_object_or_404(PlanRun.objects.defer("problem"), pk=pk)
+    if not services.cancel_plan_run(run):
+        messages.info(request, "The search had ended already.")
+    return redirect("plan-run", pk)
