@@ -112,6 +112,12 @@ class Dispatcher:
         self.serving = serving
         self._complaints.clear()
 
+    def stop(self) -> None:
+        """The process ends: every request is told, every stage forgets."""
+        self.serving = None
+        for request in [*self._waiting, *self._running.values()]:
+            self._fail(request, "the coordinator is stopping; try again", code="stopping")
+
     def ready_serving(self) -> Serving:
         """The plan, once every stage has reported. Raises NotServing naming who is missing."""
         if self.serving is None:

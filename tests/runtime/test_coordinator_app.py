@@ -100,13 +100,15 @@ async def house(checkpoint: Path, **plan: object) -> AsyncIterator[House]:
     ]
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     headers = {"Authorization": f"Bearer {KEY}"}
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=20) as built.client:
-        await built.until(lambda: server.started)
-        yield built
-    server.should_exit = True
-    await tasks[0]
-    tasks[1].cancel()
-    await asyncio.gather(tasks[1], return_exceptions=True)
+    try:
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=20) as built.client:
+            await built.until(lambda: server.started)
+            yield built
+    finally:
+        server.should_exit = True
+        await tasks[0]
+        tasks[1].cancel()
+        await asyncio.gather(tasks[1], return_exceptions=True)
 
 
 @pytest.fixture
@@ -226,7 +228,7 @@ def test_sampling_parameters_reach_the_stages(checkpoint: Path) -> None:
 
 def test_nothing_but_health_answers_without_a_known_key(checkpoint: Path) -> None:
     paths = ["/v1/chat/completions", "/v1/completions", "/v1/models", "/nowhere", "/docs", "/"]
-    headers = [None, "Bearer wrong", "Bearer ", "Basic abc", f"Bearer{KEY}", KEY]
+    headers = [None, "Bearer wrong", "Bearer", "Basic abc", f"Bearer{KEY}", KEY]
 
     async def visit(h: House) -> None:
         async with httpx.AsyncClient(base_url=h.client.base_url) as stranger:

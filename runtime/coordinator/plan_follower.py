@@ -1,0 +1,87 @@
+"""Makes the dispatcher serve what helixweb wants, and remembers it for the next start."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from planner.domain.errors import PlannerError
+from runtime.coordinator.access import ApiKeys
+from runtime.coordinator.dispatcher import Dispatcher
+from runtime.coordinator.plan_store import PlanStore, PlanStoreError
+from runtime.coordinator.serving import Serving
+from runtime.coordinator.tokenizer import TokenizerError, load_tokenizer
+from runtime.protocol.control import CoordinatorDesired, PeerAddress, ServingPlan
+
+logger = logging.getLogger(__name__)
+
+
+class PlanFollower:
+    """Applies desired states one by one; level-triggered, so the same one twice is harmless."""
+
+    def __init__(
+        self,
+        *,
+        dispatcher: Dispatcher,
+        keys: ApiKeys,
+        store: PlanStore,
+        set_peers: Callable[[tuple[PeerAddress, ...]], None],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._keys = keys
+        self._store = store
+        self._set_peers = set_peers
+        self._applying = asyncio.Lock()
+        self._desired: CoordinatorDesired | None = None
+        self.trouble = ""  # why the wanted plan is not served; empty when it is
+
+    @property
+    def generation(self) -> int:
+        """Of the desired state that was applied last; 0 before the first."""
+        return 0 if self._desired is None else self._desired.generation
+
+    async def apply_stored(self) -> None:
+        """What was wanted when this process ran last; a broken store is logged, not fatal."""
+        try:
+            stored = self._store.load()
+        except PlanStoreError as error:
+            logger.warning("%s", error)
+            return
+        if stored is not None:
+            await self.apply(stored)
+
+    async def apply(self, desired: CoordinatorDesired) -> None:
+        """Serve `desired`. A plan that cannot be served leaves `trouble` and nothing served."""
+        async with self._applying:
+            if desired == self._desired:
+                return
+            self._keys.replace(desired.api_key_hashes)
+            before = None if self._desired is None else self._desired.plan
+            self._desired = desired
+            self._store.save(desired)
+            if desired.plan is None:
+                self.trouble = ""
+                self._dispatcher.serve(None)
+                self._set_peers(())
+            elif before is not None and _without_peers(before) == _without_peers(desired.plan):
+                self._set_peers(desired.plan.peers)
+            else:
+                await self._serve(desired.plan)
+
+    async def _serve(self, plan: ServingPlan) -> None:
+        logger.info("plan of generation %d: %s", plan.generation, plan.model_name)
+        try:
+            tokenizer = await asyncio.to_thread(load_tokenizer, Path(plan.checkpoint))
+            serving = Serving(plan=plan, tokenizer=tokenizer)
+        except (TokenizerError, PlannerError, OSError) as error:
+            self.trouble = f"plan of generation {plan.generation} cannot be served: {error}"
+            logger.error("%s", self.trouble)
+            self._dispatcher.serve(None)
+            return
+        self.trouble = ""
+        self._dispatcher.serve(serving)  # releases the old plan's requests at the old peers
+        self._set_peers(plan.peers)
+
+
+def _without_peers(plan: ServingPlan) -> ServingPlan:
+    return plan.model_copy(update={"peers": ()})

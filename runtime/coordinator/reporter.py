@@ -1,0 +1,54 @@
+"""What the coordinator tells helixweb about once a second."""
+
+from runtime.coordinator.dispatcher import Dispatcher, NotServing
+from runtime.coordinator.plan_follower import PlanFollower
+from runtime.coordinator.request_stats import RequestStats
+from runtime.protocol.control import CoordinatorReport, NodeTraffic
+
+
+def build_report(
+    *, dispatcher: Dispatcher, stats: RequestStats, follower: PlanFollower, now: float
+) -> CoordinatorReport:
+    """Everything helixweb may know of this moment; pure but for the windows forgetting."""
+    serving = dispatcher.serving
+    nodes: dict[str, NodeTraffic] = {}
+    if serving is not None:
+        silent = serving.silent_nodes(now=now)
+        nodes = {
+            node: NodeTraffic(
+                kv_estimate_token_layers=serving.kv.used_token_layers(node),
+                kv_capacity_token_layers=serving.kv.capacity_token_layers(node),
+                tokens_total=stats.node_tokens_total[node],
+                ready=node not in silent,
+            )
+            for node in serving.nodes
+        }
+    message = follower.trouble
+    try:
+        dispatcher.ready_serving()
+        ready = True
+    except NotServing as error:
+        ready = False
+        message = message or str(error)
+    return CoordinatorReport(
+        generation=follower.generation,
+        serving=ready,
+        message=message,
+        window_s=stats.window_s,
+        requests_running=dispatcher.requests_running,
+        requests_waiting=dispatcher.requests_waiting,
+        requests_total=stats.requests_total,
+        requests_failed_total=stats.requests_failed_total,
+        requests_rejected_total=stats.requests_rejected_total,
+        prompt_tokens_total=stats.prompt_tokens_total,
+        output_tokens_total=stats.output_tokens_total,
+        prompt_tokens_per_s=stats.prompt_tokens.sum_per_s(),
+        output_tokens_per_s=stats.output_tokens.sum_per_s(),
+        ttft_p50_s=stats.ttft_s.percentile(0.5),
+        ttft_p95_s=stats.ttft_s.percentile(0.95),
+        itl_p50_s=stats.itl_s.percentile(0.5),
+        itl_p95_s=stats.itl_s.percentile(0.95),
+        queue_p50_s=stats.queue_s.percentile(0.5),
+        nodes=nodes,
+        edge_tokens_total=dict(stats.edge_tokens_total),
+    )

@@ -1,0 +1,197 @@
+"""The plan a coordinator serves: where it comes from, how it is remembered, what is reported."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from coordinator_doubles import (
+    RANGES,
+    Clock,
+    ScriptedStages,
+    make_dispatcher,
+    serving_plan,
+    write_checkpoint,
+)
+
+from runtime.coordinator.access import ApiKeys
+from runtime.coordinator.plan_follower import PlanFollower
+from runtime.coordinator.plan_store import PlanStore, PlanStoreError
+from runtime.coordinator.reporter import build_report
+from runtime.protocol.control import CoordinatorDesired, PeerAddress
+from runtime.protocol.data import Sampling
+from runtime.protocol.openai import ApiError
+
+SHA256_OF_ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+class Follower:
+    """A follower with everything it drives, as one process start would make it."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.clock = Clock()
+        self.stages = ScriptedStages(lambda prompt: [65, 66, 257])
+        self.dispatcher, self.stats = make_dispatcher(self.stages, clock=self.clock)
+        self.keys = ApiKeys()
+        self.peers: list[tuple[PeerAddress, ...]] = []
+        self.follower = PlanFollower(
+            dispatcher=self.dispatcher,
+            keys=self.keys,
+            store=PlanStore(data_dir / "desired.json"),
+            set_peers=self.peers.append,
+        )
+
+    def apply(self, desired: CoordinatorDesired) -> None:
+        asyncio.run(self.follower.apply(desired))
+
+    @property
+    def report(self) -> Any:
+        return build_report(
+            dispatcher=self.dispatcher,
+            stats=self.stats,
+            follower=self.follower,
+            now=self.clock(),
+        )
+
+
+@pytest.fixture
+def desired(tmp_path: Path) -> CoordinatorDesired:
+    plan = serving_plan(write_checkpoint(tmp_path / "checkpoint"))
+    return CoordinatorDesired(generation=7, plan=plan, api_key_hashes=(SHA256_OF_ABC,))
+
+
+def test_a_restarted_coordinator_serves_the_last_plan_and_keys_without_helixweb(
+    tmp_path: Path, desired: CoordinatorDesired
+) -> None:
+    Follower(tmp_path).apply(desired)
+    restarted = Follower(tmp_path)
+    asyncio.run(restarted.follower.apply_stored())
+    restarted.stages.report()
+    assert restarted.dispatcher.ready_serving().plan == desired.plan
+    assert restarted.peers == [desired.plan.peers if desired.plan else ()]
+    restarted.keys.check("Bearer abc")
+    assert restarted.report.generation == 7
+
+
+def test_the_first_start_has_nothing_stored_and_says_so(tmp_path: Path) -> None:
+    fresh = Follower(tmp_path)
+    asyncio.run(fresh.follower.apply_stored())
+    assert not fresh.report.serving
+    assert "no plan is deployed" in fresh.report.message
+
+
+def test_a_broken_store_is_passed_over_at_start_and_named_when_read(tmp_path: Path) -> None:
+    path = tmp_path / "desired.json"
+    path.write_text('{"generation": -1}')
+    with pytest.raises(PlanStoreError, match=r"desired\.json .*generation.*delete it"):
+        PlanStore(path).load()
+    fresh = Follower(tmp_path)
+    asyncio.run(fresh.follower.apply_stored())
+    assert fresh.dispatcher.serving is None
+
+
+def test_the_store_is_for_its_owner_only_and_replaced_whole(
+    tmp_path: Path, desired: CoordinatorDesired
+) -> None:
+    store = PlanStore(tmp_path / "desired.json")
+    store.save(desired)
+    store.save(CoordinatorDesired(generation=8))
+    assert store.load() == CoordinatorDesired(generation=8)
+    assert (tmp_path / "desired.json").stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.glob("desired*")] == ["desired.json"]
+
+
+def test_the_same_desired_state_twice_changes_nothing(
+    tmp_path: Path, desired: CoordinatorDesired
+) -> None:
+    one = Follower(tmp_path)
+    one.apply(desired)
+    serving = one.dispatcher.serving
+    one.apply(desired)
+    assert one.dispatcher.serving is serving
+    assert len(one.peers) == 1
+
+
+def test_new_keys_or_new_addresses_do_not_disturb_the_running_plan(
+    tmp_path: Path, desired: CoordinatorDesired
+) -> None:
+    one = Follower(tmp_path)
+    one.apply(desired)
+    serving = one.dispatcher.serving
+    assert desired.plan is not None
+    moved = (PeerAddress(name="a", endpoint="tcp://127.0.0.1:2", public_key="k" * 40),)
+    plan = desired.plan.model_copy(update={"peers": moved})
+    one.apply(CoordinatorDesired(generation=7, plan=plan, api_key_hashes=()))
+    assert one.dispatcher.serving is serving
+    assert one.peers[-1] == moved
+    with pytest.raises(ApiError):
+        one.keys.check("Bearer abc")
+
+
+def test_a_plan_that_is_withdrawn_is_served_no_more(
+    tmp_path: Path, desired: CoordinatorDesired
+) -> None:
+    one = Follower(tmp_path)
+    one.apply(desired)
+    one.apply(CoordinatorDesired(generation=8))
+    assert one.dispatcher.serving is None
+    assert one.peers[-1] == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"checkpoint": "/nowhere"}, "/nowhere/tokenizer.json does not exist"),
+        ({"routing_weights": {"source": {"d": 1.0}}}, "'d' holds"),
+    ],
+)
+def test_a_plan_that_cannot_be_served_is_reported_with_the_reason(
+    tmp_path: Path, desired: CoordinatorDesired, changes: dict[str, object], words: str
+) -> None:
+    one = Follower(tmp_path)
+    one.apply(desired)
+    assert desired.plan is not None
+    plan = desired.plan.model_copy(update={"generation": 8, **changes})
+    one.apply(CoordinatorDesired(generation=8, plan=plan))
+    assert one.dispatcher.serving is None
+    assert not one.report.serving
+    assert words in one.report.message
+    one.apply(desired)
+    assert one.follower.trouble == ""
+
+
+def test_the_report_says_what_is_missing_and_then_what_runs(
+    tmp_path: Path, desired: CoordinatorDesired
+) -> None:
+    one = Follower(tmp_path)
+    one.apply(desired)
+    one.stages.report("a", "b", "c")
+    assert one.report.message == "waiting for the stages of: d"
+    assert not one.report.nodes["d"].ready
+    one.stages.report("d", pages=100)
+    assert one.report.serving
+    assert one.report.nodes["d"].kv_capacity_token_layers == 400
+    assert one.report.ttft_p50_s is None
+    serving = one.dispatcher.ready_serving()
+    request = one.dispatcher.submit(
+        serving,
+        prompt_ids=[65] * 8,
+        sampling=Sampling(
+            temperature=0, top_p=1, top_k=0, seed=0, max_tokens=9, stop_token_ids=(257,)
+        ),
+        stop_strings=(),
+    )
+    assert one.report.requests_running == 1
+    assert sum(node.kv_estimate_token_layers for node in one.report.nodes.values()) == 6 * 20
+    one.clock.now += 1
+    while one.stages.step():
+        pass
+    done = one.report
+    assert request.ended
+    assert (done.requests_running, done.requests_total, done.requests_failed_total) == (0, 1, 0)
+    assert (done.prompt_tokens_total, done.output_tokens_total) == (8, 3)
+    assert done.output_tokens_per_s == pytest.approx(3 / done.window_s)
+    assert done.ttft_p50_s == pytest.approx(1)
+    assert sum(done.edge_tokens_total[f"source->{name}"] for name in "ab"
+               if f"source->{name}" in done.edge_tokens_total) == 8 + 3  # fmt: skip
+    assert set(done.nodes) == set(RANGES)
