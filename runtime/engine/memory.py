@@ -1,5 +1,7 @@
 """How a memory budget is split into weights, activations and KV pages."""
 
+from dataclasses import dataclass
+
 from runtime.engine.kv_cache import page_bytes
 from runtime.models.config import ModelConfig
 
@@ -8,33 +10,37 @@ class BudgetTooSmall(Exception):
     """The memory budget leaves no room for a useful KV cache."""
 
 
-def activation_bytes(
-    config: ModelConfig, *, max_batch_tokens: int, max_context_tokens: int, has_head: bool
-) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLimits:
+    """What bounds a stage's memory besides the model: page, step and context, in tokens."""
+
+    page_tokens: int
+    max_batch_tokens: int
+    max_context_tokens: int
+
+    @property
+    def context_pages(self) -> int:
+        """Pages of one request of the longest context in one layer."""
+        return -(-self.max_context_tokens // self.page_tokens)
+
+
+def activation_bytes(config: ModelConfig, limits: EngineLimits, *, has_head: bool) -> int:
     """Upper estimate of what one step needs beside weights and pages.
 
     Rows of a step: its budget plus one chunk of another stage's budget. Per row: hidden, normed
     and summed states, fused query/key/value with their rotated copies, gate/up and their
     product. Once: keys and values gathered for one context. Where the head is: float32 logits
-    and a normed row for each row of a decode-only step.
+    for each row of a decode-only step.
     """
-    size = config.dtype.itemsize
     per_row = 4 * config.hidden_size + 3 * (config.query_size + config.kv_size)
     per_row += 4 * config.intermediate_size
-    gathered = 4 * max_context_tokens * config.kv_size
-    head = max_batch_tokens * config.vocab_size * 4 if has_head else 0
-    return (2 * max_batch_tokens * per_row + gathered) * size + head
+    gathered = 4 * limits.max_context_tokens * config.kv_size
+    head = limits.max_batch_tokens * config.vocab_size * 4 if has_head else 0
+    return (2 * limits.max_batch_tokens * per_row + gathered) * config.dtype.itemsize + head
 
 
 def kv_pages(
-    config: ModelConfig,
-    *,
-    memory_budget_bytes: int,
-    first: int,
-    end: int,
-    page_tokens: int,
-    max_batch_tokens: int,
-    max_context_tokens: int,
+    config: ModelConfig, limits: EngineLimits, *, memory_budget_bytes: int, first: int, end: int
 ) -> int:
     """Pages that fit beside weights of layers [first, end) and activations.
 
@@ -42,22 +48,17 @@ def kv_pages(
     fit, for then the stage could not keep its promise.
     """
     weights = config.weights_bytes(first, end)
-    activations = activation_bytes(
-        config,
-        max_batch_tokens=max_batch_tokens,
-        max_context_tokens=max_context_tokens,
-        has_head=end == config.num_layers,
-    )
-    one_page = page_bytes(config, page_tokens=page_tokens)
+    activations = activation_bytes(config, limits, has_head=end == config.num_layers)
+    one_page = page_bytes(config, page_tokens=limits.page_tokens)
     pages = (memory_budget_bytes - weights - activations) // one_page
-    needed = -(-max_context_tokens // page_tokens) * (end - first)
-    if pages < needed:
-        needed_bytes = weights + activations + needed * one_page
+    least = limits.context_pages * (end - first)
+    if pages < least:
         raise BudgetTooSmall(
             f"the memory budget of {memory_budget_bytes} bytes is too small for layers "
-            f"[{first}, {end}): {needed_bytes} bytes are needed ({weights} for weights, "
-            f"{activations} for activations, {needed * one_page} for the KV cache of one request "
-            f"of {max_context_tokens} tokens); raise the budget, give the node fewer layers, or "
-            "shorten the context"
+            f"[{first}, {end}): {weights + activations + least * one_page} bytes are needed "
+            f"({weights} for weights, {activations} for activations of steps of "
+            f"{limits.max_batch_tokens} tokens, {least * one_page} for the KV cache of one request "
+            f"of {limits.max_context_tokens} tokens); raise the budget, give the node fewer "
+            "layers, or lower max_batch_tokens or max_context_tokens"
         )
     return pages

@@ -1,0 +1,182 @@
+"""`python -m runtime profile`: measure this machine, print compute profiles for a problem file."""
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from planner.domain.problem import Workload
+from planner.domain.profile import ComputeProfile
+from runtime.engine.memory import EngineLimits
+from runtime.models.config import CheckpointError, ModelConfig, read_config
+from runtime.models.weights import load_decoder
+from runtime.profiler.compute import compute_profile, needed_bytes
+from runtime.profiler.step_times import measure_step_times
+
+_DECODE_BATCHES = (1, 2, 4, 8, 16)
+_TOKEN_BYTES = 4  # an int32 token id on the wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLimits:
+    """A node to make a profile for: its memory, and its speed relative to this machine."""
+
+    name: str
+    memory_budget_bytes: int
+    relative_speed: float
+
+
+def main(argv: list[str]) -> int:
+    """Measure once, print one profile per node. Returns 0, or 2 with one line on stderr."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    nodes = list(arguments.node)
+    if arguments.memory_budget_bytes is not None:
+        nodes.append(
+            NodeLimits(
+                name=arguments.name,
+                memory_budget_bytes=arguments.memory_budget_bytes,
+                relative_speed=arguments.relative_speed,
+            )
+        )
+    if not nodes:
+        parser.error("say what to measure for: --memory-budget-bytes N or --node NAME:BYTES:SPEED")
+    torch.set_num_threads(arguments.threads)
+    try:
+        document = _measure(arguments, nodes)
+        text = json.dumps(document, indent=2)
+        if arguments.output is None:
+            print(text)
+        else:
+            arguments.output.write_text(text + "\n", encoding="utf-8")
+    except (CheckpointError, ValueError, OSError) as error:
+        print(f"cannot profile: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str, Any]:
+    config = read_config(arguments.checkpoint)
+    workload = Workload(
+        mean_prompt_tokens=arguments.mean_prompt_tokens,
+        mean_output_tokens=arguments.mean_output_tokens,
+    )
+    limits = EngineLimits(
+        page_tokens=arguments.page_tokens,
+        max_batch_tokens=arguments.max_batch_tokens,
+        max_context_tokens=arguments.max_context_tokens or config.max_position_embeddings,
+    )
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    decoder = load_decoder(
+        arguments.checkpoint,
+        config,
+        first=0,
+        end=1,
+        device=device,
+        progress=lambda _done, _total: None,
+    )
+    largest_chunk = min(limits.max_batch_tokens, limits.max_context_tokens)
+    times = measure_step_times(
+        decoder,
+        decode_batches=_DECODE_BATCHES,
+        prefill_tokens=tuple(sorted({min(16, largest_chunk), largest_chunk})),
+        context_tokens=min(
+            int(workload.mean_prompt_tokens + workload.mean_output_tokens / 2),
+            limits.max_context_tokens - 1,
+        ),
+        page_tokens=limits.page_tokens,
+        clock=time.perf_counter,
+    )
+    profiles = [
+        compute_profile(
+            node.name,
+            config=config,
+            limits=limits,
+            times=times,
+            workload=workload,
+            device_name=torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
+            memory_budget_bytes=node.memory_budget_bytes,
+            relative_speed=node.relative_speed,
+        )
+        for node in nodes
+    ]
+    for profile in profiles:
+        if profile.max_layers == 0:
+            print(
+                f"{profile.name}: {profile.vram_bytes:.0f} bytes hold no layer; "
+                f"{needed_bytes(config, limits, layers=1)} are needed, or fewer with a lower "
+                "--max-batch-tokens or --max-context-tokens",
+                file=sys.stderr,
+            )
+    return {
+        "model": _model(arguments.checkpoint.resolve().name, config),
+        "workload": {
+            "mean_prompt_tokens": workload.mean_prompt_tokens,
+            "mean_output_tokens": workload.mean_output_tokens,
+        },
+        "compute_profiles": {profile.name: _profile(profile) for profile in profiles},
+    }
+
+
+def _model(name: str, config: ModelConfig) -> dict[str, Any]:
+    return {
+        "name": name,
+        "num_layers": config.num_layers,
+        "activation_bytes_per_token": config.hidden_size * config.dtype.itemsize,
+        "token_bytes": _TOKEN_BYTES,
+        "bytes_per_layer": config.bytes_per_layer,
+    }
+
+
+def _profile(profile: ComputeProfile) -> dict[str, Any]:
+    return {
+        "gpu": profile.gpu,
+        "vram_bytes": profile.vram_bytes,
+        "max_layers": profile.max_layers,
+        "tokens_per_s": list(profile.tokens_per_s),
+        "kv_capacity_token_layers": list(profile.kv_capacity_token_layers),
+    }
+
+
+def _node(text: str) -> NodeLimits:
+    try:
+        name, budget, speed = text.rsplit(":", 2)
+        limits = NodeLimits(name=name, memory_budget_bytes=int(budget), relative_speed=float(speed))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NAME:MEMORY_BUDGET_BYTES:RELATIVE_SPEED, e.g. slow:8000000:0.5"
+        ) from None
+    if not name or limits.memory_budget_bytes <= 0 or not 0 < limits.relative_speed <= 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: the memory budget must be above 0, the speed above 0 and at most 1"
+        )
+    return limits
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m runtime profile", description=__doc__)
+    parser.add_argument("--checkpoint", type=Path, required=True)
+    parser.add_argument(
+        "--node",
+        type=_node,
+        action="append",
+        default=[],
+        metavar="NAME:MEMORY_BUDGET_BYTES:RELATIVE_SPEED",
+        help="may be given several times; the machine is measured once",
+    )
+    parser.add_argument("--name", default="this-machine")
+    parser.add_argument("--memory-budget-bytes", type=int)
+    parser.add_argument("--relative-speed", type=float, default=1.0)
+    parser.add_argument("--mean-prompt-tokens", type=float, default=64.0)
+    parser.add_argument("--mean-output-tokens", type=float, default=32.0)
+    parser.add_argument("--page-tokens", type=int, default=16)
+    parser.add_argument("--max-batch-tokens", type=int, default=512)
+    parser.add_argument("--max-context-tokens", type=int, help="default: that of the checkpoint")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--output", type=Path, help="write there instead of printing")
+    return parser

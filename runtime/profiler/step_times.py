@@ -1,0 +1,118 @@
+"""Times steps of the stage's own model runner on this machine.
+
+One layer of the checkpoint stands for all: Llama layers are alike. Steps of one and of several
+such layers are timed, and their difference is the cost of a layer, the rest that of a step.
+"""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from runtime.engine.kv_cache import KvCache
+from runtime.engine.model_runner import ModelRunner, Work
+from runtime.engine.sequence import Chunk, RequestKey, Sequence
+from runtime.models.decoder import Decoder
+from runtime.protocol.data import Hop, Route, Sampling
+
+_SHALLOW, _DEEP = 1, 5
+_REPEATS = 7
+_SAMPLING = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCost:
+    """Seconds of a step over j layers: `fixed_s` + j * `per_layer_s`."""
+
+    fixed_s: float
+    per_layer_s: float
+
+    def seconds(self, layers: int) -> float:
+        return self.fixed_s + layers * self.per_layer_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """Cost of a decode step by number of requests, of a prefill chunk by number of tokens."""
+
+    decode: dict[int, StepCost]
+    prefill: dict[int, StepCost]
+
+
+def measure_step_times(
+    decoder: Decoder,
+    *,
+    decode_batches: tuple[int, ...],
+    prefill_tokens: tuple[int, ...],
+    context_tokens: int,
+    page_tokens: int,
+    clock: Callable[[], float],
+) -> StepTimes:
+    """Run the steps and take medians. `decoder` holds layer 0 of the checkpoint.
+
+    Decodes attend over `context_tokens`; prefills begin their prompt. `clock` in seconds.
+    """
+    deep = replace(decoder, layers=decoder.layers[:1] * _DEEP)
+    longest = max(context_tokens + 1, *prefill_tokens)
+    blocks = -(-longest // page_tokens)
+    cache = KvCache(
+        decoder.config,
+        pages=max(decode_batches) * blocks * _DEEP,
+        page_tokens=page_tokens,
+        device=decoder.device,
+    )
+    runner = ModelRunner(deep, cache, max_context_tokens=longest)
+
+    def cost(requests: int, position: int, n_tokens: int) -> StepCost:
+        shallow_s, deep_s = (
+            _median_step_s(runner, cache, layers, requests, position, n_tokens, clock)
+            for layers in (_SHALLOW, _DEEP)
+        )
+        per_layer_s = max(deep_s - shallow_s, deep_s * 0.01) / (_DEEP - _SHALLOW)
+        return StepCost(fixed_s=max(0.0, shallow_s - per_layer_s), per_layer_s=per_layer_s)
+
+    return StepTimes(
+        decode={batch: cost(batch, context_tokens, 1) for batch in decode_batches},
+        prefill={tokens: cost(1, 0, tokens) for tokens in prefill_tokens},
+    )
+
+
+def _median_step_s(
+    runner: ModelRunner,
+    cache: KvCache,
+    layers: int,
+    requests: int,
+    position: int,
+    n_tokens: int,
+    clock: Callable[[], float],
+) -> float:
+    route = Route(
+        hops=(Hop(node="measured", first=0, end=layers),), sampling=_SAMPLING, prompt_tokens=1
+    )
+    payload = np.arange(n_tokens, dtype="<i4").data.cast("B")
+    step = []
+    for request in range(requests):
+        sequence = Sequence(
+            key=RequestKey(request=request, epoch=0), route=route, hop=0, arrival=request
+        )
+        chunk = Chunk(
+            position=position,
+            n_tokens=n_tokens,
+            payload=payload,
+            is_sampled=True,
+            arrival=request,
+        )
+        cache.reserve(sequence.table, tokens=chunk.end)
+        step.append(Work(sequence=sequence, chunk=chunk))
+    seconds = []
+    for _ in range(1 + _REPEATS):
+        began_s = clock()
+        runner.forward(step)
+        if cache.key_PSKH.is_cuda:
+            torch.cuda.synchronize()
+        seconds.append(clock() - began_s)
+    for work in step:
+        cache.release(work.sequence.table)
+    return statistics.median(seconds[1:])  # the first one warms up
