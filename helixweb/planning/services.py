@@ -42,7 +42,8 @@ def start_plan_run(
             "event",
             {"text": f"{user} started plan run {run.pk} for {model.name}."},
         )
-        transaction.on_commit(lambda: tasks.wake_plan_run(run.pk))
+        # The row is the truth: if the broker is away, the reaper sends the message later.
+        transaction.on_commit(lambda: tasks.wake_plan_run(run.pk), robust=True)
     return run
 
 
