@@ -1,0 +1,63 @@
+"""`ZmqTransport` for a process that lives in an asyncio loop: the coordinator."""
+
+import asyncio
+from collections.abc import Iterable
+
+from runtime.protocol.control import PeerAddress
+from runtime.protocol.data import Message
+from runtime.transport.base import Received
+from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_transport import ZmqTransport
+
+
+class AsyncZmqTransport:
+    """Same as ZmqTransport, but `receive` is awaited. One task receives at a time."""
+
+    def __init__(
+        self, *, name: str, bind: str, keys: KeyPair, peers: tuple[PeerAddress, ...] = ()
+    ) -> None:
+        self._name = name
+        self._transport = ZmqTransport(name=name, bind=bind, keys=keys, peers=peers)
+        self._woken: asyncio.Future[None] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """Where it receives, as peers dial it."""
+        return self._transport.endpoint
+
+    @property
+    def dropped_messages(self) -> int:
+        """Bad frames since the start."""
+        return self._transport.dropped_messages
+
+    def set_peers(self, peers: Iterable[PeerAddress]) -> None:
+        """Talk to exactly these from now on."""
+        self._transport.set_peers(peers)
+
+    def send(self, peer: str, message: Message) -> None:
+        """Queue `message` for `peer`; never blocks. Raises UnknownPeer, FrameError."""
+        self._transport.send(peer, message)
+        if peer == self._name:
+            self._wake()
+
+    async def receive(self) -> list[Received]:
+        """At least one message, all that are there. Safe to cancel: nothing is lost."""
+        loop = asyncio.get_running_loop()
+        while not (received := self._transport.receive(timeout_s=0)):
+            # The descriptor fires on edges only; `receive` above emptied it.
+            self._woken = loop.create_future()
+            loop.add_reader(self._transport.receive_fd, self._wake)
+            try:
+                await self._woken
+            finally:
+                loop.remove_reader(self._transport.receive_fd)
+                self._woken = None
+        return received
+
+    def close(self) -> None:
+        """Release sockets and port; idempotent. Cancel the receiving task first."""
+        self._transport.close()
+
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)

@@ -1,0 +1,55 @@
+"""CURVE key pairs: one per process that sends or receives data frames."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import zmq
+
+
+class KeyFileError(ValueError):
+    """A key file that does not hold a CURVE secret key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPair:
+    """Both keys as z85 text of 40 characters."""
+
+    public: str
+    secret: str = field(repr=False)
+
+    @classmethod
+    def generate(cls) -> "KeyPair":
+        public, secret = zmq.curve_keypair()
+        return cls(public=public.decode(), secret=secret.decode())
+
+    @classmethod
+    def from_secret(cls, secret: str) -> "KeyPair":
+        """Raises KeyFileError when `secret` is no z85 key."""
+        try:
+            public = zmq.curve_public(secret.encode())
+        except (ValueError, zmq.ZMQError) as error:
+            raise KeyFileError(f"not a CURVE secret key of 40 z85 characters: {error}") from error
+        return cls(public=public.decode(), secret=secret)
+
+    @classmethod
+    def load(cls, path: Path) -> "KeyPair":
+        """Read a secret key file. Raises KeyFileError naming the file."""
+        try:
+            return cls.from_secret(path.read_text().strip())
+        except (OSError, UnicodeDecodeError, KeyFileError) as error:
+            raise KeyFileError(
+                f"{path} holds no usable key ({error}); delete it and join the machine again"
+            ) from error
+
+    @classmethod
+    def load_or_create(cls, path: Path) -> "KeyPair":
+        """The key kept in `path`, made with mode 0600 on first use."""
+        if path.exists():
+            return cls.load(path)
+        keys = cls.generate()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(keys.secret)
+        return keys

@@ -1,0 +1,193 @@
+"""ZeroMQ with CURVE: one ROUTER that receives, one DEALER per peer that sends.
+
+Who sent a message is the public key its connection proved, never what the frame claims; a peer
+whose key is not among ours does not get past the handshake.
+"""
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Iterable
+from typing import Any
+
+import zmq
+import zmq.asyncio
+from zmq.auth.thread import ThreadAuthenticator
+
+from runtime.protocol.control import PeerAddress
+from runtime.protocol.data import FrameError, Message, decode, encode
+from runtime.transport.base import Received, UnknownPeer
+from runtime.transport.keys import KeyPair
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_INTERVAL_MS = 500
+HEARTBEAT_TIMEOUT_MS = 1500
+HEARTBEAT_TTL_MS = 2000
+# Messages taken in one call, so that a flood cannot keep the caller from its own work.
+MAX_MESSAGES_PER_RECEIVE = 1000
+
+
+class CannotListen(OSError):
+    """The address to bind is taken or not ours."""
+
+
+class _Peers:
+    """The peers of the moment, by name and by key; asked by the authenticator's thread."""
+
+    def __init__(self, peers: Iterable[PeerAddress]) -> None:
+        self.by_name: dict[str, PeerAddress] = {}
+        self.name_of_key: dict[str, str] = {}
+        self.replace(peers)
+
+    def replace(self, peers: Iterable[PeerAddress]) -> None:
+        by_name = {peer.name: peer for peer in peers}
+        self.name_of_key = {peer.public_key: name for name, peer in by_name.items()}
+        self.by_name = by_name
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """pyzmq's credentials provider: may the owner of this key (z85) connect?"""
+        return key.decode() in self.name_of_key
+
+
+class ZmqTransport:
+    """Implements `Transport`; `name` is ours, `bind` like tcp://127.0.0.1:9000 (port 0: any)."""
+
+    def __init__(
+        self, *, name: str, bind: str, keys: KeyPair, peers: Iterable[PeerAddress]
+    ) -> None:
+        self.malformed: Counter[str] = Counter()
+        self._name = name
+        self._keys = keys
+        self._peers = _Peers(peers)
+        self._dealers: dict[str, zmq.Socket[bytes]] = {}
+        self._to_self: deque[Message] = deque()
+        self._closed = False
+        self._context = zmq.Context()
+        self._authenticator = ThreadAuthenticator(self._context)
+        self._authenticator.start()
+        self._authenticator.configure_curve_callback(
+            credentials_provider=self._peers  # type: ignore[arg-type]
+        )
+        self._router: zmq.Socket[bytes] = self._socket(zmq.ROUTER)
+        self._router.curve_server = True
+        try:
+            self._router.bind(bind)
+        except zmq.ZMQError as error:
+            self.close()
+            raise CannotListen(
+                f"cannot listen on {bind}: {error}; choose a free port of this machine"
+            ) from error
+
+    @property
+    def endpoint(self) -> str:
+        """Where we listen, the port filled in."""
+        return self._router.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def set_peers(self, peers: Iterable[PeerAddress]) -> None:
+        """Replace the peers; connections to those that left or moved are closed."""
+        before = dict(self._peers.by_name)
+        self._peers.replace(peers)
+        for name, address in before.items():
+            if self._peers.by_name.get(name) != address and name in self._dealers:
+                self._dealers.pop(name).close(linger=0)
+
+    def send(self, peer: str, message: Message) -> None:
+        """Never blocks: what a peer does not take yet waits in memory, in order."""
+        if peer == self._name:
+            self._to_self.append(message)
+            return
+        self._dealer(peer).send_multipart(encode(message), copy=False)
+
+    def receive(self, *, timeout_s: float) -> list[Received]:
+        """All that is there; waits up to `timeout_s` for the first."""
+        if not self._to_self:
+            self._router.poll(round(timeout_s * 1000))
+        return self.receive_now()
+
+    def receive_now(self) -> list[Received]:
+        """All that is there, without waiting. A frame that is not ours is dropped and counted."""
+        received = []
+        while self._to_self:
+            received.append(Received(sender=self._name, message=self._to_self.popleft()))
+        while len(received) < MAX_MESSAGES_PER_RECEIVE:
+            try:
+                frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            one = self._accept(frames)
+            if one is not None:
+                received.append(one)
+        return received
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for dealer in self._dealers.values():
+            dealer.close(linger=0)
+        self._router.close(linger=0)
+        self._authenticator.stop()
+        self._context.term()
+
+    def _accept(self, frames: list[zmq.Frame]) -> Received | None:
+        key = str(frames[-1].get("User-Id"))
+        sender = self._peers.name_of_key.get(key)
+        if sender is None:  # left the peers after its handshake
+            return None
+        try:
+            if len(frames) != 3:
+                raise FrameError(f"{len(frames) - 1} frames; a message has a head and a payload")
+            message = decode(frames[1].buffer, frames[2].buffer)
+        except FrameError as error:
+            self.malformed[sender] += 1
+            if self.malformed[sender] == 1:
+                logger.warning("dropping malformed frames of peer %s: %s", sender, error)
+            return None
+        return Received(sender=sender, message=message)
+
+    def _dealer(self, peer: str) -> "zmq.Socket[bytes]":
+        dealer = self._dealers.get(peer)
+        if dealer is None:
+            address = self._peers.by_name.get(peer)
+            if address is None:
+                raise UnknownPeer(f"{peer!r} is not a peer of this deployment")
+            dealer = self._socket(zmq.DEALER)
+            dealer.curve_serverkey = address.public_key.encode()
+            dealer.connect(address.endpoint)
+            self._dealers[peer] = dealer
+        return dealer
+
+    def _socket(self, kind: int) -> Any:
+        socket = self._context.socket(kind)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.SNDHWM, 0)
+        socket.setsockopt(zmq.RCVHWM, 0)
+        socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+        socket.setsockopt(zmq.HEARTBEAT_TTL, HEARTBEAT_TTL_MS)
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        socket.setsockopt(zmq.RECONNECT_IVL, 50)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        socket.curve_publickey = self._keys.public.encode()
+        socket.curve_secretkey = self._keys.secret.encode()
+        return socket
+
+
+class AsyncZmqTransport(ZmqTransport):
+    """The same for a process that lives in an asyncio loop."""
+
+    def __init__(
+        self, *, name: str, bind: str, keys: KeyPair, peers: Iterable[PeerAddress]
+    ) -> None:
+        super().__init__(name=name, bind=bind, keys=keys, peers=peers)
+        self._readable: zmq.asyncio.Socket = zmq.asyncio.Socket.shadow(self._router.underlying)
+
+    async def wait(self) -> list[Received]:
+        """All that is there; waits for the first. Cancel it to stop."""
+        while True:
+            received = self.receive_now()
+            if received:
+                return received
+            await self._readable.poll()
+            await asyncio.sleep(0)
