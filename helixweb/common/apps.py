@@ -6,6 +6,6 @@ class CommonConfig(AppConfig):
     label = "common"
 
     def ready(self) -> None:
-        # The web sends messages too: without our Celery app, tasks would go to Celery's default one.
+        # The web sends messages too; without our app they would go to Celery's default broker.
         from helixweb import celery  # noqa: F401 - becomes the current app
         from helixweb.common import schema  # noqa: F401 - registers itself
