@@ -26,7 +26,8 @@ def knapsack_bound_tokens_per_s(problem: Problem) -> float:
 
     A flow of F has L * F layer-tokens/s of work, and a node that holds j layers does at most
     j * min(T_j, F) of it: speed beyond F is of no use. The left side / F falls with F, so
-    bisection finds the end of the possible range; the returned side is the impossible one.
+    bisection finds the end of the possible range; the returned side is the impossible one. A
+    cluster that holds the model at some speed has a possible F above 0, so the bisection ends.
     """
     options_of_nodes = _layers_and_speeds(problem)
     num_layers = problem.model.num_layers
@@ -38,6 +39,8 @@ def knapsack_bound_tokens_per_s(problem: Problem) -> float:
         )
         return work >= num_layers * flow * (1 - _POSSIBLE_RELATIVE_TOLERANCE)
 
+    if not _can_hold_model(problem, options_of_nodes):
+        return 0.0
     low, high = 0.0, compute_bound_tokens_per_s(problem)
     while high - low > _BISECTION_RELATIVE_WIDTH * high:
         middle = (low + high) / 2
@@ -51,6 +54,15 @@ def knapsack_bound_tokens_per_s(problem: Problem) -> float:
 def upper_bound_tokens_per_s(problem: Problem) -> float:
     """The tightest bound known here."""
     return knapsack_bound_tokens_per_s(problem)
+
+
+def _can_hold_model(problem: Problem, options_of_nodes: list[list[tuple[int, float]]]) -> bool:
+    """Whether the nodes can hold every layer while all of them still run."""
+    holdable = sum(
+        max((layers for layers, speed in options if speed > 0), default=0)
+        for options in options_of_nodes
+    )
+    return holdable >= problem.model.num_layers
 
 
 def _layers_and_speeds(problem: Problem) -> list[list[tuple[int, float]]]:

@@ -9,6 +9,7 @@ from collections import defaultdict
 import highspy
 import numpy as np
 
+from planner.capacity import throughput_tokens_per_s
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.errors import PlannerError
 from planner.domain.flow import Flow
@@ -18,6 +19,7 @@ from planner.flow_graph import build_flow_graph, edges_with_capacity
 
 RELATIVE_TOLERANCE = 1e-6
 _ABSOLUTE_TOLERANCE_TOKENS_PER_S = 1e-6
+_SIMPLEX_TOLERANCE = 1e-10  # the least that HiGHS accepts
 
 
 class FlowCheckFailed(PlannerError):
@@ -59,12 +61,9 @@ def flow_value_by_linear_program(
     edges = edges_with_capacity(graph)
     inner = [vertex for vertex in graph if vertex not in (SOURCE, SINK)]
     row_of = {vertex: row for row, vertex in enumerate(inner)}
-    node_capacities = [
-        capacity for tail, head, capacity in edges if tail in row_of and head in row_of
-    ]
-    # In units of the largest capacity that matters: a coordinator link of 5e8 tokens/s beside
-    # nodes of 1e3 would spoil HiGHS' absolute feasibility tolerance of 1e-7.
-    unit_tokens_per_s = max(node_capacities, default=0.0)
+    # In units of the coverage, which no link can exceed: a coordinator link of 5e8 tokens/s beside
+    # nodes of 1e3 would defeat HiGHS' absolute tolerances.
+    unit_tokens_per_s = _coverage_tokens_per_s(problem, placement)
     if unit_tokens_per_s <= 0:
         return 0.0
     starts, rows, signs = [0], [], []
@@ -82,7 +81,9 @@ def flow_value_by_linear_program(
     program.sense_ = highspy.ObjSense.kMaximize
     program.col_cost_ = np.array([1.0 if tail == SOURCE else 0.0 for tail, _, _ in edges])
     program.col_lower_ = np.zeros(len(edges))
-    program.col_upper_ = np.array([capacity / unit_tokens_per_s for _, _, capacity in edges])
+    program.col_upper_ = np.array(
+        [min(capacity / unit_tokens_per_s, 1.0) for _, _, capacity in edges]
+    )
     program.row_lower_ = np.zeros(len(inner))
     program.row_upper_ = np.zeros(len(inner))
     program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
@@ -91,6 +92,8 @@ def flow_value_by_linear_program(
     program.a_matrix_.value_ = np.array(signs)
     solver = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("primal_feasibility_tolerance", _SIMPLEX_TOLERANCE)
+    solver.setOptionValue("dual_feasibility_tolerance", _SIMPLEX_TOLERANCE)
     solver.passModel(program)
     solver.run()
     status = solver.getModelStatus()
@@ -100,6 +103,18 @@ def flow_value_by_linear_program(
             "a feasible flow always has an optimum, so please report this placement"
         )
     return float(solver.getObjectiveValue()) * unit_tokens_per_s
+
+
+def _coverage_tokens_per_s(problem: Problem, placement: Placement) -> float:
+    """The speed of the slowest layer's nodes together: an upper bound on the placement's flow."""
+    return min(
+        sum(
+            throughput_tokens_per_s(problem, name, len(held))
+            for name, held in placement.layers.items()
+            if held.first <= layer < held.end
+        )
+        for layer in range(problem.model.num_layers)
+    )
 
 
 def _check_within(where: str, flow: float, capacity: float) -> None:
