@@ -146,6 +146,11 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
         "schedule": 2.0,
         "options": {"expires": 2.0},
     },
+    "tend-deployments": {
+        "task": "helixweb.deployment.tasks.tend_deployments",
+        "schedule": 2.0,
+        "options": {"expires": 2.0},
+    },
     "prune-events": {
         "task": "helixweb.common.tasks.prune_events",
         "schedule": 300.0,

@@ -79,8 +79,9 @@ def api_keys(request: HttpRequest) -> HttpResponse:
 @require_POST
 def revoke_api_key(request: HttpRequest, pk: int) -> HttpResponse:
     """End one of one's own keys."""
-    ApiKey.objects.filter(pk=pk, user=request.user, revoked_at__isnull=True).update(  # type: ignore[misc]
-        revoked_at=timezone.now()
-    )
+    key = ApiKey.objects.filter(pk=pk, user=request.user, revoked_at__isnull=True).first()  # type: ignore[misc]
+    if key is not None:
+        key.revoked_at = timezone.now()
+        key.save(update_fields=["revoked_at"])  # not update(): whoever listens to saves must hear
     messages.success(request, "The key is revoked.")
     return redirect("api-keys")

@@ -1,5 +1,29 @@
-"""URLs of deployment."""
+"""URLs of deployment under /api/v1/: deployments for people, doors for agents and coordinators."""
 
-from django.urls import URLPattern
+from django.urls import include, path
+from rest_framework.routers import SimpleRouter
 
-urlpatterns: list[URLPattern] = []
+from helixweb.deployment import api, process_api
+
+router = SimpleRouter()
+router.register("deployments", api.DeploymentViewSet, basename="api-deployment")
+
+urlpatterns = [
+    path("agent/register", process_api.RegisterView.as_view(), name="agent-register"),
+    path("agent/identity", process_api.IdentityView.as_view(), name="agent-identity"),
+    path("agent/desired", process_api.AgentDesiredView.as_view(), name="agent-desired"),
+    path("agent/heartbeat", process_api.HeartbeatView.as_view(), name="agent-heartbeat"),
+    path("agent/stream", process_api.AgentStreamView.as_view(), name="agent-stream"),
+    path(
+        "coordinator/desired",
+        process_api.CoordinatorDesiredView.as_view(),
+        name="coordinator-desired",
+    ),
+    path("coordinator/report", process_api.ReportView.as_view(), name="coordinator-report"),
+    path(
+        "coordinator/stream",
+        process_api.CoordinatorStreamView.as_view(),
+        name="coordinator-stream",
+    ),
+    path("", include(router.urls)),
+]

@@ -4,3 +4,12 @@ from django.apps import AppConfig
 class DeploymentConfig(AppConfig):
     name = "helixweb.deployment"
     label = "deployment"
+
+    def ready(self) -> None:
+        from django.db.models.signals import post_delete, post_save
+
+        from helixweb.common.models import ApiKey
+        from helixweb.deployment.services import announce_keys
+
+        for signal in (post_save, post_delete):
+            signal.connect(announce_keys, sender=ApiKey, dispatch_uid="deployment-announce-keys")

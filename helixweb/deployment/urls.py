@@ -1,5 +1,12 @@
-"""URLs of deployment."""
+"""Pages of deployment."""
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from helixweb.deployment import views
+
+urlpatterns = [
+    path("deployments/", views.deployments, name="deployments"),
+    path("deployments/new", views.deployment_new, name="deployment-new"),
+    path("deployments/<int:pk>/", views.deployment, name="deployment"),
+    path("deployments/<int:pk>/stop", views.deployment_stop, name="deployment-stop"),
+]

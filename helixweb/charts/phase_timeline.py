@@ -1,0 +1,102 @@
+"""When every node of a deployment was in which phase, as horizontal bars over time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from helixweb.charts.chart import Chart, figure_json, height_for_rows
+
+# Okabe-Ito, with a word on every bar that is wide enough and in the legend.
+COLOURS = {
+    "waiting": "#999999",
+    "idle": "#999999",
+    "loading": "#E69F00",
+    "ready": "#009E73",
+    "stopping": "#56B4E9",
+    "failed": "#D55E00",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseSpan:
+    """A node was in `phase` from `begin_s` to `end_s`, seconds after the deployment began."""
+
+    node: str
+    phase: str
+    begin_s: float
+    end_s: float
+    note: str = ""
+
+
+def phase_timeline(spans: Sequence[PhaseSpan]) -> Chart:
+    """One row per node in the order they come, one colour per phase."""
+    nodes = list(dict.fromkeys(span.node for span in spans))
+    traces = [
+        _bars(phase, [span for span in spans if span.phase == phase])
+        for phase in COLOURS
+        if any(span.phase == phase for span in spans)
+    ]
+    layout = {
+        "height": height_for_rows(len(nodes)),
+        "barmode": "overlay",
+        "bargap": 0.3,
+        "showlegend": True,
+        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
+        "margin": {"l": 8, "r": 12, "t": 34, "b": 44},
+        "xaxis": {
+            "title": {"text": "seconds since the deployment began"},
+            "rangemode": "tozero",
+            "zeroline": False,
+        },
+        "yaxis": {
+            "categoryorder": "array",
+            "categoryarray": nodes[::-1],
+            "tickmode": "linear",
+            "showgrid": False,
+        },
+    }
+    return Chart(
+        figure=figure_json(traces, layout),
+        summary=_summary(spans, nodes),
+        columns=("Node", "Phase", "From (s)", "For (s)", "Note"),
+        rows=tuple(
+            (
+                span.node,
+                span.phase,
+                round(span.begin_s, 1),
+                round(span.end_s - span.begin_s, 1),
+                span.note,
+            )
+            for span in spans
+        ),
+    )
+
+
+def _bars(phase: str, spans: Sequence[PhaseSpan]) -> go.Bar:
+    return go.Bar(
+        name=phase,
+        orientation="h",
+        y=[span.node for span in spans],
+        base=[span.begin_s for span in spans],
+        x=[span.end_s - span.begin_s for span in spans],
+        marker={"color": COLOURS[phase]},
+        customdata=[[span.end_s - span.begin_s, span.note] for span in spans],
+        hovertemplate=f"%{{y}}: {phase} for %{{customdata[0]:.1f}} s<br>%{{customdata[1]}}"
+        "<extra></extra>",
+    )
+
+
+def _summary(spans: Sequence[PhaseSpan], nodes: Sequence[str]) -> str:
+    """How long it took until every node was ready, or how many are."""
+    first_ready = {
+        node: min(
+            (span.begin_s for span in spans if span.node == node and span.phase == "ready"),
+            default=None,
+        )
+        for node in nodes
+    }
+    times = [time for time in first_ready.values() if time is not None]
+    if nodes and len(times) == len(nodes):
+        return f"All {len(nodes)} nodes were ready after {max(times):.1f} s."
+    return f"{len(times)} of {len(nodes)} nodes have been ready so far."

@@ -1,0 +1,65 @@
+"""REST for people: deployments."""
+
+from django.db.models import Prefetch
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import status, viewsets
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
+
+from helixweb.deployment import services
+from helixweb.deployment.models import Deployment, NodeAssignment
+from helixweb.deployment.presentation import timeline_of
+from helixweb.deployment.serializers import DeploymentSerializer, DeployRequestSerializer
+
+
+class DeploymentViewSet(viewsets.ReadOnlyModelViewSet[Deployment]):
+    queryset = (
+        Deployment.objects.select_related("model", "created_by")
+        .defer("serving_plan")
+        .prefetch_related(Prefetch("assignments", NodeAssignment.objects.select_related("node")))
+    )
+    serializer_class = DeploymentSerializer
+    filterset_fields = ["cluster", "plan", "model", "status"]
+
+    @extend_schema(request=DeployRequestSerializer, responses={202: DeploymentSerializer})
+    def create(self, request: Request) -> Response:
+        """Make a plan what its cluster runs; what ran there before is superseded."""
+        asked = DeployRequestSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        deployment = services.deploy(
+            asked.validated_data["plan"],
+            user=request.user,
+            options=asked.deploy_options(),
+            now=timezone.now(),
+        )
+        where = reverse("api-deployment-detail", args=[deployment.pk], request=request)
+        return Response(
+            DeploymentSerializer(deployment).data,
+            status=status.HTTP_202_ACCEPTED,
+            headers={"Location": where},
+        )
+
+    @extend_schema(request=None, responses={202: DeploymentSerializer})
+    @action(detail=True, methods=["post"])
+    def stop(self, request: Request, pk: str) -> Response:
+        """Have every node let go of its layers."""
+        stopped = services.stop(self.get_object(), user=request.user, now=timezone.now())
+        return Response(DeploymentSerializer(stopped).data, status=status.HTTP_202_ACCEPTED)
+
+    @extend_schema(responses=OpenApiTypes.OBJECT)
+    @action(detail=True, filter_backends=[])
+    def timeline(self, request: Request, pk: str) -> Response:
+        """When every node was in which phase, as Plotly draws it, as a sentence and as a table."""
+        chart = timeline_of(self.get_object(), now=timezone.now())
+        return Response(
+            {
+                **chart.figure,
+                "summary": chart.summary,
+                "columns": chart.columns,
+                "rows": chart.rows,
+            }
+        )

@@ -1,0 +1,142 @@
+"""Rows of deployments. `services/` is the only writer."""
+
+from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.db.models import Q
+
+from runtime.protocol.control import Phase
+
+PHASES = [(phase.value, phase.value) for phase in Phase]
+
+
+class Status(models.TextChoices):
+    DEPLOYING = "deploying"
+    READY = "ready"
+    FAILED = "failed"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    SUPERSEDED = "superseded"
+
+
+# The nodes shall run it.
+SERVING = frozenset({Status.DEPLOYING, Status.READY, Status.FAILED})
+# The cluster is busy with it.
+LIVE = SERVING | {Status.STOPPING}
+
+
+class Deployment(models.Model):
+    """A plan at work in its cluster.
+
+    `generation` grows within the cluster with every change of what the nodes shall run, also when
+    the deployment is stopped; what a generation says never changes. `serving_plan` is the
+    coordinator's ServingPlan.
+    """
+
+    cluster = models.ForeignKey(
+        "inventory.Cluster", on_delete=models.CASCADE, related_name="deployments"
+    )
+    plan = models.ForeignKey("planning.Plan", on_delete=models.RESTRICT, related_name="deployments")
+    model = models.ForeignKey(
+        "inventory.LanguageModel", on_delete=models.RESTRICT, related_name="deployments"
+    )
+    generation = models.PositiveIntegerField()
+    status = models.CharField(max_length=12, choices=Status.choices, default=Status.DEPLOYING)
+    message = models.TextField(blank=True)
+    page_tokens = models.PositiveIntegerField(default=16, validators=[MinValueValidator(1)])
+    max_batch_tokens = models.PositiveIntegerField(default=512, validators=[MinValueValidator(1)])
+    kv_high_water = models.FloatField(
+        default=0.9, validators=[MinValueValidator(0.05), MaxValueValidator(1.0)]
+    )
+    max_queued_requests = models.PositiveIntegerField(default=64)
+    max_context_tokens = models.PositiveIntegerField(validators=[MinValueValidator(1)])
+    serving_plan = models.JSONField()
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField()
+    ready_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    # When this generation was made, and when its wake-up went out to the processes.
+    changed_at = models.DateTimeField()
+    pushed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "generation"], name="deployment_generation_unique_in_cluster"
+            ),
+            models.UniqueConstraint(
+                fields=["cluster"],
+                condition=Q(status__in=sorted(LIVE)),
+                name="deployment_one_live_in_cluster",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"deployment {self.pk} of {self.model}"
+
+    @property
+    def is_live(self) -> bool:
+        return self.status in LIVE
+
+    @property
+    def topic(self) -> str:
+        """The event topic of this deployment."""
+        return f"deployment:{self.pk}"
+
+
+class NodeAssignment(models.Model):
+    """What one node shall run in a deployment, and how far it is.
+
+    `desired` is the StageAssignment of the deployment's generation. What the agent reports of an
+    older generation is not written here, so `phase` is idle until it answers the present one.
+    The row outlives its node.
+    """
+
+    deployment = models.ForeignKey(Deployment, on_delete=models.CASCADE, related_name="assignments")
+    node = models.ForeignKey(
+        "inventory.Node", null=True, on_delete=models.SET_NULL, related_name="assignments"
+    )
+    node_name = models.CharField(max_length=64)
+    desired = models.JSONField()
+    observed_generation = models.PositiveIntegerField(default=0)
+    phase = models.CharField(max_length=10, choices=PHASES, default=Phase.IDLE.value)
+    message = models.TextField(blank=True)
+    loaded_ratio = models.FloatField(null=True, blank=True)
+    stats = models.JSONField(null=True, blank=True)
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["deployment", "node_name"], name="assignment_unique_in_deployment"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.node_name} in {self.deployment}"
+
+
+class PhaseChange(models.Model):
+    """A node entered `phase`; the timeline of a deployment."""
+
+    assignment = models.ForeignKey(
+        NodeAssignment, on_delete=models.CASCADE, related_name="phase_changes"
+    )
+    phase = models.CharField(max_length=10, choices=PHASES)
+    message = models.TextField(blank=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["at", "pk"]
+
+
+class LatestReport(models.Model):
+    """The last CoordinatorReport of a coordinator."""
+
+    coordinator = models.OneToOneField(
+        "inventory.Coordinator", on_delete=models.CASCADE, related_name="latest_report"
+    )
+    report = models.JSONField()
+    at = models.DateTimeField()

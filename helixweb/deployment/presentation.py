@@ -1,0 +1,152 @@
+"""From rows to what the pages draw and say."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from helixweb.charts.chart import Chart
+from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
+from helixweb.deployment.models import (
+    LIVE,
+    Deployment,
+    LatestReport,
+    NodeAssignment,
+    PhaseChange,
+    Status,
+)
+from helixweb.inventory.models import Coordinator, NodeState
+from planner.domain.placement import LayerRange
+from runtime.protocol.control import CoordinatorReport, Phase
+
+PHASE_KINDS = {
+    Phase.IDLE: "",
+    Phase.LOADING: "live",
+    Phase.READY: "good",
+    Phase.STOPPING: "warn",
+    Phase.FAILED: "bad",
+}
+
+# How much of the time in service is drawn beside the time it took to get there.
+TAIL = 0.25
+SHORTEST_TAIL = timedelta(seconds=2)
+
+
+def timeline_of(deployment: Deployment, *, now: datetime) -> Chart:
+    """Each node's phases from the start of the deployment until a little after the last change."""
+    changes = list(
+        PhaseChange.objects.filter(assignment__deployment=deployment).select_related("assignment")
+    )
+    start = deployment.created_at
+    end = _end(deployment, changes, now)
+    spans = []
+    for name in deployment.assignments.values_list("node_name", flat=True):
+        mine = [change for change in changes if change.assignment.node_name == name]
+        begins = [start, *(change.at for change in mine)]
+        phases = ["waiting", *(change.phase for change in mine)]
+        notes = ["not answered yet", *(change.message for change in mine)]
+        for phase, note, begin, until in zip(
+            phases, notes, begins, [*begins[1:], end], strict=True
+        ):
+            spans.append(
+                PhaseSpan(
+                    node=name,
+                    phase=phase,
+                    begin_s=(begin - start).total_seconds(),
+                    end_s=(max(until, begin) - start).total_seconds(),
+                    note=note,
+                )
+            )
+    return phase_timeline(spans)
+
+
+def _end(deployment: Deployment, changes: list[PhaseChange], now: datetime) -> datetime:
+    """Now while something is under way; else a little after the last change."""
+    moving = {Status.DEPLOYING, Status.STOPPING}
+    if deployment.status in moving or not changes:
+        return now if deployment.status in LIVE else deployment.ended_at or now
+    last = changes[-1].at
+    tail = max(SHORTEST_TAIL, TAIL * (last - deployment.created_at))
+    return min(now, last + tail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """One line of the table of nodes. `kind` colours the badge; `phase` may say more than it."""
+
+    name: str
+    node_id: int | None
+    layers: LayerRange
+    phase: str
+    kind: str
+    message: str
+    loaded_ratio: float | None
+    kv_used_ratio: float | None
+    heard_at: datetime | None
+
+
+def node_rows(deployment: Deployment, *, now: datetime) -> list[NodeRow]:
+    """Every node of the placement in the order of its layers."""
+    rows = [
+        _node_row(assignment, deployment.generation, now)
+        for assignment in deployment.assignments.select_related("node")
+    ]
+    return sorted(rows, key=lambda row: (row.layers.first, row.layers.end, row.name))
+
+
+def _node_row(assignment: NodeAssignment, generation: int, now: datetime) -> NodeRow:
+    node, stats = assignment.node, assignment.stats
+    answered = assignment.observed_generation == generation
+    in_service = assignment.deployment.status in LIVE
+    if not in_service:
+        phase, kind = "ended", ""
+    elif node is None:
+        phase, kind = "removed", "bad"
+    elif node.state_at(now) is NodeState.LOST:
+        phase, kind = "silent", "bad"
+    elif not answered:
+        phase, kind = "waiting", ""
+    else:
+        phase, kind = assignment.phase, PHASE_KINDS[Phase(assignment.phase)]
+    return NodeRow(
+        name=assignment.node_name,
+        node_id=assignment.node_id,
+        layers=LayerRange(first=assignment.desired["first"], end=assignment.desired["end"]),
+        phase=phase,
+        kind=kind,
+        message=assignment.message if answered else "",
+        loaded_ratio=assignment.loaded_ratio if answered and in_service else None,
+        kv_used_ratio=(
+            stats["kv_pages_used"] / stats["kv_pages_total"]
+            if phase == Phase.READY.value and stats and stats["kv_pages_total"]
+            else None
+        ),
+        heard_at=node.last_seen_at if node else None,
+    )
+
+
+def latest_report(deployment: Deployment) -> CoordinatorReport | None:
+    """The coordinator's last word on this very generation."""
+    row = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id).first()
+    if row is None or deployment.status not in LIVE:
+        return None
+    report = CoordinatorReport.model_validate(row.report)
+    return report if report.generation == deployment.generation else None
+
+
+def endpoint_url(deployment: Deployment) -> str:
+    """Where OpenAI clients reach it; empty while the coordinator is unknown."""
+    coordinator = Coordinator.objects.filter(cluster=deployment.cluster_id).first()
+    return f"{coordinator.http_url.rstrip('/')}/v1" if coordinator and coordinator.http_url else ""
+
+
+def curl_command(deployment: Deployment, base_url: str) -> str:
+    """One chat request, ready to paste once the key is filled in."""
+    body = (
+        f'{{"model": "{deployment.model.name}", '
+        '"messages": [{"role": "user", "content": "Hello"}], "stream": true}'
+    )
+    return (
+        f"curl {base_url}/chat/completions \\\n"
+        '  -H "Authorization: Bearer YOUR_KEY" \\\n'
+        '  -H "Content-Type: application/json" \\\n'
+        f"  -d '{body}'"
+    )

@@ -1,0 +1,81 @@
+"""Deployments as JSON."""
+
+from typing import Any
+
+from django.utils import timezone
+from rest_framework import serializers
+
+from helixweb.common.serializers import StrictFieldsMixin
+from helixweb.deployment.models import Deployment, NodeAssignment
+from helixweb.deployment.services import DeployOptions
+from helixweb.inventory.models import NodeState
+from helixweb.planning.models import Plan
+
+DEFAULTS = DeployOptions()
+OPTION_FIELDS = [
+    "page_tokens", "max_batch_tokens", "kv_high_water", "max_queued_requests", "max_context_tokens",
+]  # fmt: skip
+LARGEST = 2**20
+
+
+class AssignmentSerializer(serializers.ModelSerializer[NodeAssignment]):
+    """One node's layers [first, end), and how far it is with the present generation."""
+
+    first = serializers.IntegerField(source="desired.first", read_only=True)
+    end = serializers.IntegerField(source="desired.end", read_only=True)
+    node_state = serializers.SerializerMethodField()
+    stats = serializers.DictField(read_only=True, allow_null=True)
+
+    class Meta:
+        model = NodeAssignment
+        fields = [
+            "node", "node_name", "node_state", "first", "end", "observed_generation", "phase",
+            "message", "loaded_ratio", "stats", "updated_at",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+    def get_node_state(self, assignment: NodeAssignment) -> NodeState | None:
+        """Null: the node was removed from the cluster."""
+        return assignment.node.state_at(timezone.now()) if assignment.node else None
+
+
+class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
+    model_name = serializers.CharField(source="model.name", read_only=True)
+    created_by = serializers.CharField(
+        source="created_by.username", default=None, read_only=True, allow_null=True
+    )
+    assignments = AssignmentSerializer(many=True, read_only=True)
+
+    class Meta:
+        model = Deployment
+        fields = [
+            "id", "cluster", "plan", "model", "model_name", "generation", "status", "message",
+            *OPTION_FIELDS, "created_by", "created_at", "ready_at", "ended_at", "pushed_at",
+            "assignments",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+
+class DeployRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """Which plan, and how its stages shall run; what is left out takes its default."""
+
+    plan = serializers.PrimaryKeyRelatedField(queryset=Plan.objects.all())
+    page_tokens = serializers.IntegerField(
+        min_value=1, max_value=1024, default=DEFAULTS.page_tokens
+    )
+    max_batch_tokens = serializers.IntegerField(
+        min_value=1, max_value=LARGEST, default=DEFAULTS.max_batch_tokens
+    )
+    kv_high_water = serializers.FloatField(
+        min_value=0.05, max_value=1.0, default=DEFAULTS.kv_high_water
+    )
+    max_queued_requests = serializers.IntegerField(
+        min_value=0, max_value=LARGEST, default=DEFAULTS.max_queued_requests
+    )
+    max_context_tokens = serializers.IntegerField(
+        min_value=1, max_value=LARGEST, allow_null=True, default=DEFAULTS.max_context_tokens
+    )
+
+    def deploy_options(self) -> DeployOptions:
+        """Call after `is_valid`."""
+        return DeployOptions(**{name: self.validated_data[name] for name in OPTION_FIELDS})

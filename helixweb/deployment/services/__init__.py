@@ -1,0 +1,43 @@
+"""Everything that writes deployments; views, the REST API and apps above call these functions."""
+
+from helixweb.deployment.services.arriving import admit, take_identity
+from helixweb.deployment.services.deploying import (
+    DeployOptions,
+    DeployRefused,
+    deploy,
+    follow_addresses,
+    stop,
+)
+from helixweb.deployment.services.desired import (
+    coordinator_desired,
+    current_generation,
+    desired_state,
+    service_key,
+)
+from helixweb.deployment.services.observing import record_heartbeat, record_report
+from helixweb.deployment.services.obstacles import find_obstacles
+from helixweb.deployment.services.pushing import announce_keys, overdue_ids, process_topic, push
+from helixweb.deployment.services.settling import live_ids, settle
+
+__all__ = [
+    "DeployOptions",
+    "DeployRefused",
+    "admit",
+    "announce_keys",
+    "coordinator_desired",
+    "current_generation",
+    "deploy",
+    "desired_state",
+    "find_obstacles",
+    "follow_addresses",
+    "live_ids",
+    "overdue_ids",
+    "process_topic",
+    "push",
+    "record_heartbeat",
+    "record_report",
+    "service_key",
+    "settle",
+    "stop",
+    "take_identity",
+]

@@ -1,0 +1,28 @@
+"""Processes that join, or come back and say where they listen now."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from helixweb.deployment.services.deploying import follow_addresses
+from helixweb.inventory.models import Coordinator, Node
+from helixweb.inventory.services import register, update_identity
+from runtime.protocol.control import AgentIdentity, RegisterReply, RegisterRequest
+
+
+def admit(request: RegisterRequest, *, now: datetime) -> RegisterReply:
+    """Register a process; if it served before and moved, what is deployed follows.
+
+    Raises what inventory's `register` raises.
+    """
+    with transaction.atomic():
+        registration = register(request, now)
+        follow_addresses(registration.row.cluster, now=now)
+    return registration.reply
+
+
+def take_identity(process: Node | Coordinator, identity: AgentIdentity, *, now: datetime) -> None:
+    """Note what a restarted process says of itself, and have its deployment follow."""
+    with transaction.atomic():
+        row = update_identity(process, identity, now)
+        follow_addresses(row.cluster, now=now)

@@ -1,0 +1,67 @@
+"""What every process shall do, as the rows say it now."""
+
+import hashlib
+import hmac
+
+from django.conf import settings
+from django.db.models import Q
+from django.utils import timezone
+
+from helixweb.common.auth import SERVE, sha256_hex
+from helixweb.common.models import ApiKey
+from helixweb.deployment.models import SERVING, Deployment
+from helixweb.inventory.models import Coordinator, Node
+from runtime.protocol.control import (
+    CoordinatorDesired,
+    DesiredState,
+    ServingPlan,
+    StageAssignment,
+)
+
+
+def current_generation(cluster_id: int) -> int:
+    """The generation the cluster's processes shall be at; 0 before the first deployment."""
+    newest = _newest(cluster_id)
+    return newest.generation if newest else 0
+
+
+def desired_state(node: Node) -> DesiredState:
+    """The node's assignment in the cluster's deployment, or to hold nothing."""
+    deployment = _newest(node.cluster_id)
+    if deployment is None:
+        return DesiredState(generation=0)
+    assignment = None
+    if deployment.status in SERVING:
+        row = deployment.assignments.filter(node=node).first()
+        assignment = StageAssignment.model_validate(row.desired) if row else None
+    return DesiredState(generation=deployment.generation, assignment=assignment)
+
+
+def coordinator_desired(coordinator: Coordinator) -> CoordinatorDesired:
+    """The plan to serve, and the hashes of every key that opens the endpoint."""
+    deployment = _newest(coordinator.cluster_id)
+    plan = None
+    if deployment is not None and deployment.status in SERVING:
+        plan = ServingPlan.model_validate(deployment.serving_plan)
+    return CoordinatorDesired(
+        generation=deployment.generation if deployment else 0,
+        plan=plan,
+        api_key_hashes=tuple(sorted({*_key_hashes(), sha256_hex(service_key(coordinator))})),
+    )
+
+
+def service_key(coordinator: Coordinator) -> str:
+    """The key by which the playground speaks to this coordinator; derived, never stored."""
+    text = f"playground:{coordinator.uuid}"
+    digest = hmac.new(settings.SECRET_KEY.encode(), text.encode(), hashlib.sha256)
+    return f"hlx_{digest.hexdigest()}"
+
+
+def _newest(cluster_id: int) -> Deployment | None:
+    return Deployment.objects.filter(cluster=cluster_id).order_by("-generation").first()
+
+
+def _key_hashes() -> set[str]:
+    unexpired = Q(expires_at__isnull=True) | Q(expires_at__gt=timezone.now())
+    keys = ApiKey.objects.filter(unexpired, revoked_at__isnull=True, user__is_active=True)
+    return {key.secret_hash for key in keys if SERVE in key.scopes}

@@ -1,0 +1,75 @@
+"""What a generation tells the processes, put together from a plan and the inventory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from helixweb.deployment.models import Deployment
+from helixweb.inventory.models import Coordinator, Node
+from planner.domain.cluster import COORDINATOR
+from planner.domain.problem import Workload
+from planner.serialization import plan_from_dict
+from runtime.protocol.control import PeerAddress, ServingPlan, StageAssignment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """`serving_plan` for the coordinator, and an assignment for each node of the placement."""
+
+    serving_plan: ServingPlan
+    assignments: Mapping[str, StageAssignment]
+
+
+def make_orders(
+    deployment: Deployment, *, nodes: Mapping[str, Node], coordinator: Coordinator
+) -> Orders:
+    """Orders of the deployment's generation; `nodes` has every node of the placement."""
+    plan = plan_from_dict(deployment.plan.document)
+    workload = deployment.plan.problem["workload"]
+    used = {name: nodes[name] for name in sorted(plan.placement.layers)}
+    node_peers = {name: _peer(name, node) for name, node in used.items()}
+    coordinator_peer = _peer(COORDINATOR, coordinator)
+    serving_plan = ServingPlan(
+        deployment_id=deployment.pk,
+        generation=deployment.generation,
+        model_name=deployment.model.name,
+        checkpoint=deployment.model.checkpoint,
+        num_layers=plan.num_layers,
+        partial_inference=plan.partial_inference,
+        placement=plan.placement,
+        routing_weights={source: dict(targets) for source, targets in plan.routing_weights.items()},
+        workload=Workload(
+            mean_prompt_tokens=workload["mean_prompt_tokens"],
+            mean_output_tokens=workload["mean_output_tokens"],
+        ),
+        max_context_tokens=deployment.max_context_tokens,
+        page_tokens=deployment.page_tokens,
+        kv_high_water=deployment.kv_high_water,
+        max_queued_requests=deployment.max_queued_requests,
+        peers=tuple(node_peers.values()),
+    )
+    assignments = {
+        name: StageAssignment(
+            deployment_id=deployment.pk,
+            generation=deployment.generation,
+            model_name=deployment.model.name,
+            checkpoint=deployment.model.checkpoint,
+            first=plan.placement.layers[name].first,
+            end=plan.placement.layers[name].end,
+            num_layers=plan.num_layers,
+            page_tokens=deployment.page_tokens,
+            max_batch_tokens=deployment.max_batch_tokens,
+            max_context_tokens=deployment.max_context_tokens,
+            peers=(
+                *(peer for other, peer in node_peers.items() if other != name),
+                coordinator_peer,
+            ),
+        )
+        for name in used
+    }
+    return Orders(serving_plan=serving_plan, assignments=assignments)
+
+
+def _peer(name: str, process: Node | Coordinator) -> PeerAddress:
+    return PeerAddress(
+        name=name, endpoint=process.data_endpoint, public_key=process.data_public_key
+    )

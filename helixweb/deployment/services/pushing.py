@@ -1,0 +1,64 @@
+"""Wakes the processes of a cluster: each then reads its desired state anew.
+
+A push carries nothing, so it may be lost, repeated or late. Celery sends it; beat sends again what
+was not sent within `PUSH_WITHIN`.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+
+from helixweb.common import events
+from helixweb.deployment.models import LIVE, Deployment, Status
+from helixweb.inventory.models import Coordinator, Node, Process
+
+PUSH_WITHIN = timedelta(seconds=3)
+
+
+def process_topic(process: Process) -> str:
+    """The event topic of one process's stream."""
+    kind = "agent" if isinstance(process, Node) else "coordinator"
+    return f"{kind}:{process.pk}"
+
+
+def wake(deployment_id: int) -> None:
+    """Have Celery push after commit. Should the broker be down, beat sends it later."""
+    from helixweb.deployment.tasks import push_deployment  # tasks call this module
+
+    transaction.on_commit(lambda: push_deployment.delay(deployment_id=deployment_id), robust=True)
+
+
+def push(deployment_id: int, *, now: datetime) -> bool:
+    """Wake every process of the deployment's cluster; False if that was done already."""
+    with transaction.atomic():
+        waiting = Deployment.objects.filter(pk=deployment_id, pushed_at__isnull=True)
+        if not waiting.update(pushed_at=now):
+            return False
+        cluster_id = Deployment.objects.values_list("cluster", flat=True).get(pk=deployment_id)
+        for node in Node.objects.filter(cluster=cluster_id, joined_at__isnull=False):
+            _wake_process(node)
+        for coordinator in Coordinator.objects.filter(cluster=cluster_id):
+            _wake_process(coordinator)
+    return True
+
+
+def overdue_ids(now: datetime) -> list[int]:
+    """Deployments whose push was lost with its message."""
+    return list(
+        Deployment.objects.filter(
+            status__in=LIVE | {Status.STOPPED},
+            pushed_at__isnull=True,
+            changed_at__lt=now - PUSH_WITHIN,
+        ).values_list("pk", flat=True)
+    )
+
+
+def announce_keys(**signal: Any) -> None:
+    """An API key was made, revoked or deleted: every coordinator reads its list anew."""
+    for coordinator in Coordinator.objects.all():
+        _wake_process(coordinator)
+
+
+def _wake_process(process: Node | Coordinator) -> None:
+    events.emit(process_topic(process), "desired", {})

@@ -1,0 +1,114 @@
+"""From the phases of the nodes to the status of their deployment."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+
+from helixweb.deployment.models import LIVE, SERVING, Deployment, Status
+from helixweb.deployment.services.announcing import announce
+from helixweb.inventory.models import NodeState
+from runtime.protocol.control import Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """How far a node is. `phase` None: it has not answered the present generation."""
+
+    name: str
+    phase: Phase | None
+    message: str
+    removed: bool
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    status: Status
+    message: str = ""
+
+
+def verdict_in_service(reports: Sequence[NodeReport]) -> Verdict:
+    """Failed if one node failed or is gone for good, ready once all are, deploying until then."""
+    failures = [
+        f"{report.name}: {report.message or 'the stage failed; its log on the node says why'}"
+        for report in reports
+        if report.phase is Phase.FAILED
+    ]
+    failures += [
+        f"{report.name} was removed from the cluster; deploy a plan without it"
+        for report in reports
+        if report.removed
+    ]
+    if failures:
+        return Verdict(status=Status.FAILED, message="\n".join(failures))
+    if all(report.phase is Phase.READY for report in reports):
+        return Verdict(status=Status.READY)
+    return Verdict(status=Status.DEPLOYING)
+
+
+def verdict_while_stopping(reports: Sequence[NodeReport]) -> Verdict:
+    """Stopped once every node that can be heard holds nothing."""
+    heard = [report for report in reports if not (report.removed or report.lost)]
+    if all(report.phase is Phase.IDLE for report in heard):
+        return Verdict(status=Status.STOPPED)
+    return Verdict(status=Status.STOPPING)
+
+
+def settle(deployment_id: int, *, now: datetime) -> None:
+    """Bring a live deployment's status up to date with its nodes.
+
+    Called at every heartbeat, not only at a change: of two last nodes that report in transactions
+    that do not see each other, neither would find the other ready.
+    """
+    with transaction.atomic():
+        deployment = (
+            Deployment.objects.select_for_update().filter(pk=deployment_id, status__in=LIVE).first()
+        )
+        if deployment is None:
+            return
+        reports = _reports(deployment, now)
+        if deployment.status in SERVING:
+            verdict = verdict_in_service(reports)
+        else:
+            verdict = verdict_while_stopping(reports)
+        if (deployment.status, deployment.message) == (verdict.status, verdict.message):
+            return
+        deployment.status = verdict.status
+        deployment.message = verdict.message
+        if verdict.status is Status.READY and deployment.ready_at is None:
+            deployment.ready_at = now
+        if verdict.status is Status.STOPPED:
+            deployment.ended_at = now
+        deployment.save(update_fields=["status", "message", "ready_at", "ended_at"])
+        announce(deployment, text=_sentence(deployment, len(reports)))
+
+
+def live_ids() -> list[int]:
+    """Deployments whose status may depend on nodes that report no more."""
+    return list(Deployment.objects.filter(status__in=LIVE).values_list("pk", flat=True))
+
+
+def _reports(deployment: Deployment, now: datetime) -> list[NodeReport]:
+    return [
+        NodeReport(
+            name=row.node_name,
+            phase=Phase(row.phase) if row.observed_generation == deployment.generation else None,
+            message=row.message,
+            removed=row.node is None,
+            lost=row.node is not None and row.node.state_at(now) is not NodeState.ONLINE,
+        )
+        for row in deployment.assignments.select_related("node")
+    ]
+
+
+def _sentence(deployment: Deployment, nodes: int) -> str:
+    name = deployment.model.name
+    if deployment.status == Status.READY:
+        return f"{name} is ready on {nodes} {'node' if nodes == 1 else 'nodes'}."
+    if deployment.status == Status.FAILED:
+        return f"{name} failed: {deployment.message}"
+    if deployment.status == Status.STOPPED:
+        return f"{name} is stopped."
+    return f"{name} is not ready: a node is loading."

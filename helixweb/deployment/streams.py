@@ -1,0 +1,69 @@
+"""The stream a process holds: its desired state now, and again whenever that changes.
+
+An event on its topic only says "look again": what is sent is read from the rows at that moment, so
+a stream never goes back to an older state and the outbox holds no keys and no addresses.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections
+from django.http import StreamingHttpResponse
+from pydantic import BaseModel
+
+from helixweb.common.broadcaster import BROADCASTER, KEEP_ALIVE_S, Subscription
+
+# The state as the process shall see it; None once the process was removed.
+ReadState = Callable[[], BaseModel | None]
+
+
+def desired_stream(topic: str, read_state: ReadState) -> StreamingHttpResponse:
+    """`event: desired`, `data: {"state": …}` as text/event-stream."""
+    response = StreamingHttpResponse(
+        desired_frames(topic, read_state), content_type="text/event-stream"
+    )
+    response["Cache-Control"] = "no-cache"
+    response["X-Accel-Buffering"] = "no"
+    return response
+
+
+async def desired_frames(
+    topic: str, read_state: ReadState, *, look_again_s: float = KEEP_ALIVE_S
+) -> AsyncIterator[bytes]:
+    """SSE frames; ends when the process was removed.
+
+    Looks again after `look_again_s` without an event as well: a key may have expired meanwhile.
+    """
+    subscription = await BROADCASTER.subscribe([topic])
+    try:
+        yield b"retry: 1000\n\n"
+        sent = None
+        while not subscription.overflowed:
+            state = await sync_to_async(_read)(read_state)
+            if state is None:
+                return
+            if state != sent:
+                sent = state
+                yield f'event: desired\ndata: {{"state": {state}}}\n\n'.encode()
+            else:
+                yield b": keep-alive\n\n"
+            await _nudge(subscription, timeout_s=look_again_s)
+    finally:
+        BROADCASTER.unsubscribe(subscription)
+
+
+def _read(read_state: ReadState) -> str | None:
+    close_old_connections()
+    state = read_state()
+    return None if state is None else state.model_dump_json()
+
+
+async def _nudge(subscription: Subscription, *, timeout_s: float) -> None:
+    """Return after the next event, taking all that have come; or after the timeout."""
+    try:
+        await asyncio.wait_for(subscription.queue.get(), timeout_s)
+    except TimeoutError:
+        return
+    while not subscription.queue.empty():
+        subscription.queue.get_nowait()

@@ -1,0 +1,23 @@
+"""What templates of other apps may show of deployments."""
+
+from django import template
+from django.utils import timezone
+
+from helixweb.deployment.models import LIVE, Deployment
+from helixweb.deployment.services import find_obstacles
+from helixweb.planning.models import Plan
+
+register = template.Library()
+
+
+@register.simple_tag
+def deploy_obstacles(plan: Plan) -> tuple[str, ...]:
+    """Why the plan cannot be deployed now, one sentence each."""
+    return find_obstacles(plan, now=timezone.now())
+
+
+@register.simple_tag
+def live_deployment(plan: Plan) -> Deployment | None:
+    """What the plan's cluster is busy with; deploying the plan would supersede it."""
+    live = Deployment.objects.filter(cluster=plan.cluster_id, status__in=LIVE)
+    return live.select_related("model").defer("serving_plan").first()

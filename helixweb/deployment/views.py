@@ -1,0 +1,91 @@
+"""Pages of deployments."""
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from helixweb.common import events
+from helixweb.deployment import services
+from helixweb.deployment.forms import DeployForm
+from helixweb.deployment.models import SERVING, Deployment
+from helixweb.deployment.presentation import (
+    curl_command,
+    endpoint_url,
+    latest_report,
+    node_rows,
+    timeline_of,
+)
+from helixweb.planning.models import Plan
+
+DEPLOYMENTS_PER_PAGE = 30
+
+
+@require_GET
+def deployments(request: HttpRequest) -> HttpResponse:
+    """All deployments, newest first."""
+    rows = Deployment.objects.select_related("cluster", "model", "plan", "created_by").defer(
+        "serving_plan", "plan__document", "plan__problem"
+    )
+    page = Paginator(rows, DEPLOYMENTS_PER_PAGE).get_page(request.GET.get("page"))
+    return render(request, "deployment/deployments.html", {"page": page})
+
+
+@require_http_methods(["GET", "POST"])
+def deployment_new(request: HttpRequest) -> HttpResponse:
+    """`?plan=`: choose options; POST deploys and shows the deployment."""
+    plan_id = request.GET.get("plan", "")
+    if not (plan_id.isascii() and plan_id.isdigit()):
+        raise Http404("Name the plan to deploy: ?plan=1")
+    plan = get_object_or_404(Plan.objects.select_related("cluster", "model", "run"), pk=plan_id)
+    form = DeployForm(request.POST or None)
+    refusals: tuple[str, ...] = ()
+    if request.method == "POST" and form.is_valid():
+        try:
+            deployment = services.deploy(
+                plan, user=request.user, options=form.deploy_options(), now=timezone.now()
+            )
+        except services.DeployRefused as error:
+            refusals = error.reasons
+        else:
+            return redirect("deployment", deployment.pk)
+    context = {"plan": plan, "form": form, "refusals": refusals}
+    status = 200 if request.method == "GET" else 422
+    return render(request, "deployment/deployment_new.html", context, status=status)
+
+
+@require_GET
+def deployment(request: HttpRequest, pk: int) -> HttpResponse:
+    """Every node's way to the desired state, live; the endpoint; what to do about errors."""
+    last_event_id = events.latest_id()
+    row = get_object_or_404(
+        Deployment.objects.select_related("cluster", "model", "plan", "created_by"), pk=pk
+    )
+    now = timezone.now()
+    base_url = endpoint_url(row)
+    context = {
+        "deployment": row,
+        "can_stop": row.status in SERVING,
+        "nodes": node_rows(row, now=now),
+        "report": latest_report(row),
+        "base_url": base_url,
+        "curl": curl_command(row, base_url),
+        "last_event_id": last_event_id,
+    }
+    if request.htmx:  # type: ignore[attr-defined]
+        return render(request, "deployment/_state.html", context)
+    context["timeline"] = timeline_of(row, now=now)
+    return render(request, "deployment/deployment.html", context)
+
+
+@require_POST
+def deployment_stop(request: HttpRequest, pk: int) -> HttpResponse:
+    """Have every node let go of its layers."""
+    row = get_object_or_404(Deployment, pk=pk)
+    try:
+        services.stop(row, user=request.user, now=timezone.now())
+    except services.DeployRefused as error:
+        messages.error(request, " ".join(error.reasons))
+    return redirect("deployment", pk)
