@@ -70,9 +70,9 @@ class RegisterRequest(_Message):
     name: str = Field(min_length=1, max_length=64)
     region: str = Field(default="local", min_length=1, max_length=64)
     hardware: Hardware
-    data_endpoint: str = Field(pattern=r"^(tcp|ipc)://.+")
+    data_endpoint: str = Field(pattern=r"^(tcp|ipc)://.+", max_length=300)
     data_public_key: str = Field(min_length=40, max_length=40)
-    http_url: str = ""
+    http_url: str = Field(default="", pattern=r"^(https?://.+)?$", max_length=300)
     version: str = ""
 
 
@@ -92,9 +92,9 @@ class AgentIdentity(_Message):
     """
 
     hardware: Hardware
-    data_endpoint: str = Field(pattern=r"^(tcp|ipc)://.+")
+    data_endpoint: str = Field(pattern=r"^(tcp|ipc)://.+", max_length=300)
     data_public_key: str = Field(min_length=40, max_length=40)
-    http_url: str = ""
+    http_url: str = Field(default="", pattern=r"^(https?://.+)?$", max_length=300)
     version: str = ""
 
 
