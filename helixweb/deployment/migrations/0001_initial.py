@@ -7,94 +7,241 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('inventory', '0001_initial'),
-        ('planning', '0001_initial'),
+        ("inventory", "0001_initial"),
+        ("planning", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Deployment',
+            name="Deployment",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('generation', models.PositiveIntegerField()),
-                ('status', models.CharField(choices=[('deploying', 'Deploying'), ('ready', 'Ready'), ('failed', 'Failed'), ('stopping', 'Stopping'), ('stopped', 'Stopped'), ('superseded', 'Superseded')], default='deploying', max_length=12)),
-                ('message', models.TextField(blank=True)),
-                ('page_tokens', models.PositiveIntegerField(default=16, validators=[django.core.validators.MinValueValidator(1)])),
-                ('max_batch_tokens', models.PositiveIntegerField(default=512, validators=[django.core.validators.MinValueValidator(1)])),
-                ('kv_high_water', models.FloatField(default=0.9, validators=[django.core.validators.MinValueValidator(0.05), django.core.validators.MaxValueValidator(1.0)])),
-                ('max_queued_requests', models.PositiveIntegerField(default=64)),
-                ('max_context_tokens', models.PositiveIntegerField(validators=[django.core.validators.MinValueValidator(1)])),
-                ('serving_plan', models.JSONField()),
-                ('created_at', models.DateTimeField()),
-                ('ready_at', models.DateTimeField(blank=True, null=True)),
-                ('ended_at', models.DateTimeField(blank=True, null=True)),
-                ('changed_at', models.DateTimeField()),
-                ('pushed_at', models.DateTimeField(blank=True, null=True)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='deployments', to='inventory.cluster')),
-                ('created_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL)),
-                ('model', models.ForeignKey(on_delete=django.db.models.deletion.RESTRICT, related_name='deployments', to='inventory.languagemodel')),
-                ('plan', models.ForeignKey(on_delete=django.db.models.deletion.RESTRICT, related_name='deployments', to='planning.plan')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("generation", models.PositiveIntegerField()),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("deploying", "Deploying"),
+                            ("ready", "Ready"),
+                            ("failed", "Failed"),
+                            ("stopping", "Stopping"),
+                            ("stopped", "Stopped"),
+                            ("superseded", "Superseded"),
+                        ],
+                        default="deploying",
+                        max_length=12,
+                    ),
+                ),
+                ("message", models.TextField(blank=True)),
+                (
+                    "page_tokens",
+                    models.PositiveIntegerField(
+                        default=16, validators=[django.core.validators.MinValueValidator(1)]
+                    ),
+                ),
+                (
+                    "max_batch_tokens",
+                    models.PositiveIntegerField(
+                        default=512, validators=[django.core.validators.MinValueValidator(1)]
+                    ),
+                ),
+                (
+                    "kv_high_water",
+                    models.FloatField(
+                        default=0.9,
+                        validators=[
+                            django.core.validators.MinValueValidator(0.05),
+                            django.core.validators.MaxValueValidator(1.0),
+                        ],
+                    ),
+                ),
+                ("max_queued_requests", models.PositiveIntegerField(default=64)),
+                (
+                    "max_context_tokens",
+                    models.PositiveIntegerField(
+                        validators=[django.core.validators.MinValueValidator(1)]
+                    ),
+                ),
+                ("serving_plan", models.JSONField()),
+                ("created_at", models.DateTimeField()),
+                ("ready_at", models.DateTimeField(blank=True, null=True)),
+                ("ended_at", models.DateTimeField(blank=True, null=True)),
+                ("changed_at", models.DateTimeField()),
+                ("pushed_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="deployments",
+                        to="inventory.cluster",
+                    ),
+                ),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "model",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.RESTRICT,
+                        related_name="deployments",
+                        to="inventory.languagemodel",
+                    ),
+                ),
+                (
+                    "plan",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.RESTRICT,
+                        related_name="deployments",
+                        to="planning.plan",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-pk'],
+                "ordering": ["-pk"],
             },
         ),
         migrations.CreateModel(
-            name='LatestReport',
+            name="LatestReport",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('report', models.JSONField()),
-                ('at', models.DateTimeField()),
-                ('coordinator', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='latest_report', to='inventory.coordinator')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("report", models.JSONField()),
+                ("at", models.DateTimeField()),
+                (
+                    "coordinator",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="latest_report",
+                        to="inventory.coordinator",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='NodeAssignment',
+            name="NodeAssignment",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('node_name', models.CharField(max_length=64)),
-                ('desired', models.JSONField()),
-                ('observed_generation', models.PositiveIntegerField(default=0)),
-                ('phase', models.CharField(choices=[('idle', 'idle'), ('loading', 'loading'), ('ready', 'ready'), ('stopping', 'stopping'), ('failed', 'failed')], default='idle', max_length=10)),
-                ('message', models.TextField(blank=True)),
-                ('loaded_ratio', models.FloatField(blank=True, null=True)),
-                ('stats', models.JSONField(blank=True, null=True)),
-                ('updated_at', models.DateTimeField()),
-                ('deployment', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='assignments', to='deployment.deployment')),
-                ('node', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='assignments', to='inventory.node')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("node_name", models.CharField(max_length=64)),
+                ("desired", models.JSONField()),
+                ("observed_generation", models.PositiveIntegerField(default=0)),
+                (
+                    "phase",
+                    models.CharField(
+                        choices=[
+                            ("idle", "idle"),
+                            ("loading", "loading"),
+                            ("ready", "ready"),
+                            ("stopping", "stopping"),
+                            ("failed", "failed"),
+                        ],
+                        default="idle",
+                        max_length=10,
+                    ),
+                ),
+                ("message", models.TextField(blank=True)),
+                ("loaded_ratio", models.FloatField(blank=True, null=True)),
+                ("stats", models.JSONField(blank=True, null=True)),
+                ("updated_at", models.DateTimeField()),
+                (
+                    "deployment",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="assignments",
+                        to="deployment.deployment",
+                    ),
+                ),
+                (
+                    "node",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="assignments",
+                        to="inventory.node",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['pk'],
+                "ordering": ["pk"],
             },
         ),
         migrations.CreateModel(
-            name='PhaseChange',
+            name="PhaseChange",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('phase', models.CharField(choices=[('idle', 'idle'), ('loading', 'loading'), ('ready', 'ready'), ('stopping', 'stopping'), ('failed', 'failed')], max_length=10)),
-                ('message', models.TextField(blank=True)),
-                ('at', models.DateTimeField()),
-                ('assignment', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='phase_changes', to='deployment.nodeassignment')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "phase",
+                    models.CharField(
+                        choices=[
+                            ("idle", "idle"),
+                            ("loading", "loading"),
+                            ("ready", "ready"),
+                            ("stopping", "stopping"),
+                            ("failed", "failed"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("message", models.TextField(blank=True)),
+                ("at", models.DateTimeField()),
+                (
+                    "assignment",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="phase_changes",
+                        to="deployment.nodeassignment",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['at', 'pk'],
+                "ordering": ["at", "pk"],
             },
         ),
         migrations.AddConstraint(
-            model_name='deployment',
-            constraint=models.UniqueConstraint(fields=('cluster', 'generation'), name='deployment_generation_unique_in_cluster'),
+            model_name="deployment",
+            constraint=models.UniqueConstraint(
+                fields=("cluster", "generation"), name="deployment_generation_unique_in_cluster"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='deployment',
-            constraint=models.UniqueConstraint(condition=models.Q(('status__in', ['deploying', 'failed', 'ready', 'stopping'])), fields=('cluster',), name='deployment_one_live_in_cluster'),
+            model_name="deployment",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("status__in", ["deploying", "failed", "ready", "stopping"])),
+                fields=("cluster",),
+                name="deployment_one_live_in_cluster",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='nodeassignment',
-            constraint=models.UniqueConstraint(fields=('deployment', 'node_name'), name='assignment_unique_in_deployment'),
+            model_name="nodeassignment",
+            constraint=models.UniqueConstraint(
+                fields=("deployment", "node_name"), name="assignment_unique_in_deployment"
+            ),
         ),
     ]
