@@ -242,6 +242,8 @@ def _cluster(top: Section, *, name: str, profiles: Mapping[str, ComputeProfile])
     network = top.section("network")
     network.allow_only("region_pairs", "links")
     nodes = tuple(_nodes(top, profiles))
+    if not nodes:
+        raise InvalidProblem("nodes is an empty list; add at least one node")
     return Cluster(
         name=name,
         coordinator_region=coordinator.name("region"),

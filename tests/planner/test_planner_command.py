@@ -1,0 +1,161 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import yaml
+from tiny_problems import placement, tiny_problem
+
+from planner.__main__ import main
+from planner.max_flow import max_flow
+from planner.serialization import plan_from_text, problem_to_dict
+
+PROBLEM = tiny_problem(
+    [[100.0, 60.0, 30.0], [50.0, 24.0], [50.0, 24.0], [30.0, 10.0]], num_layers=4
+)
+# 14 nodes of three kinds: far from proven optimal for as long as a test may last.
+HARD = tiny_problem(
+    [[100.0, 52.0, 33.0, 21.0], [70.0, 31.0, 19.0], [40.0, 17.0]] * 5,
+    num_layers=23,
+    link_tokens_per_s={(f"n{i}", f"n{i + 1}"): 9.0 + i for i in range(14)},
+)
+
+
+@pytest.fixture
+def problem_path(tmp_path):
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(problem_to_dict(PROBLEM)))
+    return path
+
+
+def only_line(text):
+    lines = text.splitlines()
+    assert len(lines) == 1, text
+    return lines[0]
+
+
+def test_solve_writes_a_plan_and_shows_progress(problem_path, tmp_path, capsys):
+    output = tmp_path / "plan.json"
+    code = main(["solve", str(problem_path), "--time-limit", "20", "--output", str(output)])
+    captured = capsys.readouterr()
+    assert code == 0
+    plan = plan_from_text(output.read_text(), name_hint=str(output))
+    again = max_flow(PROBLEM, plan.placement, partial_inference=True)
+    assert plan.flow == again
+    assert "tokens/s by" in only_line(captured.out)
+    assert all("bound" in line and "gap" in line for line in captured.err.splitlines())
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_solve_reads_yaml(tmp_path):
+    path = tmp_path / "problem.yaml"
+    path.write_text(yaml.safe_dump(problem_to_dict(PROBLEM)))
+    output = tmp_path / "plan.json"
+    assert main(["solve", str(path), "--time-limit", "20", "--output", str(output)]) == 0
+
+
+def test_solve_replaces_an_old_plan(problem_path, tmp_path):
+    output = tmp_path / "plan.json"
+    output.write_text("old")
+    assert main(["solve", str(problem_path), "--time-limit", "20", "--output", str(output)]) == 0
+    plan_from_text(output.read_text(), name_hint="plan.json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["solve", "{tmp}/absent.json", "--output", "{tmp}/o"], ["absent.json", "No such file"]),
+        (["solve", "{problem}"], ["required", "--output"]),
+        (["solve", "{problem}", "--output", "{tmp}"], ["is a directory", "name a file"]),
+        (["solve", "{problem}", "--output", "{tmp}/no/o"], ["not a writable directory"]),
+        (["solve", "{problem}", "--output", "{tmp}/o", "--time-limit", "0"], ["time_limit_s is 0"]),
+        (["solve", "{problem}", "--output", "{tmp}/o", "--time-limit", "x"], ["invalid float"]),
+        (["solve", "{problem}", "--output", "{tmp}/o", "--warm-start", "x"], ["warm_start is 'x'"]),
+        (["solve", "{problem}", "--output", "{tmp}/o", "--solver", "x"], ["invalid choice: 'x'"]),
+        (["solve", "{latin1}", "--output", "{tmp}/o"], ["latin1.yaml", "not UTF-8"]),
+        (["solve", "{broken}", "--output", "{tmp}/o"], ["broken.json: line 1", "not valid JSON"]),
+        (["compare", "{broken}"], ["broken.json: line 1"]),
+        (["compare", "{problem}", "--placements", "{broken}"], ["broken.json: line 1"]),
+        (["improve", "{problem}"], ["invalid choice: 'improve'"]),
+    ],
+)
+def test_bad_input_is_one_line_on_stderr_and_exit_code_2(
+    problem_path, tmp_path, capsys, arguments, words
+):
+    broken = tmp_path / "broken.json"
+    broken.write_text("{")
+    latin1 = tmp_path / "latin1.yaml"
+    latin1.write_bytes(b"name: caf\xe9")
+    places = {"tmp": tmp_path, "problem": problem_path, "broken": broken, "latin1": latin1}
+    before = sorted(tmp_path.iterdir())
+    try:
+        code = main([argument.format(**places) for argument in arguments])
+    except SystemExit as error:  # argparse's own way out
+        code = error.code
+    assert code == 2
+    line = only_line(capsys.readouterr().err)
+    for word in words:
+        assert word in line
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_cluster_that_cannot_hold_the_model_is_bad_input(tmp_path, capsys):
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(problem_to_dict(tiny_problem([[9.0]], num_layers=3))))
+    assert main(["solve", str(path), "--output", str(tmp_path / "plan.json")]) == 2
+    assert "can hold 1 layers but model 'tiny-model' has 3" in only_line(capsys.readouterr().err)
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_compare_tabulates_the_baselines_the_solver_and_published_placements(
+    problem_path, tmp_path, capsys
+):
+    placed = placement(n0=(0, 2), n1=(2, 4), n2=(2, 4))
+    flow = max_flow(PROBLEM, placed, partial_inference=True).value_tokens_per_s
+    published = tmp_path / "x.published.json"
+    published.write_text(
+        json.dumps(
+            {
+                "right": {"layers": placed.as_lists(), "max_flow_tokens_per_s": flow},
+                "wrong": {"layers": placed.as_lists(), "max_flow_tokens_per_s": 2 * flow},
+            }
+        )
+    )
+    arguments = ["compare", str(problem_path), "--time-limit", "20"]
+    assert main([*arguments, "--placements", str(published)]) == 0
+    table = capsys.readouterr().out
+    rows = [line.split()[0] for line in table.splitlines()[2:5]]
+    assert rows == ["separate_pipelines", "swarm", "petals"]
+    assert "solve (milp)" in table
+    right, wrong = (line for line in table.splitlines() if line.startswith("published:"))
+    assert f"{flow:.1f}" in right
+    assert "differs by 0.000 %" in right
+    assert "differs by 50.000 %" in wrong
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_search_and_keeps_the_best_plan_so_far(tmp_path, number):
+    path = tmp_path / "hard.json"
+    path.write_text(json.dumps(problem_to_dict(HARD)))
+    output = tmp_path / "plan.json"
+    command = [sys.executable, "-m", "planner", "solve", str(path)]
+    process = subprocess.Popen(
+        [*command, "--time-limit", "300", "--output", str(output), "--solver", "highs"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )
+    try:
+        assert "tokens/s" in process.stderr.readline()
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, err
+    assert "the best plan so far is kept" in err
+    assert "stopped: cancelled" in out
+    assert plan_from_text(output.read_text(), name_hint="plan.json").stop_reason == "cancelled"
