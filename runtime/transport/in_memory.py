@@ -30,7 +30,7 @@ class InMemoryNetwork:
 
     def deliver(self, sender: str, peer: str, message: Message) -> None:
         head, payload = encode(message)
-        decoded = decode(head, bytes(payload))
+        decoded = decode(memoryview(head), memoryview(bytes(payload)))
         with self._condition:
             inbox = self._inboxes.get(peer)
             if inbox is None:

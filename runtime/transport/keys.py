@@ -15,13 +15,13 @@ class KeyFileError(ValueError):
 class KeyPair:
     """Both keys as z85 text of 40 characters."""
 
-    public: str
-    secret: str = field(repr=False)
+    public_key: str
+    secret_key: str = field(repr=False)
 
     @classmethod
     def generate(cls) -> "KeyPair":
         public, secret = zmq.curve_keypair()
-        return cls(public=public.decode(), secret=secret.decode())
+        return cls(public_key=public.decode(), secret_key=secret.decode())
 
     @classmethod
     def from_secret(cls, secret: str) -> "KeyPair":
@@ -30,7 +30,7 @@ class KeyPair:
             public = zmq.curve_public(secret.encode())
         except (ValueError, zmq.ZMQError) as error:
             raise KeyFileError(f"not a CURVE secret key of 40 z85 characters: {error}") from error
-        return cls(public=public.decode(), secret=secret)
+        return cls(public_key=public.decode(), secret_key=secret)
 
     @classmethod
     def load(cls, path: Path) -> "KeyPair":
@@ -51,5 +51,5 @@ class KeyPair:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            file.write(keys.secret)
+            file.write(keys.secret_key)
         return keys

@@ -4,14 +4,12 @@ Who sent a message is the public key its connection proved, never what the frame
 whose key is not among ours does not get past the handshake.
 """
 
-import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any
 
 import zmq
-import zmq.asyncio
 from zmq.auth.thread import ThreadAuthenticator
 
 from runtime.protocol.control import PeerAddress
@@ -24,11 +22,13 @@ logger = logging.getLogger(__name__)
 HEARTBEAT_INTERVAL_MS = 500
 HEARTBEAT_TIMEOUT_MS = 1500
 HEARTBEAT_TTL_MS = 2000
+# A refused peer is not told; it dials again after this long (libzmq's default is 30 s).
+HANDSHAKE_INTERVAL_MS = 2000
 # Messages taken in one call, so that a flood cannot keep the caller from its own work.
 MAX_MESSAGES_PER_RECEIVE = 1000
 
 
-class CannotListen(OSError):
+class BindFailed(OSError):
     """The address to bind is taken or not ours."""
 
 
@@ -50,13 +50,32 @@ class _Peers:
         return key.decode() in self.name_of_key
 
 
+class _RetryingAuthenticator(ThreadAuthenticator):
+    """Refuses with ZAP status 300, after which the peer dials again; after 400 it never would."""
+
+    def _send_zap_reply(
+        self,
+        request_id: bytes,
+        status_code: bytes,
+        status_text: bytes,
+        user_id: str = "anonymous",
+    ) -> None:
+        code = b"300" if status_code == b"400" else status_code
+        super()._send_zap_reply(request_id, code, status_text, user_id)
+
+
 class ZmqTransport:
     """Implements `Transport`; `name` is ours, `bind` like tcp://127.0.0.1:9000 (port 0: any)."""
 
     def __init__(
-        self, *, name: str, bind: str, keys: KeyPair, peers: Iterable[PeerAddress]
+        self,
+        *,
+        name: str,
+        bind: str,
+        keys: KeyPair,
+        peers: Iterable[PeerAddress] = (),
     ) -> None:
-        self.malformed: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
         self._name = name
         self._keys = keys
         self._peers = _Peers(peers)
@@ -64,18 +83,16 @@ class ZmqTransport:
         self._to_self: deque[Message] = deque()
         self._closed = False
         self._context = zmq.Context()
-        self._authenticator = ThreadAuthenticator(self._context)
+        self._authenticator = _RetryingAuthenticator(self._context)
         self._authenticator.start()
-        self._authenticator.configure_curve_callback(
-            credentials_provider=self._peers  # type: ignore[arg-type]
-        )
+        self._authenticator.configure_curve_callback(credentials_provider=self._peers)
         self._router: zmq.Socket[bytes] = self._socket(zmq.ROUTER)
         self._router.curve_server = True
         try:
             self._router.bind(bind)
         except zmq.ZMQError as error:
             self.close()
-            raise CannotListen(
+            raise BindFailed(
                 f"cannot listen on {bind}: {error}; choose a free port of this machine"
             ) from error
 
@@ -83,6 +100,17 @@ class ZmqTransport:
     def endpoint(self) -> str:
         """Where we listen, the port filled in."""
         return self._router.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    @property
+    def dropped_messages(self) -> int:
+        """Frames that were not ours, or came from a peer that left, since the start."""
+        return self._dropped.total()
+
+    @property
+    def receive_fd(self) -> int:
+        """Turns readable when a message may be there; on edges only, so empty it first."""
+        descriptor: int = self._router.getsockopt(zmq.FD)  # type: ignore[assignment]
+        return descriptor
 
     def set_peers(self, peers: Iterable[PeerAddress]) -> None:
         """Replace the peers; connections to those that left or moved are closed."""
@@ -100,13 +128,9 @@ class ZmqTransport:
         self._dealer(peer).send_multipart(encode(message), copy=False)
 
     def receive(self, *, timeout_s: float) -> list[Received]:
-        """All that is there; waits up to `timeout_s` for the first."""
-        if not self._to_self:
+        """All that is there; waits up to `timeout_s` for the first. Bad frames are dropped."""
+        if timeout_s > 0 and not self._to_self:
             self._router.poll(round(timeout_s * 1000))
-        return self.receive_now()
-
-    def receive_now(self) -> list[Received]:
-        """All that is there, without waiting. A frame that is not ours is dropped and counted."""
         received = []
         while self._to_self:
             received.append(Received(sender=self._name, message=self._to_self.popleft()))
@@ -134,15 +158,16 @@ class ZmqTransport:
         key = str(frames[-1].get("User-Id"))
         sender = self._peers.name_of_key.get(key)
         if sender is None:  # left the peers after its handshake
+            self._dropped[key] += 1
             return None
         try:
             if len(frames) != 3:
                 raise FrameError(f"{len(frames) - 1} frames; a message has a head and a payload")
             message = decode(frames[1].buffer, frames[2].buffer)
         except FrameError as error:
-            self.malformed[sender] += 1
-            if self.malformed[sender] == 1:
-                logger.warning("dropping malformed frames of peer %s: %s", sender, error)
+            self._dropped[sender] += 1
+            if self._dropped[sender] == 1:
+                logger.warning("dropped a malformed message of peer %s: %s", sender, error)
             return None
         return Received(sender=sender, message=message)
 
@@ -166,28 +191,10 @@ class ZmqTransport:
         socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS)
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
         socket.setsockopt(zmq.HEARTBEAT_TTL, HEARTBEAT_TTL_MS)
+        socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_INTERVAL_MS)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.RECONNECT_IVL, 50)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-        socket.curve_publickey = self._keys.public.encode()
-        socket.curve_secretkey = self._keys.secret.encode()
+        socket.curve_publickey = self._keys.public_key.encode()
+        socket.curve_secretkey = self._keys.secret_key.encode()
         return socket
-
-
-class AsyncZmqTransport(ZmqTransport):
-    """The same for a process that lives in an asyncio loop."""
-
-    def __init__(
-        self, *, name: str, bind: str, keys: KeyPair, peers: Iterable[PeerAddress]
-    ) -> None:
-        super().__init__(name=name, bind=bind, keys=keys, peers=peers)
-        self._readable: zmq.asyncio.Socket = zmq.asyncio.Socket.shadow(self._router.underlying)
-
-    async def wait(self) -> list[Received]:
-        """All that is there; waits for the first. Cancel it to stop."""
-        while True:
-            received = self.receive_now()
-            if received:
-                return received
-            await self._readable.poll()
-            await asyncio.sleep(0)
