@@ -134,7 +134,10 @@ def test_every_warm_start_leads_to_the_optimum(warm_start, best_of_uneven):
 
 def test_a_warm_start_that_carries_no_flow_is_refused():
     with pytest.raises(InvalidOptions, match="'separate_pipelines', whose placement carries no"):
-        plan_of(tiny_problem([[9.0, 8.0], [6.0]], num_layers=3), warm_start="separate_pipelines")
+        plan_of(
+            tiny_problem([[100.0, 60.0, 30.0], [50.0, 24.0], [45.0, 20.0]], num_layers=4),
+            warm_start="separate_pipelines",
+        )
 
 
 def test_without_partial_inference_an_overlapping_baseline_does_not_count():
