@@ -108,6 +108,22 @@ class Profile(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def steps(self) -> list[tuple[int, float, float]]:
+        """(layers held, tokens/s, KV room in tokens x layers) for 1 .. max_layers."""
+        curves = zip(self.tokens_per_s, self.kv_capacity_token_layers, strict=False)
+        return [(layers, *step) for layers, step in enumerate(curves, start=1)][: self.max_layers]
+
+    @property
+    def first_tokens_per_s(self) -> float | None:
+        """With one layer held; None when it can hold none."""
+        return self.steps[0][1] if self.steps else None
+
+    @property
+    def last_tokens_per_s(self) -> float | None:
+        """With as many layers as it can hold."""
+        return self.steps[-1][1] if self.steps else None
+
 
 class Process(models.Model):
     """A process on a machine that joined with a token and dials in with a credential."""

@@ -1,5 +1,53 @@
-"""URLs of inventory."""
+"""Pages of the inventory."""
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from helixweb.inventory.views import clusters, models, network, nodes
+
+urlpatterns = [
+    path("clusters/", clusters.clusters, name="clusters"),
+    path("clusters/new", clusters.cluster_new, name="cluster-new"),
+    path("clusters/import", clusters.cluster_import, name="cluster-import"),
+    path("clusters/<int:pk>/", clusters.cluster, name="cluster"),
+    path("clusters/<int:pk>/edit", clusters.cluster_edit, name="cluster-edit"),
+    path("clusters/<int:pk>/delete", clusters.cluster_delete, name="cluster-delete"),
+    path("clusters/<int:pk>/join", clusters.cluster_join, name="cluster-join"),
+    path(
+        "clusters/<int:pk>/problem/<int:model_pk>", clusters.cluster_export, name="cluster-export"
+    ),
+    path(
+        "clusters/<int:pk>/coordinator/delete",
+        clusters.coordinator_delete,
+        name="coordinator-delete",
+    ),
+    path("clusters/<int:pk>/nodes/new", nodes.node_new, name="node-new"),
+    path("clusters/<int:pk>/nodes/<int:node_pk>/", nodes.node, name="node"),
+    path("clusters/<int:pk>/nodes/<int:node_pk>/edit", nodes.node_edit, name="node-edit"),
+    path("clusters/<int:pk>/nodes/<int:node_pk>/delete", nodes.node_delete, name="node-delete"),
+    path("clusters/<int:pk>/network/", network.network, name="network"),
+    path("clusters/<int:pk>/links/new", network.link_new, name="link-new"),
+    path("clusters/<int:pk>/links/<int:link_pk>/edit", network.link_edit, name="link-edit"),
+    path("clusters/<int:pk>/links/<int:link_pk>/delete", network.link_delete, name="link-delete"),
+    path("clusters/<int:pk>/region-links/new", network.region_link_new, name="region-link-new"),
+    path(
+        "clusters/<int:pk>/region-links/<int:link_pk>/edit",
+        network.region_link_edit,
+        name="region-link-edit",
+    ),
+    path(
+        "clusters/<int:pk>/region-links/<int:link_pk>/delete",
+        network.region_link_delete,
+        name="region-link-delete",
+    ),
+    path("clusters/<int:pk>/profiles/new", models.profile_new, name="profile-new"),
+    path(
+        "clusters/<int:pk>/profiles/<int:profile_pk>/delete",
+        models.profile_delete,
+        name="profile-delete",
+    ),
+    path("models/", models.models, name="models"),
+    path("models/new", models.model_new, name="model-new"),
+    path("models/<int:pk>/", models.model, name="model"),
+    path("models/<int:pk>/edit", models.model_edit, name="model-edit"),
+    path("models/<int:pk>/delete", models.model_delete, name="model-delete"),
+]

@@ -1,6 +1,7 @@
 """How a machine becomes part of a cluster: a one-time token, then a credential of its own."""
 
 import secrets
+import shlex
 import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -65,13 +66,15 @@ def create_join_token(cluster: Cluster, role: str, user: Any) -> NewJoinToken:
     return NewJoinToken(row, secret)
 
 
-def join_command(role: str, secret: str, *, name: str = "NAME") -> str:
+def join_command(role: str, secret: str, *, name: str = "NAME", region: str = "") -> str:
     """What to run on the machine; shared by the page and the REST API."""
-    program = "coordinator" if role == JoinToken.Role.COORDINATOR else "agent"
-    return (
-        f"python -m runtime {program} --server {settings.HELIX_URL} --token {secret} "
-        f"--name {name} --data-dir ~/.helixweb/{name}"
-    )
+    program = "agent" if role == JoinToken.Role.NODE else "coordinator"
+    words = ["python", "-m", "runtime", program, "--server", settings.HELIX_URL]
+    words += ["--token", secret, "--name", name]
+    if region and role == JoinToken.Role.NODE:
+        words += ["--region", region]
+    # The tilde must stay outside quotes to mean the home folder.
+    return f"{shlex.join(words)} --data-dir ~/.helixweb/{shlex.quote(name)}"
 
 
 def register(request: RegisterRequest, now: datetime) -> Registration:

@@ -1,0 +1,267 @@
+"""Forms of the inventory: people write megabits, milliseconds and gigabytes; rows never do."""
+
+import re
+from typing import Any
+
+from django import forms
+from django.core.validators import FileExtensionValidator
+
+from helixweb.inventory.models import (
+    NAME_LENGTH,
+    PROFILE_NAME_LENGTH,
+    Cluster,
+    JoinToken,
+    LanguageModel,
+    Link,
+    Node,
+    RegionLink,
+)
+from helixweb.inventory.validators import (
+    validate_curve,
+    validate_name,
+    validate_node_name,
+    validate_not_negative,
+    validate_positive,
+)
+from planner.domain.cluster import COORDINATOR
+from planner.units import bytes_per_s_from_mbit_per_s, mbit_per_s_from_bytes_per_s
+
+MAX_PROBLEM_BYTES = 8_000_000
+BYTES_PER_GB = 1e9
+MS_PER_S = 1e3
+
+
+class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
+    class Meta:
+        model = Cluster
+        fields = ["name", "coordinator_region", "mean_prompt_tokens", "mean_output_tokens"]
+        help_texts = {
+            "coordinator_region": "Where the process runs that faces chat clients.",
+            "mean_prompt_tokens": "Plans are made for requests of this mean length.",
+        }
+
+
+class ImportForm(forms.Form):
+    """A file or pasted text; the text of a refused file comes back for correction."""
+
+    name = forms.CharField(
+        required=False,
+        max_length=NAME_LENGTH,
+        label="Cluster name",
+        validators=[validate_name],
+        help_text="Blank: the name in the file.",
+    )
+    file = forms.FileField(
+        required=False,
+        label="Problem file",
+        validators=[FileExtensionValidator(["json", "yaml", "yml"])],
+        help_text="helixweb.problem/1, JSON or YAML.",
+    )
+    text = forms.CharField(
+        required=False,
+        strip=False,
+        label="or paste its text",
+        widget=forms.Textarea(attrs={"rows": 14, "spellcheck": "false", "class": "mono"}),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or {}
+        file, text = cleaned.get("file"), cleaned.get("text", "")
+        if file is None and not text.strip():
+            if "file" not in self.errors:
+                self.add_error("file", "Choose a file, or paste its text below.")
+            return cleaned
+        cleaned["name_hint"] = file.name if file else "text"
+        if file is not None:
+            cleaned["problem_text"] = self._text_of(file)
+        else:
+            cleaned["problem_text"] = text
+        return cleaned
+
+    def _text_of(self, file: Any) -> str:
+        if file.size > MAX_PROBLEM_BYTES:
+            self.add_error(
+                "file",
+                f"{file.name} has {file.size:,} bytes; a problem file has at most "
+                f"{MAX_PROBLEM_BYTES:,}.",
+            )
+            return ""
+        try:
+            text: str = file.read().decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            self.add_error(
+                "file", f"{file.name} is not UTF-8 text (byte {error.start}); save it as UTF-8."
+            )
+            return ""
+        return text
+
+
+class NodeForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Declares or changes a node; the profile is one that its cluster has."""
+
+    profile_name = forms.ChoiceField(required=False, label="Profile")
+
+    class Meta:
+        model = Node
+        fields = ["name", "region", "profile_name"]
+        help_texts = {"region": "Links between regions apply to all nodes in them."}
+
+    def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = sorted(set(cluster.profiles.values_list("name", flat=True)))
+        field = self.fields["profile_name"]
+        assert isinstance(field, forms.ChoiceField)  # noqa: S101 - declared above
+        field.choices = [("", "none yet"), *((name, name) for name in names)]
+        if self.instance.uuid is not None:
+            self.fields["name"].disabled = True
+            self.fields["name"].help_text = "A node that has joined keeps its name."
+
+
+class JoinForm(forms.Form):
+    """Which command to make."""
+
+    role = forms.ChoiceField(
+        choices=[("node", "Node: runs layers"), ("coordinator", "Coordinator: faces chat clients")],
+        widget=forms.RadioSelect,
+        initial=JoinToken.Role.NODE,
+    )
+    name = forms.CharField(max_length=NAME_LENGTH, validators=[validate_name])
+    region = forms.CharField(
+        max_length=NAME_LENGTH,
+        validators=[validate_name],
+        help_text="A node that is declared already keeps its region.",
+    )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or {}
+        if cleaned.get("role") == JoinToken.Role.NODE and "name" in cleaned:
+            try:
+                validate_node_name(cleaned["name"])
+            except forms.ValidationError as error:
+                self.add_error("name", error)
+        return cleaned
+
+
+class _ConnectionForm(forms.Form):
+    """Bandwidth and latency as people know them."""
+
+    mbit_per_s = forms.FloatField(label="Bandwidth (Mbit/s)", validators=[validate_positive])
+    latency_ms = forms.FloatField(
+        label="One-way latency (ms)", validators=[validate_not_negative], initial=1
+    )
+
+    def row_fields(self) -> dict[str, Any]:
+        """Bytes and seconds, as the row has them; call after `is_valid`."""
+        values = dict(self.cleaned_data)
+        values["bandwidth_bytes_per_s"] = bytes_per_s_from_mbit_per_s(values.pop("mbit_per_s"))
+        values["latency_s"] = values.pop("latency_ms") / MS_PER_S
+        return values
+
+    @staticmethod
+    def initial_of(row: Link | RegionLink) -> dict[str, Any]:
+        """The row as the form shows it."""
+        return {
+            "source": row.source,
+            "target": row.target,
+            "mbit_per_s": mbit_per_s_from_bytes_per_s(row.bandwidth_bytes_per_s),
+            "latency_ms": row.latency_s * MS_PER_S,
+        }
+
+
+class LinkForm(_ConnectionForm):
+    """One directed link between two nodes, or a node and the coordinator."""
+
+    source = forms.ChoiceField(label="From")
+    target = forms.ChoiceField(label="To")
+    field_order = ["source", "target"]
+
+    def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = [COORDINATOR, *cluster.nodes.values_list("name", flat=True)]
+        for end in ("source", "target"):
+            field = self.fields[end]
+            assert isinstance(field, forms.ChoiceField)  # noqa: S101 - declared above
+            field.choices = [(name, name) for name in names]
+
+
+class RegionLinkForm(_ConnectionForm):
+    """What counts for every pair of nodes in two regions without a link of its own."""
+
+    source = forms.CharField(
+        max_length=NAME_LENGTH, label="From region", validators=[validate_name]
+    )
+    target = forms.CharField(max_length=NAME_LENGTH, label="To region", validators=[validate_name])
+    field_order = ["source", "target"]
+
+
+class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
+    class Meta:
+        model = LanguageModel
+        fields = [
+            "name", "num_layers", "bytes_per_layer", "activation_bytes_per_token", "token_bytes",
+            "checkpoint", "max_context_tokens",
+        ]  # fmt: skip
+        help_texts = {
+            "name": "What chat clients ask for.",
+            "bytes_per_layer": "Weights of one layer: parameters x bytes per parameter.",
+            "activation_bytes_per_token": "Hidden size x bytes per value; sent between nodes.",
+            "token_bytes": "A token between the coordinator and a node.",
+            "checkpoint": "Folder on the nodes: Hugging Face config.json and safetensors. "
+            "Needed to deploy, not to plan.",
+            "max_context_tokens": "Prompt and answer together.",
+        }
+
+
+class CurveField(forms.CharField):
+    """Numbers separated by blanks, commas or lines; one for each number of layers held."""
+
+    widget = forms.Textarea(attrs={"rows": 3, "class": "mono"})
+
+    def to_python(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return value
+        numbers = []
+        for word in re.split(r"[\s,;]+", str(value or "").strip()):
+            try:
+                numbers.append(float(word))
+            except ValueError:
+                raise forms.ValidationError(
+                    f"{word!r} is not a number; separate numbers by blanks or commas."
+                ) from None
+        validate_curve(numbers)
+        return numbers
+
+    def prepare_value(self, value: Any) -> Any:
+        return " ".join(f"{number:g}" for number in value) if isinstance(value, list) else value
+
+
+class ProfileForm(forms.Form):
+    """A measured or estimated profile; as many entries as it can hold layers."""
+
+    model = forms.ModelChoiceField(LanguageModel.objects.all(), empty_label=None)
+    name = forms.CharField(max_length=PROFILE_NAME_LENGTH, validators=[validate_name])
+    gpu = forms.CharField(max_length=PROFILE_NAME_LENGTH, required=False, label="GPU")
+    vram_gb = forms.FloatField(label="Memory (GB)", validators=[validate_positive])
+    tokens_per_s = CurveField(
+        label="Tokens/s", help_text="With 1, 2, 3 … layers held, as many as fit."
+    )
+    kv_capacity_token_layers = CurveField(
+        label="KV cache room (tokens x layers)", help_text="With 1, 2, 3 … layers held."
+    )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or {}
+        speeds, rooms = cleaned.get("tokens_per_s"), cleaned.get("kv_capacity_token_layers")
+        if speeds is not None and rooms is not None and len(speeds) != len(rooms):
+            self.add_error(
+                "kv_capacity_token_layers",
+                f"{len(rooms)} entries, but {len(speeds)} speeds; give one for each.",
+            )
+        return cleaned
+
+    def row_fields(self) -> dict[str, Any]:
+        """Bytes, as the row has them; call after `is_valid`."""
+        values = dict(self.cleaned_data)
+        values["vram_bytes"] = values.pop("vram_gb") * BYTES_PER_GB
+        values["max_layers"] = len(values["tokens_per_s"])
+        return values

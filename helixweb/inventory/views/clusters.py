@@ -1,0 +1,194 @@
+"""Clusters: list, new, import, the cluster's own page, export, join commands."""
+
+import json
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from helixweb.common import events
+from helixweb.inventory import services
+from helixweb.inventory.forms import ClusterForm, ImportForm, JoinForm
+from helixweb.inventory.models import Cluster, Coordinator, LanguageModel
+from helixweb.inventory.presentation import ClusterView, cluster_network, cluster_view
+from helixweb.inventory.services import InventoryError
+from helixweb.inventory.views.editing import UNPROCESSABLE, Page, delete_page, edit_page
+from planner.domain.errors import InvalidProblem, PlannerError
+from planner.serialization import problem_to_dict
+
+
+@require_GET
+def clusters(request: HttpRequest) -> HttpResponse:
+    """All clusters."""
+    now = timezone.now()
+    rows = [
+        {"cluster": row, "view": cluster_view(row, now=now), "models": services.models_of(row)}
+        for row in Cluster.objects.prefetch_related("nodes", "profiles")
+    ]
+    return render(request, "inventory/clusters.html", {"rows": rows})
+
+
+@require_http_methods(["GET", "POST"])
+def cluster_new(request: HttpRequest) -> HttpResponse:
+    """An empty cluster, to be filled by joining."""
+    form = ClusterForm(request.POST or None)
+    page = Page(
+        title="New cluster",
+        submit="Create cluster",
+        back_url=reverse("clusters"),
+        back_title="Clusters",
+        intro="An empty cluster; its nodes come by joining.",
+    )
+
+    def save() -> str:
+        row = services.create(Cluster, **form.cleaned_data)
+        return reverse("cluster", args=[row.pk])
+
+    return edit_page(request, form, page=page, save=save)
+
+
+@require_http_methods(["GET", "POST"])
+def cluster_edit(request: HttpRequest, pk: int) -> HttpResponse:
+    """Name, coordinator's region and default workload."""
+    row = get_object_or_404(Cluster, pk=pk)
+    form = ClusterForm(request.POST or None, instance=row)
+    back_url = reverse("cluster", args=[pk])
+    page = Page(title=f"Edit {row}", submit="Save", back_url=back_url, back_title=str(row))
+
+    def save() -> str:
+        services.update(row, **form.cleaned_data)
+        return back_url
+
+    return edit_page(request, form, page=page, save=save)
+
+
+@require_http_methods(["GET", "POST"])
+def cluster_delete(request: HttpRequest, pk: int) -> HttpResponse:
+    """With everything in it."""
+    row = get_object_or_404(Cluster, pk=pk)
+    page = Page(
+        title=f"Delete cluster {row}?",
+        submit="Delete cluster",
+        back_url=reverse("clusters"),
+        back_title="Clusters",
+        intro=f"Its {row.nodes.count()} nodes, links, profiles, plans and deployments go with it; "
+        "agents that have joined stop their stages and exit.",
+    )
+    return delete_page(request, row, page=page)
+
+
+@require_http_methods(["GET", "POST"])
+def cluster_import(request: HttpRequest) -> HttpResponse:
+    """A problem file becomes a cluster, or nothing does and the page says why."""
+    if request.method == "GET":
+        return render(request, "inventory/import.html", {"form": ImportForm()})
+    form = ImportForm(request.POST, request.FILES)
+    if form.is_valid():
+        given = form.cleaned_data
+        try:
+            row = services.import_problem(
+                given["problem_text"],
+                name_hint=given["name_hint"],
+                user=request.user,
+                cluster_name=given["name"],
+            )
+        except (InventoryError, PlannerError) as error:
+            form.add_error("text", str(error))
+            typed = request.POST.copy()
+            typed["text"] = given["problem_text"]
+            form.data = typed
+        else:
+            messages.success(request, f"Imported {row} with {row.nodes.count()} nodes.")
+            return redirect("cluster", row.pk)
+    return render(request, "inventory/import.html", {"form": form}, status=UNPROCESSABLE)
+
+
+@require_GET
+@never_cache
+def cluster(request: HttpRequest, pk: int) -> HttpResponse:
+    """Nodes, network, profiles, and how to join; alive by server-sent events."""
+    last_event_id = events.latest_id()
+    row = get_object_or_404(Cluster.objects.prefetch_related("nodes", "profiles"), pk=pk)
+    return render(request, "inventory/cluster.html", _context(row, last_event_id=last_event_id))
+
+
+@require_POST
+@never_cache
+def cluster_join(request: HttpRequest, pk: int) -> HttpResponse:
+    """Make a one-time token and show the command that uses it, this once."""
+    last_event_id = events.latest_id()
+    row = get_object_or_404(Cluster.objects.prefetch_related("nodes", "profiles"), pk=pk)
+    form = JoinForm(request.POST)
+    context = _context(row, last_event_id=last_event_id) | {"join_form": form}
+    if form.is_valid():
+        asked = form.cleaned_data
+        token = services.create_join_token(row, asked["role"], request.user)
+        context["join_token"] = token.row
+        context["join_command"] = services.join_command(
+            asked["role"], token.secret, name=asked["name"], region=asked["region"]
+        )
+    if request.htmx:  # type: ignore[attr-defined] - htmx swaps in successes only
+        return render(request, "inventory/_join.html", context)
+    status = 200 if form.is_valid() else UNPROCESSABLE
+    return render(request, "inventory/cluster.html", context, status=status)
+
+
+@require_GET
+def cluster_export(request: HttpRequest, pk: int, model_pk: int) -> HttpResponse:
+    """The problem file of the cluster for one model."""
+    row = get_object_or_404(Cluster, pk=pk)
+    model = get_object_or_404(LanguageModel, pk=model_pk)
+    try:
+        problem = services.build_problem(row, model)
+    except InvalidProblem as error:
+        messages.error(request, f"The problem file cannot be written: {error}.")
+        return redirect("cluster", pk)
+    response = HttpResponse(
+        json.dumps(problem_to_dict(problem), indent=1), content_type="application/json"
+    )
+    response.headers["Content-Disposition"] = f'attachment; filename="cluster-{pk}.json"'
+    return response
+
+
+@require_http_methods(["GET", "POST"])
+def coordinator_delete(request: HttpRequest, pk: int) -> HttpResponse:
+    """So that another machine may take its place."""
+    row = get_object_or_404(Coordinator.objects.select_related("cluster"), cluster_id=pk)
+    page = Page(
+        title=f"Remove coordinator {row}?",
+        submit="Remove coordinator",
+        back_url=reverse("cluster", args=[pk]),
+        back_title=str(row.cluster),
+        intro="Its credential ends; chat clients are no longer answered once it is stopped.",
+    )
+    return delete_page(request, row, page=page)
+
+
+def _context(row: Cluster, *, last_event_id: int) -> dict[str, Any]:
+    view = cluster_view(row, now=timezone.now())
+    return {
+        "cluster": row,
+        "view": view,
+        "network": cluster_network(row),
+        "profiles": row.profiles.select_related("model"),
+        "models": services.models_of(row),
+        "coordinator": Coordinator.objects.filter(cluster=row).first(),
+        "join_form": JoinForm(initial=_next_to_join(row, view)),
+        "last_event_id": last_event_id,
+    }
+
+
+def _next_to_join(row: Cluster, view: ClusterView) -> dict[str, Any]:
+    """The first declared node that has not joined, else a free name."""
+    declared = [shown.node for shown in view.nodes if shown.node.uuid is None]
+    if declared:
+        return {"name": declared[0].name, "region": declared[0].region}
+    region = view.regions[0][0] if view.regions else row.coordinator_region
+    taken = {shown.node.name for shown in view.nodes}
+    number = next(n for n in range(1, len(taken) + 2) if f"node-{n}" not in taken)
+    return {"name": f"node-{number}", "region": region}

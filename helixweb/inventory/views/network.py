@@ -1,0 +1,144 @@
+"""The network of a cluster: a picture, the regions, and every link."""
+
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods
+
+from helixweb.charts.network_matrix import network_matrix
+from helixweb.common import events
+from helixweb.inventory import services
+from helixweb.inventory.forms import LinkForm, RegionLinkForm
+from helixweb.inventory.models import Cluster, Link, RegionLink
+from helixweb.inventory.presentation import cluster_network
+from helixweb.inventory.views.editing import Page, delete_page, edit_page
+
+LINKS_PER_PAGE = 50
+
+
+@require_GET
+def network(request: HttpRequest, pk: int) -> HttpResponse:
+    """?node= narrows the list of links to those from or to one node."""
+    last_event_id = events.latest_id()
+    cluster = get_object_or_404(Cluster, pk=pk)
+    found = cluster_network(cluster)
+    links = cluster.links.all()
+    node = request.GET.get("node", "")
+    if node:
+        links = links.filter(source=node) | links.filter(target=node)
+    context = {
+        "cluster": cluster,
+        "network": found,
+        "chart": network_matrix(found.names, found.links),
+        "region_links": cluster.region_links.all(),
+        "node": node,
+        "page": Paginator(links, LINKS_PER_PAGE).get_page(request.GET.get("page")),
+        "last_event_id": last_event_id,
+    }
+    return render(request, "inventory/network.html", context)
+
+
+def _page(cluster: Cluster, title: str, submit: str, intro: str = "") -> Page:
+    return Page(
+        title=title,
+        submit=submit,
+        back_url=reverse("network", args=[cluster.pk]),
+        back_title=f"Network of {cluster}",
+        intro=intro,
+    )
+
+
+@require_http_methods(["GET", "POST"])
+def link_new(request: HttpRequest, pk: int) -> HttpResponse:
+    """One directed link."""
+    cluster = get_object_or_404(Cluster, pk=pk)
+    form = LinkForm(request.POST or None, cluster=cluster)
+    page = _page(
+        cluster,
+        "Add a link",
+        "Add link",
+        "One direction; add the way back as a link of its own. It counts instead of the link "
+        "between the two regions.",
+    )
+
+    def save() -> str:
+        services.create(Link, cluster=cluster, **form.row_fields())
+        return page.back_url
+
+    return edit_page(request, form, page=page, save=save)
+
+
+@require_http_methods(["GET", "POST"])
+def link_edit(request: HttpRequest, pk: int, link_pk: int) -> HttpResponse:
+    """Bandwidth and latency of a link, or its ends."""
+    row = get_object_or_404(Link.objects.select_related("cluster"), pk=link_pk, cluster_id=pk)
+    form = LinkForm(request.POST or None, cluster=row.cluster, initial=LinkForm.initial_of(row))
+    page = _page(row.cluster, f"Edit link {row}", "Save")
+
+    def save() -> str:
+        services.update(row, **form.row_fields())
+        return page.back_url
+
+    return edit_page(request, form, page=page, save=save)
+
+
+@require_http_methods(["GET", "POST"])
+def link_delete(request: HttpRequest, pk: int, link_pk: int) -> HttpResponse:
+    """One direction."""
+    row = get_object_or_404(Link.objects.select_related("cluster"), pk=link_pk, cluster_id=pk)
+    page = _page(
+        row.cluster,
+        f"Delete link {row}?",
+        "Delete link",
+        "If its regions have a link between them, that one counts from now on.",
+    )
+    return delete_page(request, row, page=page)
+
+
+@require_http_methods(["GET", "POST"])
+def region_link_new(request: HttpRequest, pk: int) -> HttpResponse:
+    """What counts between two regions."""
+    cluster = get_object_or_404(Cluster, pk=pk)
+    region = cluster.coordinator_region
+    form = RegionLinkForm(request.POST or None, initial={"source": region, "target": region})
+    page = _page(
+        cluster,
+        "Connect two regions",
+        "Add",
+        "Counts for every pair of nodes in the two regions that has no link of its own. A region "
+        "needs one to itself, too.",
+    )
+
+    def save() -> str:
+        services.create(RegionLink, cluster=cluster, **form.row_fields())
+        return page.back_url
+
+    return edit_page(request, form, page=page, save=save)
+
+
+@require_http_methods(["GET", "POST"])
+def region_link_edit(request: HttpRequest, pk: int, link_pk: int) -> HttpResponse:
+    """Bandwidth and latency between two regions."""
+    row = get_object_or_404(RegionLink.objects.select_related("cluster"), pk=link_pk, cluster_id=pk)
+    form = RegionLinkForm(request.POST or None, initial=RegionLinkForm.initial_of(row))
+    page = _page(row.cluster, f"Edit regions {row}", "Save")
+
+    def save() -> str:
+        services.update(row, **form.row_fields())
+        return page.back_url
+
+    return edit_page(request, form, page=page, save=save)
+
+
+@require_http_methods(["GET", "POST"])
+def region_link_delete(request: HttpRequest, pk: int, link_pk: int) -> HttpResponse:
+    """Pairs of nodes without a link of their own are then not connected."""
+    row = get_object_or_404(RegionLink.objects.select_related("cluster"), pk=link_pk, cluster_id=pk)
+    page = _page(
+        row.cluster,
+        f"Disconnect regions {row}?",
+        "Disconnect",
+        "Pairs of nodes without a link of their own are not connected any more.",
+    )
+    return delete_page(request, row, page=page)

@@ -1,0 +1,94 @@
+"""Nodes: declare, look at, change, delete."""
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_http_methods
+
+from helixweb.common import events
+from helixweb.inventory import services
+from helixweb.inventory.forms import NodeForm
+from helixweb.inventory.models import Cluster, Node
+from helixweb.inventory.presentation import cluster_network, node_row
+from helixweb.inventory.views.editing import Page, delete_page, edit_page
+
+
+def _node(pk: int, node_pk: int) -> Node:
+    return get_object_or_404(Node.objects.select_related("cluster"), pk=node_pk, cluster_id=pk)
+
+
+@require_GET
+@never_cache
+def node(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
+    """Hardware, profiles, and the links that count for it."""
+    last_event_id = events.latest_id()
+    row = _node(pk, node_pk)
+    network = cluster_network(row.cluster)
+    links = network.links
+    context = {
+        "cluster": row.cluster,
+        "row": node_row(row, now=timezone.now()),
+        "profiles": row.cluster.profiles.filter(name=row.profile_name).select_related("model"),
+        "peers": [
+            {"name": name, "out": links.get((row.name, name)), "in": links.get((name, row.name))}
+            for name in network.names
+            if name != row.name
+        ],
+        "last_event_id": last_event_id,
+    }
+    return render(request, "inventory/node.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+def node_new(request: HttpRequest, pk: int) -> HttpResponse:
+    """Declare a node, to plan with it before it joins."""
+    cluster = get_object_or_404(Cluster, pk=pk)
+    form = NodeForm(
+        request.POST or None, cluster=cluster, initial={"region": cluster.coordinator_region}
+    )
+    back_url = reverse("cluster", args=[pk])
+    page = Page(
+        title="Declare a node",
+        submit="Add node",
+        back_url=back_url,
+        back_title=cluster.name,
+        intro="It can be planned with at once; the machine may join under this name later.",
+    )
+
+    def save() -> str:
+        services.create(Node, cluster=cluster, **form.cleaned_data)
+        return back_url
+
+    return edit_page(request, form, page=page, save=save)
+
+
+@require_http_methods(["GET", "POST"])
+def node_edit(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
+    """Region, profile, and the name while it has not joined."""
+    row = _node(pk, node_pk)
+    form = NodeForm(request.POST or None, instance=row, cluster=row.cluster)
+    back_url = reverse("node", args=[pk, node_pk])
+    page = Page(title=f"Edit node {row}", submit="Save", back_url=back_url, back_title=row.name)
+
+    def save() -> str:
+        services.update(_node(pk, node_pk), **form.cleaned_data)
+        return back_url
+
+    return edit_page(request, form, page=page, save=save)
+
+
+@require_http_methods(["GET", "POST"])
+def node_delete(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
+    """With its links; its agent stops."""
+    row = _node(pk, node_pk)
+    page = Page(
+        title=f"Delete node {row}?",
+        submit="Delete node",
+        back_url=reverse("cluster", args=[pk]),
+        back_title=row.cluster.name,
+        intro="Its links go with it and its credential ends: an agent that has joined stops its "
+        "stage and exits. Plans made before keep naming it.",
+    )
+    return delete_page(request, row, page=page)
