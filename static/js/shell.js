@@ -56,5 +56,6 @@
     else if (!source) open();
   });
   addEventListener("pagehide", () => source?.close());
-  open();
+  // Not before htmx and the page's own script listen: Plotly loads between here and there.
+  document.addEventListener("DOMContentLoaded", open);
 })();
