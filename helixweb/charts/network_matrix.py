@@ -10,11 +10,13 @@ from helixweb.charts.chart import Chart, figure_json, height_for_rows
 from helixweb.charts.quantities import bit_rate_text, duration_text
 from planner.domain.cluster import Link
 
+LONGEST_LABEL = 14
+
 
 def network_matrix(names: Sequence[str], links: Mapping[tuple[str, str], Link]) -> Chart:
     """Rows send, columns receive. `links` has the effective link of each reachable pair."""
     rates = [link.bandwidth_bytes_per_s for link in links.values()]
-    figure = figure_json([_heatmap(names, links, rates)], _layout(len(names)))
+    figure = figure_json([_heatmap(names, links, rates)], _layout(names))
     pairs = len(names) * (len(names) - 1)
     summary = (
         f"{len(links)} of {pairs} directed pairs are connected, at {bit_rate_text(min(rates))} to "
@@ -57,16 +59,27 @@ def _heatmap(
     )
 
 
-def _layout(names: int) -> dict[str, object]:
-    axis = {"showgrid": False, "zeroline": False, "type": "category", "tickmode": "linear"}
+def _layout(names: Sequence[str]) -> dict[str, object]:
+    axis = {
+        "type": "category",
+        "tickmode": "array",
+        "tickvals": list(names),
+        "ticktext": [_shortened(name) for name in names],
+        "showgrid": False,
+        "zeroline": False,
+    }
     return {
-        "height": height_for_rows(names, minimum_px=260),
+        "height": height_for_rows(len(names), minimum_px=260),
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
         "xaxis": {**axis, "title": {"text": "to"}, "automargin": True},
         "yaxis": {
             **axis, "title": {"text": "from"}, "automargin": True, "autorange": "reversed",
         },
     }  # fmt: skip
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…"
 
 
 def _log_rate(link: Link | None) -> float | None:

@@ -23,7 +23,7 @@ def network(request: HttpRequest, pk: int) -> HttpResponse:
     last_event_id = events.latest_id()
     cluster = get_object_or_404(Cluster, pk=pk)
     found = cluster_network(cluster)
-    links = cluster.links.all()
+    links = cluster.links.order_by("pk")
     node = request.GET.get("node", "")
     if node:
         links = links.filter(source=node) | links.filter(target=node)
