@@ -223,6 +223,7 @@ STATICFILES_FINDERS = [
     "helixweb.common.plotly_finder.PlotlyFinder",
 ]
 STATIC_ROOT = DATA_DIR / "staticfiles"
+STATIC_ROOT.mkdir(exist_ok=True, mode=0o700)  # whitenoise warns when it is missing
 WHITENOISE_USE_FINDERS = True
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
 
