@@ -1,0 +1,197 @@
+"""Agents and a coordinator as far as the web can tell: they speak the real protocol over HTTP."""
+
+import uuid
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from helixweb.inventory import services as inventory
+from helixweb.inventory.models import Cluster, Coordinator, Node
+from helixweb.planning.models import Plan
+from planner.compute_plan import PlanOptions, compute_plan
+from planner.placers.base import NeverCancelled
+from planner.serialization import plan_to_dict, problem_from_dict, problem_to_dict
+from runtime.protocol.control import (
+    CoordinatorDesired,
+    CoordinatorReport,
+    DesiredState,
+    Phase,
+    RegisterReply,
+    StageStats,
+)
+
+HARDWARE = {
+    "hostname": "host",
+    "cpu_count": 2,
+    "memory_bytes": 8_000_000,
+    "memory_budget_bytes": 4_000_000,
+}
+STATS = StageStats(
+    kv_pages_total=100,
+    kv_pages_used=25,
+    sequences=1,
+    steps_total=7,
+    prompt_tokens_total=64,
+    decode_tokens_total=12,
+    busy_s_total=0.5,
+    uptime_s=3.0,
+    weights_bytes=1000,
+    kv_bytes=2000,
+)
+
+
+class FakeProcess:
+    """Registers with a one-time token, then speaks with its credential."""
+
+    role = "node"
+
+    def __init__(self, cluster: Cluster, name: str, user: Any, *, port: int) -> None:
+        self.name = name
+        self.uuid = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{cluster.name}-{name}"))
+        self.identity = {
+            "hardware": HARDWARE,
+            "data_endpoint": f"tcp://127.0.0.1:{port}",
+            "data_public_key": f"{name:k<40}"[:40],
+            "version": "0.1.0",
+        }
+        self.http = APIClient()
+        _, token = inventory.create_join_token(cluster, self.role, user)
+        self.join(token)
+
+    def join(self, token: str) -> RegisterReply:
+        answer = self.http.post(
+            "/api/v1/agent/register",
+            {
+                "join_token": token,
+                "role": self.role,
+                "node_uuid": self.uuid,
+                "name": self.name,
+                **self.identity,
+            },
+        )
+        assert answer.status_code == 201, answer.content
+        reply = RegisterReply.model_validate_json(answer.content)
+        self.http.credentials(HTTP_AUTHORIZATION=f"Bearer {reply.credential}")
+        return reply
+
+    def move(self, endpoint: str) -> None:
+        self.identity["data_endpoint"] = endpoint
+        answer = self.http.put("/api/v1/agent/identity", self.identity)
+        assert answer.status_code == 204, answer.content
+
+
+class FakeAgent(FakeProcess):
+    @property
+    def row(self) -> Node:
+        return Node.objects.get(uuid=self.uuid)
+
+    def desired(self) -> DesiredState:
+        answer = self.http.get("/api/v1/agent/desired")
+        assert answer.status_code == 200, answer.content
+        return DesiredState.model_validate_json(answer.content)
+
+    def beat(self, phase: Phase, *, generation: int, message: str = "", **more: Any) -> int:
+        """One heartbeat; returns the generation the web wants."""
+        observed = {"generation": generation, "phase": phase.value, "message": message, **more}
+        if phase is Phase.READY:
+            observed["stage"] = STATS.model_dump(mode="json")
+        answer = self.http.post("/api/v1/agent/heartbeat", {"observed": observed})
+        assert answer.status_code == 200, answer.content
+        wanted: int = answer.json()["generation"]
+        return wanted
+
+
+class FakeCoordinator(FakeProcess):
+    role = "coordinator"
+
+    def __init__(self, cluster: Cluster, user: Any, *, port: int = 7000) -> None:
+        super().__init__(cluster, "front", user, port=port)
+
+    def join(self, token: str) -> RegisterReply:
+        self.identity["http_url"] = "http://127.0.0.1:8100"
+        return super().join(token)
+
+    @property
+    def row(self) -> Coordinator:
+        return Coordinator.objects.get(uuid=self.uuid)
+
+    def desired(self) -> CoordinatorDesired:
+        answer = self.http.get("/api/v1/coordinator/desired")
+        assert answer.status_code == 200, answer.content
+        return CoordinatorDesired.model_validate_json(answer.content)
+
+    def report(self, **changes: Any) -> int:
+        report = CoordinatorReport(
+            generation=1,
+            serving=True,
+            window_s=10.0,
+            requests_running=1,
+            requests_waiting=0,
+            requests_total=3,
+            requests_failed_total=0,
+            requests_rejected_total=0,
+            prompt_tokens_total=100,
+            output_tokens_total=50,
+            prompt_tokens_per_s=10.0,
+            output_tokens_per_s=5.0,
+            ttft_p50_s=0.2,
+        ).model_copy(update=changes)
+        answer = self.http.post("/api/v1/coordinator/report", report.model_dump(mode="json"))
+        assert answer.status_code == 200, answer.content
+        wanted: int = answer.json()["generation"]
+        return wanted
+
+
+class FakeCluster:
+    """A cluster whose nodes and coordinator have joined, with a plan by the real planner."""
+
+    def __init__(self, cluster: Cluster, user: Any) -> None:
+        self.cluster = cluster
+        self.model = inventory.models_of(cluster)[0]
+        self.model.checkpoint = "/models/tiny-llama"
+        self.model.save()
+        self.plan = make_plan(cluster)
+        self.coordinator = FakeCoordinator(cluster, user)
+        self.agents = {
+            node.name: FakeAgent(cluster, node.name, user, port=7001 + index)
+            for index, node in enumerate(cluster.nodes.all())
+        }
+
+    @property
+    def used_agents(self) -> dict[str, FakeAgent]:
+        """Those that the plan places layers on."""
+        return {name: self.agents[name] for name in self.plan.document["placement"]}
+
+    def silence(self, name: str) -> None:
+        """As if the agent had said nothing for a minute."""
+        long_ago = timezone.now() - timedelta(minutes=1)
+        Node.objects.filter(cluster=self.cluster, name=name).update(last_seen_at=long_ago)
+
+
+def make_plan(cluster: Cluster, *, without: str = "") -> Plan:
+    """A plan of the cluster's only model, without one of its nodes if it is named."""
+    model = inventory.models_of(cluster)[0]
+    document = problem_to_dict(inventory.build_problem(cluster, model))
+    document["nodes"] = [node for node in document["nodes"] if node["name"] != without]
+    document["network"]["links"] = [
+        link
+        for link in document["network"]["links"]
+        if without not in (link["source"], link["target"])
+    ]
+    plan = compute_plan(
+        problem_from_dict(document),
+        options=PlanOptions(time_limit_s=5.0, solver="highs"),
+        progress=lambda incumbent: None,
+        cancel=NeverCancelled(),
+    )
+    return Plan.objects.create(
+        cluster=cluster,
+        model=model,
+        document=plan_to_dict(plan),
+        problem=document,
+        flow_tokens_per_s=plan.flow.value_tokens_per_s,
+        upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
+        hops=plan.hops,
+    )

@@ -1,0 +1,201 @@
+"""The doors of agents and the coordinator: who may enter, what they say, what they hear."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from process_doubles import FakeAgent, FakeCluster, FakeCoordinator
+from rest_framework.test import APIClient
+
+from helixweb.common.auth import create_api_key, sha256_hex
+from helixweb.common.models import ApiKey, Event
+from helixweb.deployment import services
+from helixweb.deployment.process_api import follow
+from helixweb.deployment.streams import desired_frames
+from helixweb.inventory import services as inventory
+from helixweb.inventory.models import Cluster, Node
+from runtime.protocol.control import Phase
+
+AGENT_DOORS = [
+    ("get", "/api/v1/agent/desired"),
+    ("post", "/api/v1/agent/heartbeat"),
+    ("get", "/api/v1/agent/stream"),
+]
+COORDINATOR_DOORS = [
+    ("get", "/api/v1/coordinator/desired"),
+    ("post", "/api/v1/coordinator/report"),
+    ("get", "/api/v1/coordinator/stream"),
+]
+DOORS = [*AGENT_DOORS, *COORDINATOR_DOORS, ("put", "/api/v1/agent/identity")]
+
+
+@pytest.mark.parametrize(("method", "path"), DOORS)
+def test_without_the_credential_of_a_process_every_door_is_shut(
+    api: APIClient, user: Any, db: None, method: str, path: str
+) -> None:
+    key = create_api_key(name="all", user=user, scopes=["read", "write", "serve"]).secret
+    for client, header in (
+        (APIClient(), None),
+        (APIClient(), "Bearer hlxn_wrong"),
+        (APIClient(), f"Bearer {key}"),
+    ):
+        if header:
+            client.credentials(HTTP_AUTHORIZATION=header)
+        answer = getattr(client, method)(path, {} if method != "get" else None)
+        assert answer.status_code == 401, answer.content
+        assert answer["WWW-Authenticate"] == "Bearer"
+        assert answer["Content-Type"] == "application/problem+json"
+
+
+def test_a_credential_opens_only_the_doors_of_its_role(cluster: Cluster, user: Any) -> None:
+    agent = FakeAgent(cluster, "tower", user, port=7001)
+    coordinator = FakeCoordinator(cluster, user)
+    for process, doors in ((agent, COORDINATOR_DOORS), (coordinator, AGENT_DOORS)):
+        for method, path in doors:
+            assert getattr(process.http, method)(path).status_code == 403
+
+
+@pytest.mark.parametrize("secret", ["hlxj_wrong", ""])
+def test_a_join_token_that_is_not_ours_is_refused(cluster: Cluster, secret: str) -> None:
+    body = registration(secret)
+    answer = APIClient().post("/api/v1/agent/register", body)
+    assert answer.status_code == (403 if secret else 400)
+    assert answer["Content-Type"] == "application/problem+json"
+    assert "join" in answer.json()["detail"]
+    assert not Node.objects.filter(uuid=body["node_uuid"]).exists()
+
+
+def test_a_join_token_admits_once(cluster: Cluster, user: Any) -> None:
+    _, secret = inventory.create_join_token(cluster, "node", user)
+    assert APIClient().post("/api/v1/agent/register", registration(secret)).status_code == 201
+    again = APIClient().post("/api/v1/agent/register", registration(secret))
+    assert again.status_code == 403
+    assert "used already" in again.json()["detail"]
+
+
+def test_a_malformed_message_is_answered_with_the_path_of_each_bad_field(
+    cluster: Cluster, user: Any
+) -> None:
+    agent = FakeAgent(cluster, "tower", user, port=7001)
+    observed = {"generation": -1, "phase": "asleep", "colour": "red"}
+    answer = agent.http.post("/api/v1/agent/heartbeat", {"observed": observed})
+    assert answer.status_code == 400
+    errors = {error["field"]: error["message"] for error in answer.json()["errors"]}
+    assert set(errors) == {"observed.generation", "observed.phase", "observed.colour"}
+    assert "got -1" in errors["observed.generation"]
+    broken = agent.http.post("/api/v1/agent/heartbeat", "{", content_type="application/json")
+    assert broken.status_code == 400
+    assert "JSON" in broken.json()["detail"]
+
+
+def test_a_restarted_agent_keeps_its_credential_and_is_no_ghost(
+    cluster: Cluster, user: Any
+) -> None:
+    agent = FakeAgent(cluster, "tower", user, port=7001)
+    agent.move("tcp://127.0.0.1:7005")
+    assert agent.row.data_endpoint == "tcp://127.0.0.1:7005"
+    assert Node.objects.filter(cluster=cluster, name="tower").count() == 1
+    assert agent.desired().assignment is None
+
+
+def test_a_removed_node_is_told_so(cluster: Cluster, user: Any) -> None:
+    agent = FakeAgent(cluster, "extra", user, port=7001)
+    inventory.delete(agent.row)
+    answer = agent.http.post(
+        "/api/v1/agent/heartbeat", {"observed": {"generation": 0, "phase": "idle"}}
+    )
+    assert answer.status_code == 401
+    assert "removed" in answer.json()["detail"]
+
+
+def test_a_heartbeat_makes_a_lost_node_online(cluster: Cluster, user: Any) -> None:
+    joined = FakeCluster(cluster, user)
+    joined.silence("tower")
+    assert joined.agents["tower"].row.state == "lost"
+    assert joined.agents["tower"].beat(Phase.IDLE, generation=0) == 0
+    assert joined.agents["tower"].row.state == "online"
+
+
+def test_the_coordinator_knows_exactly_the_keys_that_may_serve(
+    cluster: Cluster, user: Any, browser: Any
+) -> None:
+    coordinator = FakeCoordinator(cluster, user)
+    playground = sha256_hex(services.service_key(coordinator.row))
+    assert set(coordinator.desired().api_key_hashes) == {playground}
+    good = create_api_key(name="good", user=user, scopes=["serve"])
+    create_api_key(name="reader", user=user, scopes=["read"])
+    old = create_api_key(name="old", user=user, scopes=["serve"])
+    ApiKey.objects.filter(pk=old.row.pk).update(expires_at=timezone.now())
+    assert set(coordinator.desired().api_key_hashes) == {playground, sha256_hex(good.secret)}
+
+    topic = f"coordinator:{coordinator.row.pk}"
+    Event.objects.filter(topic=topic).delete()
+    browser.post(f"/settings/api-keys/{good.row.pk}/revoke")
+    assert Event.objects.filter(topic=topic, type="desired").count() == 1
+    assert set(coordinator.desired().api_key_hashes) == {playground}
+    user.is_active = False
+    user.save()
+    assert set(coordinator.desired().api_key_hashes) == {playground}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_stream_begins_with_the_state_as_it_is_and_sends_each_change_once(
+    cluster: Cluster, user: Any
+) -> None:
+    coordinator = FakeCoordinator(cluster, user).row
+    topic = services.process_topic(coordinator)
+
+    async def listen() -> list[int]:
+        frames = desired_frames(topic, follow(coordinator, services.coordinator_desired))
+        seen = [await next_state(frames)]
+        await asyncio.to_thread(create_api_key, name="a", user=user, scopes=["serve"])
+        seen.append(await next_state(frames))
+        await asyncio.to_thread(ApiKey.objects.all().delete)
+        seen.append(await next_state(frames))
+        await frames.aclose()
+        return [len(state["api_key_hashes"]) for state in seen]
+
+    assert asyncio.run(listen()) == [1, 2, 1]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_stream_notices_a_change_that_nobody_announced_and_ends_with_its_process(
+    cluster: Cluster, user: Any
+) -> None:
+    agent = FakeAgent(cluster, "tower", user, port=7001).row
+
+    async def listen() -> int:
+        frames = desired_frames(
+            services.process_topic(agent), follow(agent, services.desired_state), look_again_s=0.05
+        )
+        await next_state(frames)
+        await asyncio.to_thread(Node.objects.all().delete)
+        return len([frame async for frame in frames if b"event: desired" in frame])
+
+    assert asyncio.run(listen()) == 0
+
+
+async def next_state(frames: Any) -> Any:
+    async for frame in frames:
+        if frame.startswith(b"event: desired"):
+            return json.loads(frame.decode().split("data: ", 1)[1])["state"]
+    raise AssertionError("the stream ended")
+
+
+def registration(secret: str) -> dict[str, Any]:
+    return {
+        "join_token": secret,
+        "role": "node",
+        "node_uuid": "6f1f3d0e-0000-4000-8000-000000000001",
+        "name": "newcomer",
+        "hardware": {
+            "hostname": "host",
+            "cpu_count": 1,
+            "memory_bytes": 1,
+            "memory_budget_bytes": 1,
+        },
+        "data_endpoint": "tcp://127.0.0.1:7001",
+        "data_public_key": "k" * 40,
+    }

@@ -1,0 +1,298 @@
+"""From a plan to nodes that run it, over the doors that agents and the coordinator use."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from process_doubles import STATS, FakeCluster, make_plan
+from rest_framework.test import APIClient
+
+from helixweb.common.models import Event
+from helixweb.deployment import services, tasks
+from helixweb.deployment.models import Deployment, Status
+from helixweb.deployment.signals import report_received
+from helixweb.inventory.models import Cluster, Coordinator, Node
+from runtime.protocol.control import Phase
+
+WAKE_EVENT = "desired"
+
+
+@pytest.fixture
+def joined(cluster: Cluster, user: Any) -> FakeCluster:
+    return FakeCluster(cluster, user)
+
+
+def deploy(joined: FakeCluster, api: APIClient, **options: Any) -> Deployment:
+    answer = api.post("/api/v1/deployments/", {"plan": joined.plan.pk, **options})
+    assert answer.status_code == 202, answer.content
+    assert answer["Location"].endswith(f"/api/v1/deployments/{answer.json()['id']}/")
+    return Deployment.objects.get(pk=answer.json()["id"])
+
+
+def bring_up(joined: FakeCluster, deployment: Deployment) -> None:
+    for agent in joined.used_agents.values():
+        agent.beat(Phase.READY, generation=deployment.generation)
+    deployment.refresh_from_db()
+    assert deployment.status == Status.READY
+
+
+def test_a_plan_becomes_ready_when_every_node_has_loaded_its_layers(
+    joined: FakeCluster, api: APIClient
+) -> None:
+    deployment = deploy(joined, api, max_queued_requests=3)
+    placement = joined.plan.document["placement"]
+    for name, agent in joined.used_agents.items():
+        state = agent.desired()
+        assert state.generation == deployment.generation == 1
+        assert state.assignment is not None
+        assert [state.assignment.first, state.assignment.end] == placement[name]
+        assert state.assignment.checkpoint == "/models/tiny-llama"
+        others = {peer.name for peer in state.assignment.peers}
+        assert others == (set(placement) - {name}) | {"coordinator"}
+        agent.beat(Phase.LOADING, generation=1, message="reading weights", loaded_ratio=0.5)
+    plan = joined.coordinator.desired().plan
+    assert plan is not None
+    assert plan.placement.as_lists() == placement
+    assert plan.max_queued_requests == 3
+    assert plan.max_context_tokens == joined.model.max_context_tokens
+    assert {peer.name for peer in plan.peers} == set(placement)
+    shown = api.get(f"/api/v1/deployments/{deployment.pk}/").json()
+    assert shown["status"] == "deploying"
+    assert {row["loaded_ratio"] for row in shown["assignments"]} == {0.5}
+
+    *early, last = joined.used_agents.values()
+    for agent in early:
+        agent.beat(Phase.READY, generation=1)
+    assert api.get(f"/api/v1/deployments/{deployment.pk}/").json()["status"] == "deploying"
+    last.beat(Phase.READY, generation=1)
+    shown = api.get(f"/api/v1/deployments/{deployment.pk}/").json()
+    assert shown["status"] == "ready"
+    assert shown["ready_at"] is not None
+    assert shown["assignments"][0]["stats"]["kv_pages_used"] == STATS.kv_pages_used
+    phases = Event.objects.filter(topic=deployment.topic, type="node-phase")
+    assert phases.filter(data__phase="ready").count() == len(placement)
+
+
+def test_the_push_wakes_every_joined_process_once(joined: FakeCluster, api: APIClient) -> None:
+    deployment = deploy(joined, api)
+    Event.objects.filter(type=WAKE_EVENT).delete()
+    tasks.push_deployment(deployment_id=deployment.pk)
+    tasks.push_deployment(deployment_id=deployment.pk)
+    woken = set(Event.objects.filter(type=WAKE_EVENT).values_list("topic", flat=True))
+    expected = {f"agent:{agent.row.pk}" for agent in joined.agents.values()}
+    assert woken == expected | {f"coordinator:{joined.coordinator.row.pk}"}
+    assert Event.objects.filter(type=WAKE_EVENT).count() == len(woken)
+
+
+def test_a_push_whose_message_was_lost_is_sent_by_beat(joined: FakeCluster, api: APIClient) -> None:
+    deployment = deploy(joined, api)
+    tasks.tend_deployments()
+    deployment.refresh_from_db()
+    assert deployment.pushed_at is None, "a fresh push is left to its own message"
+    Deployment.objects.update(changed_at=timezone.now() - timedelta(seconds=4))
+    tasks.tend_deployments()
+    deployment.refresh_from_db()
+    assert deployment.pushed_at is not None
+    assert Event.objects.filter(type=WAKE_EVENT).exists()
+
+
+def test_what_a_node_says_of_an_older_generation_changes_nothing(
+    joined: FakeCluster, api: APIClient
+) -> None:
+    bring_up(joined, deploy(joined, api))
+    second = deploy(joined, api)
+    agent = joined.agents["tower"]
+    assert agent.beat(Phase.READY, generation=1) == second.generation == 2
+    assignment = second.assignments.get(node_name="tower")
+    assert (assignment.phase, assignment.observed_generation) == ("idle", 0)
+    for other in joined.used_agents.values():
+        other.beat(Phase.READY, generation=1)
+    second.refresh_from_db()
+    assert second.status == Status.DEPLOYING
+
+
+def test_a_failed_node_fails_the_deployment_with_its_message_until_it_recovers(
+    joined: FakeCluster, api: APIClient
+) -> None:
+    deployment = deploy(joined, api)
+    for agent in joined.used_agents.values():
+        agent.beat(Phase.READY, generation=1)
+    joined.agents["laptop"].beat(
+        Phase.FAILED, generation=1, message="tensor model.norm.weight is missing; download again"
+    )
+    deployment.refresh_from_db()
+    assert deployment.status == Status.FAILED
+    assert deployment.message == "laptop: tensor model.norm.weight is missing; download again"
+    joined.agents["laptop"].beat(Phase.READY, generation=1)
+    deployment.refresh_from_db()
+    assert (deployment.status, deployment.message) == (Status.READY, "")
+
+
+def test_a_node_that_is_removed_fails_the_deployment(joined: FakeCluster, api: APIClient) -> None:
+    deployment = deploy(joined, api)
+    bring_up(joined, deployment)
+    assert api.delete(f"/api/v1/nodes/{joined.agents['mini'].row.pk}/").status_code == 204
+    tasks.tend_deployments()
+    deployment.refresh_from_db()
+    assert deployment.status == Status.FAILED
+    assert "mini was removed" in deployment.message
+    assert deployment.assignments.filter(node_name="mini", node=None).exists()
+
+
+def test_a_new_deployment_supersedes_the_old_and_frees_nodes_it_does_not_use(
+    joined: FakeCluster, api: APIClient
+) -> None:
+    first = deploy(joined, api)
+    bring_up(joined, first)
+    joined.plan = make_plan(joined.cluster, without="mini")
+    second = deploy(joined, api)
+    first.refresh_from_db()
+    assert first.status == Status.SUPERSEDED
+    assert first.ended_at is not None
+    state = joined.agents["mini"].desired()
+    assert (state.generation, state.assignment) == (2, None)
+    bring_up(joined, second)
+
+
+def test_stopping_has_every_node_let_go_even_if_one_is_silent(
+    joined: FakeCluster, api: APIClient
+) -> None:
+    deployment = deploy(joined, api)
+    bring_up(joined, deployment)
+    answer = api.post(f"/api/v1/deployments/{deployment.pk}/stop/")
+    assert answer.status_code == 202
+    assert answer.json()["status"] == "stopping"
+    assert joined.coordinator.desired().plan is None
+    state = joined.agents["tower"].desired()
+    assert (state.generation, state.assignment) == (2, None)
+    deployment.refresh_from_db()
+    assert deployment.pushed_at is None, "the stop has to be pushed as well"
+
+    for name in ("tower", "laptop"):
+        joined.agents[name].beat(Phase.STOPPING, generation=2)
+        joined.agents[name].beat(Phase.IDLE, generation=2)
+    deployment.refresh_from_db()
+    assert deployment.status == Status.STOPPING
+    joined.silence("mini")
+    tasks.tend_deployments()
+    deployment.refresh_from_db()
+    assert deployment.status == Status.STOPPED
+    refused = api.post(f"/api/v1/deployments/{deployment.pk}/stop/")
+    assert refused.status_code == 409
+    assert "is stopped" in refused.json()["detail"]
+
+
+def test_a_process_that_moved_gives_everybody_a_new_generation(
+    joined: FakeCluster, api: APIClient
+) -> None:
+    deployment = deploy(joined, api)
+    bring_up(joined, deployment)
+    joined.agents["tower"].move("tcp://127.0.0.1:7001")
+    deployment.refresh_from_db()
+    assert deployment.generation == 1, "the same address again is no news"
+    joined.agents["tower"].move("tcp://127.0.0.1:7999")
+    deployment.refresh_from_db()
+    assert (deployment.generation, deployment.status) == (2, Status.DEPLOYING)
+    assignment = joined.agents["laptop"].desired().assignment
+    assert assignment is not None
+    endpoints = {peer.name: peer.endpoint for peer in assignment.peers}
+    assert endpoints["tower"] == "tcp://127.0.0.1:7999"
+    assert assignment.generation == 2
+    bring_up(joined, deployment)
+
+
+def test_deploying_names_every_obstacle_with_its_remedy(
+    cluster: Cluster, user: Any, api: APIClient
+) -> None:
+    plan = make_plan(cluster)
+    answer = api.post("/api/v1/deployments/", {"plan": plan.pk})
+    assert answer.status_code == 409
+    detail = answer.json()["detail"]
+    assert "Model tiny-llama has no checkpoint; set the path" in detail
+    assert "Node tower has not joined; run the join command" in detail
+    assert "No coordinator has joined" in detail
+    assert not Deployment.objects.exists()
+
+    joined = FakeCluster(cluster, user)
+    joined.silence("tower")
+    answer = api.post("/api/v1/deployments/", {"plan": joined.plan.pk})
+    assert answer.json()["detail"] == "Node tower is silent; start its agent again."
+    Node.objects.filter(name="tower").delete()
+    answer = api.post("/api/v1/deployments/", {"plan": joined.plan.pk})
+    assert "Node tower is not in the cluster any more" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "plan"),
+        ({"plan": 999}, "plan"),
+        ({"plan": 1, "kv_high_water": 1.5}, "kv_high_water"),
+        ({"plan": 1, "page_tokens": 0}, "page_tokens"),
+        ({"plan": 1, "paeg_tokens": 16}, "paeg_tokens"),
+    ],
+)
+def test_a_bad_request_names_its_field(
+    joined: FakeCluster, api: APIClient, body: dict[str, Any], field: str
+) -> None:
+    body = {**body, **({"plan": joined.plan.pk} if body.get("plan") == 1 else {})}
+    answer = api.post("/api/v1/deployments/", body)
+    assert answer.status_code == 400
+    assert [error["field"] for error in answer.json()["errors"]] == [field]
+
+
+def test_two_deployments_at_once_leave_one(joined: FakeCluster, user: Any) -> None:
+    """The loser of the race sees the winner's row only through the database's constraints."""
+    winner = services.deploy(
+        joined.plan, user=user, options=services.DeployOptions(), now=timezone.now()
+    )
+    with pytest.raises(Exception, match=r"(?i)unique"):
+        Deployment.objects.create(
+            cluster=joined.cluster,
+            plan=joined.plan,
+            model=joined.model,
+            generation=winner.generation + 1,
+            max_context_tokens=1,
+            serving_plan={},
+            created_at=timezone.now(),
+            changed_at=timezone.now(),
+        )
+
+
+def test_the_coordinators_report_becomes_a_frame_of_metrics_for_pages_and_listeners(
+    joined: FakeCluster, api: APIClient
+) -> None:
+    deployment = deploy(joined, api)
+    bring_up(joined, deployment)
+    heard: list[dict[str, Any]] = []
+
+    def listen(sender: type[Coordinator], **content: Any) -> None:
+        heard.append(content)
+
+    report_received.connect(listen)
+    try:
+        assert joined.coordinator.report(output_tokens_per_s=42.0) == deployment.generation
+    finally:
+        report_received.disconnect(listen)
+    frame = Event.objects.get(topic=f"metrics:{joined.cluster.pk}", type="metrics").data
+    assert frame["report"]["output_tokens_per_s"] == 42.0
+    assert frame["nodes"]["tower"]["kv_pages_used"] == STATS.kv_pages_used
+    assert heard[0]["cluster_id"] == joined.cluster.pk
+    assert heard[0]["report"].ttft_p50_s == 0.2
+    assert heard[0]["node_stats"]["tower"] == STATS
+    assert joined.coordinator.row.latest_report.report["output_tokens_per_s"] == 42.0
+
+
+def test_the_timeline_shows_how_every_node_came_to_be_ready(
+    joined: FakeCluster, api: APIClient
+) -> None:
+    deployment = deploy(joined, api)
+    for agent in joined.used_agents.values():
+        agent.beat(Phase.LOADING, generation=1)
+    bring_up(joined, deployment)
+    chart = api.get(f"/api/v1/deployments/{deployment.pk}/timeline/").json()
+    assert "All 3 nodes were ready after" in chart["summary"]
+    phases = [row[1] for row in chart["rows"] if row[0] == "tower"]
+    assert phases == ["waiting", "loading", "ready"]
+    assert [trace["name"] for trace in chart["data"]] == ["waiting", "loading", "ready"]
