@@ -1,0 +1,229 @@
+"""What agents and the coordinator say to helixweb: JSON over HTTP, dialled from here.
+
+Every call has a timeout. Errors are `WebError`: the server could not be reached, or it refused.
+"""
+
+import asyncio
+import json
+import logging
+import random
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from types import TracebackType
+from typing import Self, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from runtime.backoff import Backoff
+from runtime.protocol.control import (
+    AgentIdentity,
+    CoordinatorDesired,
+    CoordinatorReport,
+    DesiredState,
+    Heartbeat,
+    HeartbeatReply,
+    ObservedState,
+    RegisterReply,
+    RegisterRequest,
+)
+from runtime.server_events import ServerEvent, parse_events
+
+logger = logging.getLogger(__name__)
+
+MessageT = TypeVar("MessageT", bound=BaseModel)
+DesiredT = TypeVar("DesiredT", DesiredState, CoordinatorDesired)
+
+_STREAMS = {
+    DesiredState: "/api/v1/agent/stream",
+    CoordinatorDesired: "/api/v1/coordinator/stream",
+}
+_CALL_TIMEOUT = httpx.Timeout(10.0, connect=5.0)
+# The server sends a comment every 15 s; three missed ones mean the connection is dead.
+_STREAM_TIMEOUT = httpx.Timeout(10.0, connect=5.0, read=45.0)
+_MAX_SHOWN_CHARS = 200
+
+
+class WebError(Exception):
+    """The root of what a call to helixweb raises; the text is one line for people."""
+
+
+class ServerUnreachable(WebError):
+    """No answer: connection refused, name unknown, timeout, connection broken."""
+
+
+class ServerRefused(WebError):
+    """An answer that is not the one asked for; RFC 9457's title and detail where it has them."""
+
+    def __init__(self, *, status: int, title: str, detail: str) -> None:
+        super().__init__(f"{status} {title}: {detail}" if detail else f"{status} {title}")
+        self.status = status
+        self.title = title
+        self.detail = detail
+
+    @property
+    def is_final(self) -> bool:
+        """The same call would be refused again (4xx, but for timeout and too many requests)."""
+        return 400 <= self.status < 500 and self.status not in (408, 425, 429)
+
+
+def is_loopback(server: str) -> bool:
+    """Whether the URL's host is this machine, as far as its name says."""
+    host = urlsplit(server).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+class WebClient:
+    """An async context manager. `credential` may be set once registration gave one."""
+
+    def __init__(
+        self, server: str, *, credential: str | None = None, rng: random.Random | None = None
+    ) -> None:
+        self.credential = credential
+        self._rng = rng or random.Random()  # noqa: S311 - jitter, not a secret
+        # A proxy of the environment is for the outside, never for this machine.
+        self._http = httpx.AsyncClient(
+            base_url=server.rstrip("/"), timeout=_CALL_TIMEOUT, trust_env=not is_loopback(server)
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._http.aclose()
+
+    async def register(self, request: RegisterRequest) -> RegisterReply:
+        """Join with a token; uses it up. Keeps the credential for later calls. Raises WebError."""
+        answer = await self._call("POST", "/api/v1/agent/register", request)
+        reply = _read(RegisterReply, answer)
+        self.credential = reply.credential
+        return reply
+
+    async def announce(self, identity: AgentIdentity) -> None:
+        """Say anew, after a restart, what this process is. Raises WebError."""
+        await self._call("PUT", "/api/v1/agent/identity", identity)
+
+    async def agent_desired(self) -> DesiredState:
+        """What this node shall run. Raises WebError."""
+        return _read(DesiredState, await self._call("GET", "/api/v1/agent/desired"))
+
+    async def heartbeat(self, observed: ObservedState) -> HeartbeatReply:
+        """What this node does run. Raises WebError."""
+        body = Heartbeat(observed=observed)
+        return _read(HeartbeatReply, await self._call("POST", "/api/v1/agent/heartbeat", body))
+
+    async def coordinator_desired(self) -> CoordinatorDesired:
+        """What the coordinator shall serve. Raises WebError."""
+        return _read(CoordinatorDesired, await self._call("GET", "/api/v1/coordinator/desired"))
+
+    async def report(self, report: CoordinatorReport) -> HeartbeatReply:
+        """What the coordinator measures. Raises WebError."""
+        return _read(HeartbeatReply, await self._call("POST", "/api/v1/coordinator/report", report))
+
+    async def desired_states(self, kind: type[DesiredT]) -> AsyncGenerator[DesiredT]:
+        """The desired state now and whenever it changes, forever: it dials again and again.
+
+        Raises ServerRefused for 401 only: this process does not belong to the cluster any more.
+        """
+        async for event in self.follow(_STREAMS[kind]):
+            if event.event != "desired":
+                continue
+            try:
+                yield kind.model_validate(json.loads(event.data)["state"])
+            except (ValueError, KeyError, TypeError) as error:
+                logger.error("ignored a desired state that is not understood: %s", error)
+
+    async def follow(self, path: str) -> AsyncGenerator[ServerEvent]:
+        """Server-sent events of `path`, over as many connections as it takes.
+
+        Goes on with Last-Event-ID where the server numbers its events. Raises ServerRefused for
+        401 only.
+        """
+        backoff = Backoff(rng=self._rng)
+        last_id = ""
+        while True:
+            try:
+                async with aclosing(self._events(path, last_id=last_id)) as events:
+                    async for event in events:
+                        backoff.reset()
+                        last_id = event.id
+                        yield event
+                reason = "the server closed it"
+            except WebError as error:
+                if isinstance(error, ServerRefused) and error.status == 401:
+                    raise
+                reason = str(error)
+            wait_s = backoff.next_s()
+            logger.info("stream %s broke (%s); again in %.1f s", path, reason, wait_s)
+            await asyncio.sleep(wait_s)
+
+    async def _events(self, path: str, *, last_id: str) -> AsyncGenerator[ServerEvent]:
+        headers = {**self._headers(), "Accept": "text/event-stream", "Cache-Control": "no-cache"}
+        if last_id:
+            headers["Last-Event-ID"] = last_id
+        try:
+            async with self._http.stream(
+                "GET", path, headers=headers, timeout=_STREAM_TIMEOUT
+            ) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    raise _refusal(answer)
+                async with aclosing(parse_events(answer.aiter_bytes(), last_id=last_id)) as events:
+                    async for event in events:
+                        yield event
+        except httpx.HTTPError as error:
+            raise _unreachable(self._http.base_url, error) from error
+
+    async def _call(self, method: str, path: str, body: BaseModel | None = None) -> httpx.Response:
+        content = None if body is None else body.model_dump_json()
+        headers = {**self._headers(), "Content-Type": "application/json"}
+        try:
+            answer = await self._http.request(method, path, content=content, headers=headers)
+        except httpx.HTTPError as error:
+            raise _unreachable(self._http.base_url, error) from error
+        if not answer.is_success:
+            raise _refusal(answer)
+        return answer
+
+    def _headers(self) -> dict[str, str]:
+        return {} if self.credential is None else {"Authorization": f"Bearer {self.credential}"}
+
+
+def _read(kind: type[MessageT], answer: httpx.Response) -> MessageT:
+    try:
+        return kind.model_validate_json(answer.content)
+    except ValidationError as error:
+        raise ServerRefused(
+            status=answer.status_code,
+            title=f"not a {kind.__name__}",
+            detail=f"{_shown(answer.text)}; is {answer.url} helixweb, of the same version?",
+        ) from error
+
+
+def _refusal(answer: httpx.Response) -> ServerRefused:
+    try:
+        problem = answer.json()
+    except ValueError:
+        problem = None
+    if not isinstance(problem, dict):
+        problem = {"detail": f"{answer.url} answered {_shown(answer.text)!r}"}
+    return ServerRefused(
+        status=answer.status_code,
+        title=str(problem.get("title") or answer.reason_phrase),
+        detail=" ".join(str(problem.get("detail") or "").split()),
+    )
+
+
+def _unreachable(server: httpx.URL, error: httpx.HTTPError) -> ServerUnreachable:
+    return ServerUnreachable(f"{server} does not answer: {error or type(error).__name__}")
+
+
+def _shown(text: str) -> str:
+    one_line = " ".join(text.split())
+    return one_line if len(one_line) <= _MAX_SHOWN_CHARS else f"{one_line[:_MAX_SHOWN_CHARS]}…"
