@@ -199,6 +199,9 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "COMPONENT_SPLIT_REQUEST": True,
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    # The processes' messages are pydantic models, whose schemas are those of OpenAPI 3.1.
+    "OAS_VERSION": "3.1.0",
+    "ENUM_NAME_OVERRIDES": {"NodeStateEnum": "helixweb.inventory.models.NodeState"},
 }
 
 # -- Pages ------------------------------------------------------------------------------------------
