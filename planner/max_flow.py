@@ -36,8 +36,13 @@ def max_flow(problem: Problem, placement: Placement, *, partial_inference: bool)
         )
     residual = preflow_push(numbered, source, sink)
     reachable = _reachable_in_residual(residual, source)
+    # The residual network leaves out edges without capacity (a node with T_j = 0).
     flow_of = {
-        (tail, head): residual[number_of[tail]][number_of[head]]["flow"] / _UNITS_PER_TOKEN
+        (tail, head): (
+            residual[number_of[tail]][number_of[head]]["flow"] / _UNITS_PER_TOKEN
+            if residual.has_edge(number_of[tail], number_of[head])
+            else 0.0
+        )
         for tail, head in graph.edges()
     }
     return Flow(

@@ -146,3 +146,10 @@ print(json.dumps(routing_weights(max_flow(problem, layers, partial_inference=Tru
         ).stdout
         found.append(json.loads(output))
     assert found[0] == found[1] == found[2]
+
+
+def test_a_node_that_is_too_slow_to_do_anything_carries_nothing():
+    problem = tiny_problem([[0.0, 0.0], [9.0, 8.0]], num_layers=2)
+    flow = max_flow(problem, placement(n0=(0, 1), n1=(1, 2)), partial_inference=False)
+    assert flow.value_tokens_per_s == 0.0
+    assert flow.nodes["n0"].flow_tokens_per_s == 0.0
