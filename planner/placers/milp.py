@@ -1,12 +1,13 @@
 """The MILP placer: Helix §4.4 searched with pruning, warm start, bound and early stop (§4.5).
 
-Nothing that a solver says about flow is believed: each placement it finds is measured by max flow
-on all links, and only what that improves counts.
+With partial inference allowed it searches twice, as the paper's evaluation does (§6.1): first
+without it, where the model has half the variables and solvers find good placements soon, then as
+asked from the best so far. What needs no partial inference may be used with it.
 """
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import get_args
 
@@ -14,7 +15,6 @@ from planner.bounds import upper_bound_tokens_per_s
 from planner.capacity import check_cluster_can_hold_model
 from planner.domain.flow import Flow
 from planner.domain.placement import Placement
-from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
 from planner.max_flow import max_flow
 from planner.placers.base import (
@@ -25,14 +25,33 @@ from planner.placers.base import (
     SearchResult,
     StopReason,
 )
-from planner.placers.milp_model import PlacementModel, build_placement_model
-from planner.placers.pruning import Edge, node_links, prune_links
+from planner.placers.milp_model import Edge, build_placement_model
+from planner.placers.milp_search import MilpSearch, StageWatch
+from planner.placers.pruning import node_links, prune_links
 from planner.placers.solvers.base import SolveLimits, StopCause
 from planner.placers.solvers.choice import SolverName, solve
 
 NAME = "milp"
-_BOUND_STEP_RELATIVE = 1e-4
-_FLOW_STEP_RELATIVE = 1e-9
+NO_SOLVER = "none"
+_FIRST_STAGE_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stage:
+    """One model to solve: which connections it allows, and how long it may take."""
+
+    partial_inference: bool
+    is_last: bool
+    ends_with_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StageEnd:
+    """How a stage ended: by its solver's cause, and whether its model was the whole problem."""
+
+    cause: StopCause
+    solver: str
+    was_whole_problem: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,176 +111,123 @@ class MilpPlacer:
     ) -> SearchResult:
         """The best placement found, never worse than `start`; None if none carries any flow.
 
-        With pruned links an exhausted search proves nothing about all links: it ends as
-        "heuristic" and its bound is the known one. Raises InvalidPlacement for a start that does
+        A bound over fewer links is no bound: with pruned links an exhausted search ends as
+        "heuristic", and the bound is the known one. Raises InvalidPlacement for a start that does
         not fit the problem, ModelDoesNotFit, and SolverUnavailable when Gurobi was demanded and
         cannot run the model.
         """
-        started_s = self._clock()
         check_cluster_can_hold_model(problem)
-        start_flow = (
-            max_flow(problem, start, partial_inference=options.partial_inference)
-            if start is not None
-            else None
-        )
         known_bound = min(
             self._options.known_upper_bound_tokens_per_s, upper_bound_tokens_per_s(problem)
         )
-        all_links = node_links(problem)
-        links = self._links_to_search(problem, all_links, start_flow=start_flow, seed=options.seed)
-        built = build_placement_model(
-            problem,
-            node_links=links,
-            partial_inference=options.partial_inference,
-            upper_bound_tokens_per_s=known_bound,
-        )
-        watch = _SearchWatch(
-            built=built,
+        search = MilpSearch(
+            problem=problem,
             options=options,
-            known_bound=known_bound,
+            known_bound_tokens_per_s=known_bound,
             relative_gap=self._options.relative_gap,
-            solver_bounds_are_proofs=len(links) == len(all_links),
+            placer_name=self.name,
             progress=progress,
             cancel=cancel,
             clock=self._clock,
-            started_s=started_s,
         )
-        if start is not None and start_flow is not None and start_flow.value_tokens_per_s > 0:
-            watch.begin_at(start, start_flow.value_tokens_per_s)
-        if watch.should_stop():
-            return watch.result(cause="stopped", solver=f"{self._options.solver} (not needed)")
+        if start is not None:
+            search.begin_at(start)
+        ends: list[_StageEnd] = []
+        for stage in _stages(options):
+            if search.should_stop():
+                break
+            ends.append(
+                self._run_stage(
+                    stage, problem, search=search, known_bound=known_bound, seed=options.seed
+                )
+            )
+        return search.result(reason_if_not_stopped=_reason(ends), solver=_solver_names(ends))
+
+    def _run_stage(
+        self,
+        stage: _Stage,
+        problem: Problem,
+        *,
+        search: MilpSearch,
+        known_bound: float,
+        seed: int,
+    ) -> _StageEnd:
+        all_links = node_links(problem)
+        start_flow = (
+            max_flow(problem, search.best, partial_inference=stage.partial_inference)
+            if search.best is not None
+            else None
+        )
+        links = all_links
+        if self._options.prune_degree is not None:
+            links = prune_links(
+                problem,
+                all_links,
+                average_degree=self._options.prune_degree,
+                keep=_used_edges(start_flow),
+                seed=seed,
+            )
+        built = build_placement_model(
+            problem,
+            node_links=links,
+            partial_inference=stage.partial_inference,
+            upper_bound_tokens_per_s=known_bound,
+        )
+        is_whole_problem = stage.is_last and len(links) == len(all_links)
         solved = solve(
             self._options.solver,
             built.model,
-            start=built.values_of(start, start_flow) if start is not None and start_flow else None,
-            limits=SolveLimits(
-                time_limit_s=options.time_limit_s - (self._clock() - started_s),
-                relative_gap=self._options.relative_gap,
-                seed=options.seed,
+            start=(
+                built.values_of(search.best, start_flow)
+                if search.best is not None and start_flow is not None
+                else None
             ),
-            watcher=watch,
+            limits=SolveLimits(
+                time_limit_s=search.left_s - stage.ends_with_s,
+                relative_gap=self._options.relative_gap,
+                seed=seed,
+            ),
+            watcher=StageWatch(
+                search,
+                built=built,
+                proves_bounds=is_whole_problem,
+                ends_with_s=stage.ends_with_s,
+            ),
         )
-        return watch.result(cause=solved.outcome.cause, solver=solved.solver)
-
-    def _links_to_search(
-        self, problem: Problem, all_links: tuple[Edge, ...], *, start_flow: Flow | None, seed: int
-    ) -> tuple[Edge, ...]:
-        if self._options.prune_degree is None:
-            return all_links
-        used = {
-            (edge.source, edge.target)
-            for edge in (start_flow.edges if start_flow is not None else ())
-            if edge.flow_tokens_per_s > 0
-        }
-        return prune_links(
-            problem,
-            all_links,
-            average_degree=self._options.prune_degree,
-            keep=used,
-            seed=seed,
+        return _StageEnd(
+            cause=solved.outcome.cause, solver=solved.solver, was_whole_problem=is_whole_problem
         )
 
 
-class _SearchWatch:
-    """What the search knows while the solver runs: best placement, its exact flow, the bound."""
+def _stages(options: SearchOptions) -> list[_Stage]:
+    as_asked = _Stage(partial_inference=options.partial_inference, is_last=True, ends_with_s=0.0)
+    if not options.partial_inference:
+        return [as_asked]
+    without = _Stage(
+        partial_inference=False,
+        is_last=False,
+        ends_with_s=(1 - _FIRST_STAGE_SHARE) * options.time_limit_s,
+    )
+    return [without, as_asked]
 
-    def __init__(
-        self,
-        *,
-        built: PlacementModel,
-        options: SearchOptions,
-        known_bound: float,
-        relative_gap: float,
-        solver_bounds_are_proofs: bool,
-        progress: Progress,
-        cancel: CancelToken,
-        clock: Callable[[], float],
-        started_s: float,
-    ) -> None:
-        self._built = built
-        self._options = options
-        self._known_bound = known_bound
-        self._sufficient_share = 1.0 - relative_gap
-        self._solver_bounds_are_proofs = solver_bounds_are_proofs
-        self._progress = progress
-        self._cancel = cancel
-        self._clock = clock
-        self._started_s = started_s
-        self._best: Placement | None = None
-        self._best_flow = 0.0
-        self._bound = known_bound
-        self._last_measured: Placement | None = None
-        self._stop_reason: StopReason | None = None
 
-    def begin_at(self, placement: Placement, flow_tokens_per_s: float) -> None:
-        """Take the warm start as best so far; whoever found it has reported it."""
-        self._best = placement
-        self._best_flow = flow_tokens_per_s
+def _used_edges(flow: Flow | None) -> frozenset[Edge]:
+    """The links that the warm start's flow needs; pruning them would void it."""
+    if flow is None:
+        return frozenset()
+    return frozenset(
+        (edge.source, edge.target) for edge in flow.edges if edge.flow_tokens_per_s > 0
+    )
 
-    def on_solution(self, values: Sequence[float]) -> None:
-        placement = self._built.placement_of(values)
-        if placement == self._last_measured:
-            return
-        self._last_measured = placement
-        flow = max_flow(
-            self._built.problem, placement, partial_inference=self._options.partial_inference
-        ).value_tokens_per_s
-        if flow > self._best_flow * (1 + _FLOW_STEP_RELATIVE):
-            self._best = placement
-            self._best_flow = flow
-            self._report()
 
-    def on_bound(self, upper_bound: float) -> None:
-        if not self._solver_bounds_are_proofs:
-            return
-        bound = upper_bound * self._built.flow_unit_tokens_per_s
-        if bound < self._bound * (1 - _BOUND_STEP_RELATIVE):
-            self._bound = bound
-            self._report()
-
-    def should_stop(self) -> bool:
-        """Whether cancelled, close enough to a bound, or out of time; once True, always."""
-        if self._stop_reason is None:
-            self._stop_reason = self._reason_to_stop()
-        return self._stop_reason is not None
-
-    def result(self, *, cause: StopCause, solver: str) -> SearchResult:
-        return SearchResult(
-            placement=self._best,
-            upper_bound_tokens_per_s=self._bound_above_best(),
-            stop_reason=self._stop_reason or self._reason_of(cause),
-            solver=solver,
-        )
-
-    def _reason_to_stop(self) -> StopReason | None:
-        if self._cancel.is_cancelled():
-            return "cancelled"
-        if self._best_flow >= self._sufficient_share * self._known_bound:
-            return "bound reached"
-        if self._best_flow >= self._sufficient_share * self._bound:
-            return "optimal"
-        if self._clock() - self._started_s >= self._options.time_limit_s:
-            return "time limit"
-        return None
-
-    def _reason_of(self, cause: StopCause) -> StopReason:
-        if cause == "optimal":
-            return "optimal" if self._solver_bounds_are_proofs else "heuristic"
+def _reason(ends: list[_StageEnd]) -> StopReason:
+    """Why a search ended whose last solver ended by itself."""
+    if not ends or ends[-1].cause != "optimal":
         return "time limit"
+    return "optimal" if ends[-1].was_whole_problem else "heuristic"
 
-    def _report(self) -> None:
-        if self._best is None:
-            return
-        self._progress(
-            Incumbent(
-                elapsed_s=self._clock() - self._started_s,
-                flow_tokens_per_s=self._best_flow,
-                upper_bound_tokens_per_s=self._bound_above_best(),
-                placer=NAME,
-                placement=self._best,
-            )
-        )
 
-    def _bound_above_best(self) -> float:
-        """A solver's bound holds to its own tolerance only; an exact flow above it raises it."""
-        return max(self._bound, self._best_flow)
+def _solver_names(ends: list[_StageEnd]) -> str:
+    """Each solver once, in the order of the stages."""
+    names = list(dict.fromkeys(end.solver for end in ends))
+    return ", then ".join(names) if names else NO_SOLVER

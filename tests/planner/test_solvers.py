@@ -1,0 +1,198 @@
+"""Both solvers behind their one interface, on models whose answers are known."""
+
+import itertools
+import math
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from planner.placers.solvers.base import (
+    MixedIntegerModel,
+    SolveLimits,
+    SolverUnavailable,
+)
+from planner.placers.solvers.choice import solve
+from planner.placers.solvers.gurobi import GurobiSolver
+from planner.placers.solvers.highs import HighsSolver
+
+SOLVERS = [GurobiSolver(), HighsSolver()]
+LIMITS = SolveLimits(time_limit_s=60.0, relative_gap=0.0, seed=0)
+
+both_solvers = pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.name)
+
+
+class Recorder:
+    """A watcher that remembers, and stops when told to."""
+
+    def __init__(self) -> None:
+        self.solutions: list[Sequence[float]] = []
+        self.bounds: list[float] = []
+        self.stop = False
+
+    def on_solution(self, values: Sequence[float]) -> None:
+        self.solutions.append(values)
+
+    def on_bound(self, upper_bound: float) -> None:
+        self.bounds.append(upper_bound)
+
+    def should_stop(self) -> bool:
+        return self.stop
+
+
+def knapsack(values: Sequence[float], weights: Sequence[float], room: float) -> MixedIntegerModel:
+    """maximise values·x + y, x binary, y <= 0.5 real, weights·x + y <= room, x0 + x1 == 1."""
+    model = MixedIntegerModel()
+    taken = [model.add_binary() for _ in values]
+    model.objective[:] = values
+    rest = model.add_real(upper=0.5, objective=1.0)
+    model.add_at_most([*zip(weights, taken, strict=True), (1.0, rest)], room)
+    model.add_equal([(1.0, taken[0]), (1.0, taken[1])], 1.0)
+    return model
+
+
+def market_split() -> MixedIntegerModel:
+    """A model far too hard to finish: equalities over 50 binaries, slack counted against it."""
+    model = MixedIntegerModel()
+    taken = [model.add_binary() for _ in range(50)]
+    for row in range(6):
+        over = model.add_real(upper=1e6, objective=-1.0)
+        under = model.add_real(upper=1e6, objective=-1.0)
+        weights = [(37 * (row + 1) * (column + 3) ** 2) % 101 for column in range(50)]
+        terms = [(float(weight), column) for weight, column in zip(weights, taken, strict=True)]
+        model.add_equal([*terms, (-1.0, over), (1.0, under)], float(sum(weights) // 2))
+    return model
+
+
+def objective(model: MixedIntegerModel, values: Sequence[float]) -> float:
+    return sum(cost * value for cost, value in zip(model.objective, values, strict=True))
+
+
+@both_solvers
+def test_the_last_solution_told_is_the_optimum_by_enumeration(solver):
+    values, weights, room = [7.0, 5.0, 4.0, 3.0, 1.0], [5.0, 4.0, 3.0, 2.0, 1.0], 9.2
+    best = max(
+        sum(v for v, t in zip(values, taken, strict=True) if t) + min(0.5, room - weight)
+        for taken in itertools.product((0, 1), repeat=5)
+        if (weight := sum(w for w, t in zip(weights, taken, strict=True) if t)) <= room
+        and taken[0] + taken[1] == 1
+    )
+    model, watcher = knapsack(values, weights, room), Recorder()
+    outcome = solver.solve(model, start=None, limits=LIMITS, watcher=watcher)
+    assert outcome.cause == "optimal"
+    assert objective(model, watcher.solutions[-1]) == pytest.approx(best)
+    assert outcome.upper_bound == pytest.approx(best)
+    assert watcher.bounds[-1] == outcome.upper_bound
+
+
+@both_solvers
+def test_a_start_is_where_the_solver_begins(solver):
+    model, watcher = market_split(), Recorder()
+    start = [0.0] * model.num_variables
+    for row in range(6):
+        start[50 + 2 * row + 1] = model.row_upper[row]
+    limits = SolveLimits(time_limit_s=0.2, relative_gap=0.0, seed=0)
+    solver.solve(model, start=start, limits=limits, watcher=watcher)
+    assert objective(model, watcher.solutions[-1]) >= objective(model, start) - 1e-6
+
+
+@both_solvers
+def test_a_solver_ends_at_its_time_limit_and_says_so(solver):
+    model, watcher = market_split(), Recorder()
+    limits = SolveLimits(time_limit_s=0.3, relative_gap=0.0, seed=0)
+    outcome = solver.solve(model, start=None, limits=limits, watcher=watcher)
+    assert outcome.cause == "time limit"
+    assert outcome.upper_bound >= max(objective(model, values) for values in watcher.solutions)
+
+
+@both_solvers
+def test_a_watcher_that_says_stop_ends_the_solve(solver):
+    watcher = Recorder()
+    timer = threading.Timer(0.3, lambda: setattr(watcher, "stop", True))
+    timer.start()
+    outcome = solver.solve(market_split(), start=None, limits=LIMITS, watcher=watcher)
+    timer.join()
+    assert outcome.cause == "stopped"
+
+
+@both_solvers
+def test_the_watcher_is_called_on_the_callers_thread_only(solver):
+    threads = set()
+
+    class Noting(Recorder):
+        def on_solution(self, values):
+            threads.add(threading.current_thread())
+
+        def should_stop(self):
+            threads.add(threading.current_thread())
+            return False
+
+    solver.solve(knapsack([2.0, 1.0], [1.0, 1.0], 1.0), start=None, limits=LIMITS, watcher=Noting())
+    assert threads == {threading.current_thread()}
+
+
+@both_solvers
+@pytest.mark.parametrize("raised", [ValueError("no"), KeyboardInterrupt()])
+def test_what_a_watcher_raises_leaves_solve_and_stops_the_solver(solver, raised):
+    class Raising(Recorder):
+        def on_solution(self, values):
+            raise raised
+
+    with pytest.raises(type(raised)):
+        solver.solve(market_split(), start=None, limits=LIMITS, watcher=Raising())
+    for thread in threading.enumerate():
+        if thread.name == "solver":
+            thread.join(timeout=60)
+            assert not thread.is_alive()
+
+
+@both_solvers
+def test_a_solver_prints_nothing(solver, capfd):
+    solver.solve(
+        knapsack([2.0, 1.0], [1.0, 1.0], 1.0), start=None, limits=LIMITS, watcher=Recorder()
+    )
+    assert capfd.readouterr() == ("", "")
+
+
+def too_large_for_the_free_licence() -> MixedIntegerModel:
+    model = MixedIntegerModel()
+    columns = [model.add_binary() for _ in range(2001)]
+    model.objective[:] = [1.0] * 2001
+    model.add_at_most([(1.0, column) for column in columns], 7.0)
+    return model
+
+
+def gurobi_refuses(model: MixedIntegerModel) -> bool:
+    try:
+        GurobiSolver().solve(model, start=None, limits=LIMITS, watcher=Recorder())
+    except SolverUnavailable:
+        return True
+    return False
+
+
+def test_auto_falls_back_to_highs_and_says_why():
+    model = too_large_for_the_free_licence()
+    if not gurobi_refuses(model):
+        pytest.skip("this machine has a Gurobi licence without a size limit")
+    watcher = Recorder()
+    solved = solve("auto", model, start=None, limits=LIMITS, watcher=watcher)
+    assert solved.solver == (
+        "highs (gurobi: model too large for size-limited licence: 2001 variables, 1 rows)"
+    )
+    assert solved.outcome.upper_bound == pytest.approx(7.0)
+    assert objective(model, watcher.solutions[-1]) == pytest.approx(7.0)
+
+
+def test_gurobi_when_demanded_refuses_with_the_remedy():
+    model = too_large_for_the_free_licence()
+    if not gurobi_refuses(model):
+        pytest.skip("this machine has a Gurobi licence without a size limit")
+    with pytest.raises(SolverUnavailable, match=r"2001 variables.*'auto' or 'highs'.*prune"):
+        solve("gurobi", model, start=None, limits=LIMITS, watcher=Recorder())
+
+
+def test_highs_when_demanded_is_not_asked_twice():
+    model = knapsack([2.0, 1.0], [1.0, 1.0], 1.0)
+    solved = solve("highs", model, start=None, limits=LIMITS, watcher=Recorder())
+    assert solved.solver == "highs"
+    assert math.isfinite(solved.outcome.upper_bound)
