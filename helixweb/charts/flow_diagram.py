@@ -4,6 +4,8 @@ Columns are steps of pipelines: a node stands right of every node that sends to 
 order within columns crosses links needlessly, so positions are computed here.
 """
 
+from typing import Any
+
 import plotly.graph_objects as go
 
 from helixweb.charts.chart import (
@@ -18,9 +20,12 @@ from planner.domain.flow import EdgeFlow, Flow
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 
-NODE_PADDING_PX = 12
-PX_PER_NODE_IN_COLUMN = 34
+NODE_PADDING_PX = 30
+PX_PER_NODE_IN_COLUMN = 52
 MIN_HEIGHT_PX = 260
+# A label beside its node needs this much; a diagram with more columns than fit scrolls sideways.
+PX_PER_COLUMN = 82
+COLUMNS_THAT_FIT = 11
 _END_LABEL = "coordinator"
 # Plotly ignores a position of exactly 0 or 1.
 _EDGE_MARGIN = 0.001
@@ -45,11 +50,10 @@ def flow_diagram(problem: Problem, plan: Plan) -> Chart:
                 "var(--muted)" if name in (SOURCE, SINK) else colours[problem.profile_of(name).gpu]
                 for name in names
             ],
+            # One width for all: Plotly misplaces every label when widths are a list.
             "line": {
-                "color": [
-                    "var(--bad)" if name in cut_nodes else "var(--surface)" for name in names
-                ],
-                "width": [3.0 if name in cut_nodes else 0.5 for name in names],
+                "color": ["var(--bad)" if name in cut_nodes else "rgba(0,0,0,0)" for name in names],
+                "width": 2.5,
             },
             "x": [positions[name][0] for name in names],
             "y": [positions[name][1] for name in names],
@@ -73,10 +77,11 @@ def flow_diagram(problem: Problem, plan: Plan) -> Chart:
         },
     )
     gpus = sorted({problem.profile_of(name).gpu for name in plan.placement.layers})
+    layout: dict[str, Any] = {"height": height, "margin": {"l": 8, "r": 8, "t": 20, "b": 20}}
+    if len(columns) > COLUMNS_THAT_FIT:
+        layout["width"] = PX_PER_COLUMN * len(columns)
     return Chart(
-        figure=figure_json(
-            [trace], {"height": height, "margin": {"l": 8, "r": 8, "t": 12, "b": 12}}
-        ),
+        figure=figure_json([trace], layout),
         summary=_summary(plan, used),
         columns=("From", "To", "Flow (tokens/s)", "Capacity (tokens/s)", "Limits"),
         rows=tuple(
@@ -156,7 +161,7 @@ def _centre_of_senders(flow: Flow, name: str, positions: dict[str, tuple[float, 
 def _label(plan: Plan, name: str, *, in_cut: bool) -> str:
     if name in (SOURCE, SINK):
         return _END_LABEL
-    return f"{name} {plan.placement.layers[name]}" + (" ■ min cut" if in_cut else "")
+    return f"{name}<br>{plan.placement.layers[name]}" + ("<br>■ min cut" if in_cut else "")
 
 
 def _node_text(problem: Problem, plan: Plan, name: str) -> str:
@@ -164,7 +169,7 @@ def _node_text(problem: Problem, plan: Plan, name: str) -> str:
         return f"{_END_LABEL}: {tokens_per_s(plan.flow.value_tokens_per_s)} tokens/s"
     node = plan.flow.nodes[name]
     text = (
-        f"<b>{name}</b> ({problem.profile_of(name).gpu}), layers {plan.placement.layers[name]}"
+        f"{name} ({problem.profile_of(name).gpu}), layers {plan.placement.layers[name]}"
         f"<br>{tokens_per_s(node.flow_tokens_per_s)} of "
         f"{tokens_per_s(node.capacity_tokens_per_s)} tokens/s"
     )

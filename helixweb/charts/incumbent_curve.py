@@ -18,28 +18,40 @@ class CurvePoint:
     placer: str
 
 
-def incumbent_curve(points: Sequence[CurvePoint]) -> Chart:
-    """Two step lines: trace 0 is the flow, trace 1 the bound; plan-run.js appends to both."""
+def incumbent_curve(points: Sequence[CurvePoint], *, until_s: float) -> Chart:
+    """Step lines of flow (trace 0) and bound (trace 1), the incumbents as marks (trace 2).
+
+    The lines end at `until_s`, the age of the run; plan-run.js moves that end, appends before it.
+    """
     seconds = [point.elapsed_s for point in points]
+    flows = [point.flow_tokens_per_s for point in points]
+    bounds = [point.upper_bound_tokens_per_s for point in points]
     step = {"shape": "hv"}
     traces = [
         go.Scatter(
             name="best flow",
-            mode="lines+markers",
-            x=seconds,
-            y=[point.flow_tokens_per_s for point in points],
-            customdata=[point.placer for point in points],
+            mode="lines",
+            x=[*seconds, until_s],
+            y=[*flows, *flows[-1:]] or [None],
             line={**step, "color": "var(--accent)", "width": 2.5},
-            marker={"size": 6},
-            hovertemplate="%{x:.1f} s: %{y:,.1f} tokens/s by %{customdata}<extra></extra>",
+            hoverinfo="skip",
         ),
         go.Scatter(
             name="proven upper bound",
             mode="lines",
-            x=seconds,
-            y=[point.upper_bound_tokens_per_s for point in points],
+            x=[*seconds, until_s],
+            y=[*bounds, *bounds[-1:]] or [None],
             line={**step, "color": "var(--warn)", "width": 2, "dash": "dash"},
             hovertemplate="%{x:.1f} s: at most %{y:,.1f} tokens/s<extra></extra>",
+        ),
+        go.Scatter(
+            mode="markers",
+            showlegend=False,
+            x=seconds,
+            y=flows,
+            customdata=[point.placer for point in points],
+            marker={"size": 7, "color": "var(--accent)"},
+            hovertemplate="%{x:.1f} s: %{y:,.1f} tokens/s by %{customdata}<extra></extra>",
         ),
     ]
     layout = {

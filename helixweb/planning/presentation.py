@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from helixweb.charts.chart import Chart
 from helixweb.charts.flow_diagram import flow_diagram
@@ -84,8 +85,8 @@ def plan_view(row: Plan) -> PlanView:
     )
 
 
-def run_curve(run: PlanRun) -> Chart:
-    """The incumbents of a run against time."""
+def run_curve(run: PlanRun, *, now: datetime) -> Chart:
+    """The incumbents of a run against time, up to its end or to `now`."""
     return incumbent_curve(
         [
             CurvePoint(
@@ -95,8 +96,14 @@ def run_curve(run: PlanRun) -> Chart:
                 placer=row.placer,
             )
             for row in _thinned(list(run.incumbents.defer("placement").order_by("pk")))
-        ]
+        ],
+        until_s=age_s(run, now=now),
     )
+
+
+def age_s(run: PlanRun, *, now: datetime) -> float:
+    """Seconds from the run's first start to its end or to `now`; 0 before it starts."""
+    return ((run.finished_at or now) - run.started_at).total_seconds() if run.started_at else 0.0
 
 
 def _thinned(rows: Sequence[Incumbent]) -> list[Incumbent]:

@@ -1,5 +1,7 @@
 """Pages of plan runs and of the plans they end in."""
 
+from typing import Any
+
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
@@ -9,10 +11,11 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from helixweb.common import events
 from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.inventory.services import models_of
 from helixweb.planning import services
 from helixweb.planning.forms import PlanRunForm
 from helixweb.planning.models import Plan, PlanRun
-from helixweb.planning.presentation import plan_view, run_curve
+from helixweb.planning.presentation import age_s, plan_view, run_curve
 from planner.domain.errors import PlannerError
 
 RUNS_PER_PAGE = 30
@@ -44,14 +47,24 @@ def plan_run_new(request: HttpRequest) -> HttpResponse:
             else:
                 return redirect("plan-run", run.pk)
     else:
-        asked = {name: request.GET[name] for name in ("cluster", "model") if name in request.GET}
-        form = PlanRunForm(initial=asked)
+        form = PlanRunForm(initial=_choices(request))
     context = {
         "form": form,
-        "can_plan": Cluster.objects.exists() and LanguageModel.objects.exists(),
+        "has_clusters": Cluster.objects.exists(),
+        "has_models": LanguageModel.objects.exists(),
     }
     status = 200 if request.method == "GET" else 422
     return render(request, "planning/plan_run_new.html", context, status=status)
+
+
+def _choices(request: HttpRequest) -> dict[str, Any]:
+    """The cluster asked for, or the first; the model asked for, or one it has profiles for."""
+    cluster = Cluster.objects.filter(pk=_id(request.GET.get("cluster"))).first()
+    cluster = cluster or Cluster.objects.first()
+    if cluster is None:
+        return {}
+    model = LanguageModel.objects.filter(pk=_id(request.GET.get("model"))).first()
+    return {"cluster": cluster, "model": model or next(iter(models_of(cluster)), None)}
 
 
 @require_GET
@@ -78,10 +91,11 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
         PlanRun.objects.select_related("cluster", "model", "created_by").defer("problem"), pk=pk
     )
     plan = Plan.objects.filter(run=run).first()
+    now = timezone.now()
     context = {
         "run": run,
-        "curve": run_curve(run),
-        "elapsed_s": (timezone.now() - run.started_at).total_seconds() if run.started_at else 0.0,
+        "curve": run_curve(run, now=now),
+        "elapsed_s": age_s(run, now=now),
         "plan": plan,
         "view": plan_view(plan) if plan else None,
         "last_event_id": last_event_id,

@@ -12,6 +12,20 @@
     if (element) element.textContent = text;
   };
   const seen = new Set();
+  // The last point of a line is "now"; it keeps the value before it.
+  const append = (line, elapsed, value) => {
+    const now = Math.max(line.x.pop(), elapsed);
+    line.y.pop();
+    line.x.push(elapsed, now);
+    line.y.push(value, value);
+  };
+  const moveEnd = (elapsed) => {
+    const chart = document.getElementById("curve");
+    const figure = chart && HelixCharts.figure(chart);
+    if (!figure) return;
+    for (const line of figure.data.slice(0, 2)) line.x[line.x.length - 1] = Math.max(line.x[line.x.length - 1], elapsed);
+    HelixCharts.draw(chart, figure);
+  };
 
   document.addEventListener("helix:incumbent", (event) => {
     const chart = document.getElementById("curve");
@@ -19,14 +33,14 @@
     if (!chart || !document.getElementById("solving") || seen.has(incumbent.id)) return;
     seen.add(incumbent.id);
     const figure = HelixCharts.figure(chart);
-    const [flow, bound] = figure.data;
+    const [flow, bound, marks] = figure.data;
     // What was replayed after a reload may be drawn already.
-    if (flow.x.length && flow.x[flow.x.length - 1] >= incumbent.elapsed_s) return;
-    flow.x.push(incumbent.elapsed_s);
-    flow.y.push(incumbent.flow_tokens_per_s);
-    flow.customdata.push(incumbent.placer);
-    bound.x.push(incumbent.elapsed_s);
-    bound.y.push(incumbent.upper_bound_tokens_per_s);
+    if (marks.x.length && marks.x[marks.x.length - 1] >= incumbent.elapsed_s) return;
+    append(flow, incumbent.elapsed_s, incumbent.flow_tokens_per_s);
+    append(bound, incumbent.elapsed_s, incumbent.upper_bound_tokens_per_s);
+    marks.x.push(incumbent.elapsed_s);
+    marks.y.push(incumbent.flow_tokens_per_s);
+    marks.customdata.push(incumbent.placer);
     HelixCharts.draw(chart, figure);
     show("flow", tokens(incumbent.flow_tokens_per_s));
     show("bound", tokens(incumbent.upper_bound_tokens_per_s));
@@ -46,6 +60,8 @@
       shown = solving;
       startedAt = performance.now() - Number(solving.dataset.elapsed) * 1000;
     }
-    show("elapsed", `${Math.floor((performance.now() - startedAt) / 1000)} s`);
-  }, 500);
+    const elapsed = (performance.now() - startedAt) / 1000;
+    show("elapsed", `${Math.floor(elapsed)} s`);
+    moveEnd(elapsed);
+  }, 1000);
 })();
