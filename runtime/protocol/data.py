@@ -132,7 +132,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageStatus:
-    """A stage is ready to serve its generation, and its room in pages (one layer of one request)."""
+    """A stage serves its generation; its room in pages (a page: one layer of one request)."""
 
     first: int
     end: int
@@ -157,6 +157,13 @@ def encode(message: Message) -> tuple[bytes, bytes | bytearray | memoryview]:
     """Message -> (head frame, payload frame). Raises FrameError for what the format cannot hold."""
     if len(message.entries) > MAX_ENTRIES:
         raise FrameError(f"{len(message.entries)} entries; at most {MAX_ENTRIES} fit one message")
+    try:
+        return _encode_head(message), message.payload
+    except struct.error as error:
+        raise FrameError(f"a number does not fit its field: {error} in {message}") from error
+
+
+def _encode_head(message: Message) -> bytes:
     parts = [
         _HEADER.pack(
             MAGIC,
@@ -196,7 +203,7 @@ def encode(message: Message) -> tuple[bytes, bytes | bytearray | memoryview]:
                 status.pages_used,
             )
         )
-    return b"".join(parts), message.payload
+    return b"".join(parts)
 
 
 def decode(head: bytes | memoryview, payload: bytes | memoryview) -> Message:

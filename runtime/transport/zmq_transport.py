@@ -5,6 +5,7 @@ whose key is not among ours does not get past the handshake.
 """
 
 import logging
+import math
 from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any
@@ -24,6 +25,9 @@ HEARTBEAT_TIMEOUT_MS = 1500
 HEARTBEAT_TTL_MS = 2000
 # A refused peer is not told; it dials again after this long (libzmq's default is 30 s).
 HANDSHAKE_INTERVAL_MS = 2000
+# Larger frames end the connection: 512 prompt tokens of a 16k-wide model in fp32 are 32 MiB.
+MAX_FRAME_BYTES = 256 * 2**20
+ZAP_DOMAIN = "helixweb"
 # Messages taken in one call, so that a flood cannot keep the caller from its own work.
 MAX_MESSAGES_PER_RECEIVE = 1000
 
@@ -85,9 +89,15 @@ class ZmqTransport:
         self._context = zmq.Context()
         self._authenticator = _RetryingAuthenticator(self._context)
         self._authenticator.start()
-        self._authenticator.configure_curve_callback(credentials_provider=self._peers)
+        self._authenticator.configure_curve_callback(
+            domain=ZAP_DOMAIN, credentials_provider=self._peers
+        )
         self._router: zmq.Socket[bytes] = self._socket(zmq.ROUTER)
         self._router.curve_server = True
+        self._router.zap_domain = ZAP_DOMAIN.encode()
+        # Without this libzmq admits everyone whenever no authenticator answers.
+        self._router.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+        self._router.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
         try:
             self._router.bind(bind)
         except zmq.ZMQError as error:
@@ -130,7 +140,7 @@ class ZmqTransport:
     def receive(self, *, timeout_s: float) -> list[Received]:
         """All that is there; waits up to `timeout_s` for the first. Bad frames are dropped."""
         if timeout_s > 0 and not self._to_self:
-            self._router.poll(round(timeout_s * 1000))
+            self._router.poll(math.ceil(timeout_s * 1000))
         received = []
         while self._to_self:
             received.append(Received(sender=self._name, message=self._to_self.popleft()))

@@ -1,0 +1,117 @@
+"""Real servers and a real browser for the end-to-end tests; what is missing is a named skip.
+
+HELIX_TEST_REQUIRE (comma-separated: browser, postgres, redis) turns such a skip into a failure.
+"""
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+
+from helixweb.demo.processes import free_port
+
+CHROMIUM_SWITCHES = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-dev-shm-usage", "--force-color-profile=srgb",
+)  # fmt: skip
+
+
+def require(what: str, *, found: bool, remedy: str) -> None:
+    """Skip with a reason where `what` is missing, or fail where it must not be."""
+    if found:
+        return
+    if what in os.environ.get("HELIX_TEST_REQUIRE", "").split(","):
+        pytest.fail(f"{what} is required here but missing; {remedy}")
+    pytest.skip(f"{what} is not installed; {remedy}")
+
+
+def _postgres_bin() -> Path | None:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if found:
+        return found[-1].parent
+    on_path = shutil.which("initdb")
+    return Path(on_path).parent if on_path else None
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A PostgreSQL server of this test run alone."""
+    binaries = _postgres_bin()
+    require("postgres", found=binaries is not None, remedy="apt-get install postgresql")
+    assert binaries is not None
+    folder = Path(tempfile.mkdtemp(prefix="helixweb-postgres-"))
+    as_user: list[str] = []
+    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+        account = pwd.getpwnam("postgres")
+        os.chown(folder, account.pw_uid, account.pw_gid)
+        as_user = ["runuser", "-u", "postgres", "--"]
+    port = free_port()
+    data = folder / "data"
+
+    def control(*arguments: str) -> None:
+        subprocess.run(
+            [*as_user, str(binaries / "pg_ctl"), "-D", str(data), *arguments],
+            check=True, stdout=subprocess.DEVNULL, cwd=folder,
+        )  # fmt: skip
+
+    subprocess.run(
+        [*as_user, str(binaries / "initdb"), "-D", str(data), "-U", "helix", "-A", "trust"],
+        check=True, stdout=subprocess.DEVNULL, cwd=folder,
+    )  # fmt: skip
+    settings = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
+    control("-o", settings, "-l", str(folder / "log"), "-w", "start")
+    try:
+        yield f"postgres://helix@127.0.0.1:{port}/postgres"
+    finally:
+        control("-m", "immediate", "-w", "stop")
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """A Redis server of this test run alone."""
+    binary = shutil.which("redis-server")
+    require("redis", found=binary is not None, remedy="apt-get install redis-server")
+    assert binary is not None
+    folder = Path(tempfile.mkdtemp(prefix="helixweb-redis-"))
+    port = free_port()
+    server = subprocess.Popen(
+        [binary, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)],
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        server.terminate()
+        server.wait()
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def browser() -> Iterator[webdriver.Chrome]:
+    """Headless Chromium, 1280 x 900."""
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    require(
+        "browser",
+        found=bool(chromium and driver),
+        remedy="apt-get install chromium chromium-driver",
+    )
+    options = Options()
+    options.binary_location = str(chromium)
+    for switch in (*CHROMIUM_SWITCHES, "--window-size=1280,900"):
+        options.add_argument(switch)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    chrome = webdriver.Chrome(options=options, service=Service(str(driver)))
+    try:
+        yield chrome
+    finally:
+        chrome.quit()

@@ -1,0 +1,184 @@
+"""The wire format: golden bytes, round trips, and nothing but FrameError for bad frames."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.protocol.data import (
+    DTYPE_BYTES,
+    DType,
+    Entry,
+    Flag,
+    FrameError,
+    Hop,
+    Kind,
+    Message,
+    Reason,
+    Route,
+    Sampling,
+    StageStatus,
+    decode,
+    encode,
+)
+
+ROUTE = Route(
+    hops=(Hop(node="gpu-1", first=0, end=4), Hop(node="é", first=4, end=8)),
+    sampling=Sampling(
+        temperature=0.5, top_p=1.0, top_k=3, seed=9, max_tokens=16, stop_token_ids=(2, 7)
+    ),
+    prompt_tokens=2,
+)
+
+
+def entry(**changes: object) -> Entry:
+    values: dict[str, object] = {
+        "request": 5,
+        "epoch": 1,
+        "position": 0,
+        "n_tokens": 2,
+        "hop": 0,
+    }
+    return Entry(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_a_prompt_message_has_these_bytes() -> None:
+    """Changing the format must change its magic."""
+    message = Message(
+        kind=Kind.PROMPT,
+        generation=3,
+        entries=(entry(flags=Flag.ROUTE | Flag.PROMPT_END, route=ROUTE),),
+        dtype=DType.INT32,
+        payload=struct.pack("<2i", 11, 12),
+    )
+    head, payload = encode(message)
+    assert head == _golden()
+    assert bytes(payload) == bytes.fromhex("0b0000000c000000")
+    assert decode(head, payload) == message
+
+
+def _golden() -> bytes:
+    header = b"HLX1" + bytes([1, 1]) + b"\x01\x00" + b"\x03\0\0\0" + b"\x08" + bytes(7)
+    row = b"\x05" + bytes(7) + b"\x01\0\0\0" + bytes(4) + b"\x02\0\0\0" + b"\x00\x03" + bytes(2)
+    sampling = (
+        b"\x02\x00\x00\x00\x3f\x00\x00\x80\x3f\x03\0\0\0\x09" + bytes(7) + b"\x10\0\0\0\x02\0\0\0"
+        b"\x02\x02\0\0\0\x07\0\0\0"
+    )
+    hops = b"\0\0\x04\0\x05gpu-1" + b"\x04\0\x08\0\x02\xc3\xa9"
+    return header + row + sampling + hops
+
+
+names = st.text(min_size=1, max_size=20).filter(lambda name: len(name.encode()) <= 255)
+u32 = st.integers(0, 2**32 - 1)
+u16 = st.integers(0, 2**16 - 1)
+floats = st.floats(width=32, allow_nan=False)
+routes = st.builds(
+    Route,
+    hops=st.lists(st.builds(Hop, node=names, first=u16, end=u16), min_size=1, max_size=4).map(
+        tuple
+    ),
+    sampling=st.builds(
+        Sampling,
+        temperature=floats,
+        top_p=floats,
+        top_k=u32,
+        seed=st.integers(0, 2**64 - 1),
+        max_tokens=u32,
+        stop_token_ids=st.lists(u32, max_size=5).map(tuple),
+    ),
+    prompt_tokens=u32,
+)
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> Message:
+    entries = []
+    for _ in range(draw(st.integers(0, 5))):
+        route = draw(st.none() | routes)
+        flags = draw(st.sampled_from([Flag.NONE, Flag.PROMPT_END, Flag.FINISHED]))
+        entries.append(
+            Entry(
+                request=draw(st.integers(0, 2**64 - 1)),
+                epoch=draw(u32),
+                position=draw(u32),
+                n_tokens=draw(u32),
+                hop=draw(st.integers(0, 255)),
+                flags=flags | Flag.ROUTE if route else flags,
+                reason=draw(st.sampled_from(list(Reason))),
+                route=route,
+            )
+        )
+    kind = draw(st.sampled_from(list(Kind)))
+    status = None
+    if kind == Kind.STATUS:
+        numbers = [draw(u32) for _ in range(5)]
+        keys = ("first", "end", "page_tokens", "pages_total", "pages_used")
+        status = StageStatus(**dict(zip(keys, numbers, strict=True)))
+    return Message(
+        kind=kind,
+        generation=draw(u32),
+        entries=tuple(entries),
+        dtype=draw(st.sampled_from(list(DType))),
+        payload=draw(st.binary(max_size=64)),
+        status=status,
+    )
+
+
+@given(messages())
+def test_what_is_encoded_decodes_to_the_same(message: Message) -> None:
+    assert decode(*encode(message)) == message
+
+
+@given(st.binary(max_size=400), st.binary(max_size=40))
+def test_random_bytes_are_refused_with_a_frame_error(head: bytes, payload: bytes) -> None:
+    with pytest.raises(FrameError):
+        decode(head, payload)
+
+
+@given(messages(), st.data())
+def test_a_damaged_frame_is_refused_or_decodes_to_a_message(
+    message: Message, data: st.DataObject
+) -> None:
+    head, payload = encode(message)
+    damaged = bytearray(head)
+    position = data.draw(st.integers(0, len(damaged) - 1))
+    damaged[position] ^= data.draw(st.integers(1, 255))
+    cut = data.draw(st.integers(0, len(damaged)))
+    for frame in (damaged, damaged[:cut], damaged + b"\0"):
+        try:
+            decoded = decode(bytes(frame), payload)
+        except FrameError:
+            continue
+        assert isinstance(decoded, Message)
+
+
+def test_a_count_larger_than_the_frame_is_refused_at_once() -> None:
+    head, payload = encode(Message(kind=Kind.RELEASE, generation=1))
+    with pytest.raises(FrameError, match="malformed"):
+        decode(head[:6] + b"\xff\xff" + head[8:], payload)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        entry(request=2**64),
+        entry(position=-1),
+        entry(hop=256),
+        entry(route=Route(hops=(), sampling=ROUTE.sampling, prompt_tokens=1)),
+        entry(
+            route=Route(
+                hops=(Hop(node="x" * 256, first=0, end=1),),
+                sampling=ROUTE.sampling,
+                prompt_tokens=1,
+            )
+        ),
+    ],
+)
+def test_what_the_format_cannot_hold_is_refused_before_it_is_sent(wrong: Entry) -> None:
+    with pytest.raises(FrameError):
+        encode(Message(kind=Kind.PROMPT, generation=1, entries=(wrong,)))
+
+
+def test_the_size_of_every_dtype_is_known() -> None:
+    assert set(DTYPE_BYTES) == set(DType)
