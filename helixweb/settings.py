@@ -197,6 +197,7 @@ SPECTACULAR_SETTINGS = {
     "VERSION": "1",
     "DESCRIPTION": "Inventory, plans, deployments and live metrics of a HelixWeb cluster.",
     "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["helixweb.common.auth.HasScope"],
     "COMPONENT_SPLIT_REQUEST": True,
     "SCHEMA_PATH_PREFIX": "/api/v1",
     # The processes' messages are pydantic models, whose schemas are those of OpenAPI 3.1.

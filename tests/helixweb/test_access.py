@@ -1,0 +1,82 @@
+"""Who may see what: nobody anything, but health, the login and a machine with a join token."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from django.contrib.admindocs.views import simplify_regex
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+from django.urls.resolvers import RoutePattern
+
+OPEN = {
+    "healthz": "health",
+    "readyz": "health",
+    "login": "how one gets credentials",
+    "login-link": "how one gets credentials",
+    "agent-register": "the join token in its body is the credential",
+}
+METHODS = ("get", "post", "put", "patch", "delete")
+
+
+def paths(patterns: list[URLPattern | URLResolver], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """(name, path) of every URL of the site, each argument filled in."""
+    for pattern in patterns:
+        if isinstance(pattern.pattern, RoutePattern):
+            part = str(pattern.pattern)
+        else:
+            part = simplify_regex(str(pattern.pattern)).lstrip("/")
+        path = prefix + re.sub(r"<[^>]+>", "1", part)
+        if isinstance(pattern, URLResolver):
+            yield from paths(pattern.url_patterns, path)
+        else:
+            yield pattern.name or "", f"/{path}"
+
+
+EVERY_URL = sorted(set(paths(get_resolver().url_patterns)))
+
+
+def test_the_url_map_is_not_empty() -> None:
+    names = {name for name, _ in EVERY_URL}
+    assert {"clusters", "cluster", "api-cluster-list", "models", "overview", "schema"} <= names
+    assert all("<" not in path and "(" not in path for _, path in EVERY_URL)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", [path for name, path in EVERY_URL if name not in OPEN])
+def test_without_credentials_a_url_answers_only_with_a_refusal(path: str) -> None:
+    client = Client()
+    for method in METHODS:
+        response = getattr(client, method)(path)
+        if response.status_code == 302:
+            assert response.headers["Location"].startswith("/login/?next="), method
+        elif method == "get":
+            assert response.status_code in (401, 403), response.content
+        else:
+            assert response.status_code in (401, 403, 405), response.content
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/login/", "/login/link/x/"])
+def test_health_and_login_are_open(path: str) -> None:
+    assert Client().get(path).status_code == 200
+
+
+@pytest.mark.django_db
+def test_a_wrong_key_is_refused_with_a_problem_document() -> None:
+    response = Client().get("/api/v1/clusters/", headers={"Authorization": "Bearer hlx_no.way"})
+    assert response.status_code == 401
+    assert response.headers["Content-Type"] == "application/problem+json"
+    assert response.headers["WWW-Authenticate"] == "Bearer"
+
+
+@pytest.mark.django_db
+def test_unknown_objects_are_not_found(browser: Client) -> None:
+    for path in ("/clusters/99/", "/models/99/", "/clusters/99/nodes/1/", "/clusters/99/network/"):
+        assert browser.get(path).status_code == 404, path
+
+
+def test_posting_a_form_without_its_csrf_token_is_refused(browser: Client) -> None:
+    strict = Client(enforce_csrf_checks=True)
+    strict.cookies = browser.cookies
+    assert strict.post("/clusters/new", {"name": "x"}).status_code == 403

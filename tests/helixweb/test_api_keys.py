@@ -1,0 +1,64 @@
+"""Programs come in with keys that may do only what their scopes say."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from helixweb.common.auth import create_api_key
+from helixweb.common.models import ApiKey
+
+
+def client_with(user: Any, *scopes: str) -> APIClient:
+    key = create_api_key(name="laptop", user=user, scopes=list(scopes))
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {key.secret}")
+    return client
+
+
+@pytest.mark.parametrize(
+    ("scope", "reading", "writing"), [("read", 200, 403), ("write", 403, 201), ("serve", 403, 403)]
+)
+def test_a_scope_allows_what_it_says(user: Any, scope: str, reading: int, writing: int) -> None:
+    client = client_with(user, scope)
+    assert client.get("/api/v1/clusters/").status_code == reading
+    assert client.post("/api/v1/clusters/", {"name": "new"}).status_code == writing
+
+
+def test_a_revoked_key_is_refused(user: Any, browser: Client) -> None:
+    client = client_with(user, "read")
+    key = ApiKey.objects.get()
+    assert browser.post(f"/settings/api-keys/{key.pk}/revoke").status_code == 302
+    refused = client.get("/api/v1/clusters/")
+    assert refused.status_code == 401
+    assert "revoked" in refused.json()["detail"]
+
+
+def test_an_expired_key_is_refused(user: Any) -> None:
+    client = client_with(user, "read")
+    ApiKey.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    assert "expired" in client.get("/api/v1/clusters/").json()["detail"]
+
+
+def test_nobody_revokes_the_key_of_another(user: Any, django_user_model: Any) -> None:
+    client = client_with(user, "read")
+    stranger = Client()
+    stranger.force_login(django_user_model.objects.create_user("eve"))
+    stranger.post(f"/settings/api-keys/{ApiKey.objects.get().pk}/revoke")
+    assert client.get("/api/v1/clusters/").status_code == 200
+
+
+def test_a_new_key_is_shown_once_and_kept_as_its_hash(browser: Client) -> None:
+    page = browser.post("/settings/api-keys/", {"name": "laptop", "scopes": ["read"]})
+    key = ApiKey.objects.get()
+    shown = page.content.decode()
+    assert f"hlx_{key.key}." in shown
+    assert f"hlx_{key.key}." not in browser.get("/settings/api-keys/").content.decode()
+
+
+def test_an_unknown_scope_is_refused_by_name(user: Any) -> None:
+    with pytest.raises(ValueError, match="root"):
+        create_api_key(name="x", user=user, scopes=["read", "root"])

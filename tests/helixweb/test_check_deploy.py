@@ -1,0 +1,54 @@
+"""Settings that a site on the internet can be run with."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def manage(*arguments: str, data_dir: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    known = {
+        key: value for key, value in os.environ.items()
+        if not key.startswith("HELIX_") and key not in ("DATABASE_URL", "REDIS_URL", "SECRET_KEY")
+    }  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=ROOT,
+        env=known | {"HELIX_DATA_DIR": str(data_dir)} | variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_deploy_check_has_nothing_to_say_about_an_https_site(tmp_path: Path) -> None:
+    done = manage(
+        "check", "--deploy", "--fail-level", "WARNING",
+        data_dir=tmp_path, HELIX_URL="https://helix.example",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "no issues" in done.stdout
+
+
+def test_every_migration_is_written(tmp_path: Path) -> None:
+    done = manage("makemigrations", "--check", "--dry-run", data_dir=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_openapi_document_is_complete(tmp_path: Path) -> None:
+    done = manage("spectacular", "--validate", "--fail-on-warn", data_dir=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "/api/v1/clusters/import/" in done.stdout
+
+
+@pytest.mark.parametrize("url", ["helix.example", "ftp://helix.example"])
+def test_a_site_url_that_is_none_is_refused_by_name(url: str, tmp_path: Path) -> None:
+    done = manage("check", data_dir=tmp_path, HELIX_URL=url)
+    assert done.returncode != 0
+    assert url in done.stderr
+    assert "https://helix.example" in done.stderr

@@ -1,0 +1,106 @@
+"""The event outbox reaches every open stream once, and a stream that reconnects misses nothing."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.test import AsyncClient, Client
+
+from helixweb.common import broadcaster, events
+from helixweb.common.broadcaster import QUEUE_LENGTH, Subscription
+from helixweb.common.models import Event
+
+emit = sync_to_async(events.emit)
+
+
+async def next_events(stream: AsyncIterator[bytes], count: int) -> list[dict[str, Any]]:
+    """The next events of a stream, without its comments."""
+    found: list[dict[str, Any]] = []
+    while len(found) < count:
+        chunk = (await anext(stream)).decode()
+        lines = dict(line.split(": ", 1) for line in chunk.splitlines() if ": " in line)
+        if "event" in lines:
+            found.append({**lines, "data": json.loads(lines["data"])})
+    return found
+
+
+@pytest.mark.django_db
+def test_every_stream_of_a_topic_hears_of_an_event() -> None:
+    @async_to_sync
+    async def scenario() -> None:
+        streams = [broadcaster.stream(["cluster:1"], last_event_id=None) for _ in range(2)]
+        for stream in streams:
+            await anext(stream)
+        await emit("cluster:2", "node", {"name": "not ours"})
+        await emit("cluster:1", "node", {"name": "tower"})
+        for stream in streams:
+            (event,) = await next_events(stream, 1)
+            assert event["event"] == "node"
+            assert event["data"] == {"topic": "cluster:1", "name": "tower"}
+            await stream.aclose()
+
+    scenario()
+
+
+@pytest.mark.django_db
+def test_a_stream_that_reconnects_is_replayed_what_it_missed_and_nothing_twice() -> None:
+    for number in range(3):
+        events.emit("cluster:1", "node", {"number": number})
+    first = Event.objects.earliest("pk").pk
+
+    @async_to_sync
+    async def scenario() -> None:
+        stream = broadcaster.stream(["cluster:1"], last_event_id=first)
+        missed = await next_events(stream, 2)
+        await emit("cluster:1", "node", {"number": 3})
+        later = await next_events(stream, 1)
+        assert [event["data"]["number"] for event in missed + later] == [1, 2, 3]
+        await stream.aclose()
+
+    scenario()
+
+
+@pytest.mark.django_db
+def test_the_last_stream_to_close_stops_the_polling() -> None:
+    @async_to_sync
+    async def scenario() -> None:
+        stream = broadcaster.stream(["cluster:1"], last_event_id=None)
+        await anext(stream)
+        assert broadcaster.BROADCASTER._poll is not None
+        await stream.aclose()
+        assert broadcaster.BROADCASTER._poll is None
+
+    scenario()
+
+
+def test_a_stream_that_does_not_keep_up_is_ended_so_that_its_client_replays() -> None:
+    slow = Subscription(["cluster:1"])
+    for number in range(QUEUE_LENGTH + 1):
+        slow.offer(Event(pk=number, topic="cluster:1", type="node"))
+    assert slow.overflowed
+
+
+def test_the_stream_of_a_page_names_its_topics(browser: Client) -> None:
+    assert browser.get("/events").status_code == 400
+    assert browser.get("/events?topics=agent:1").status_code == 400
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_stream_of_a_page_is_not_cached_and_replays_by_header(user: Any) -> None:
+    events.emit("cluster:1", "node", {"number": 1})
+
+    @async_to_sync
+    async def scenario() -> None:
+        client = AsyncClient()
+        await client.aforce_login(user)
+        response = await client.get("/events?topics=cluster:1", headers={"Last-Event-ID": "0"})
+        assert response.headers["Content-Type"] == "text/event-stream"
+        assert response.headers["Cache-Control"] == "no-cache"
+        stream = aiter(response.streaming_content)
+        (event,) = await next_events(stream, 1)
+        assert event["data"]["number"] == 1
+        await stream.aclose()
+
+    scenario()
