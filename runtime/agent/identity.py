@@ -1,0 +1,117 @@
+"""Who this process is, kept in its data directory so that a restart makes no second node."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from runtime.protocol.control import DesiredState
+
+MessageT = TypeVar("MessageT", bound=BaseModel)
+
+IDENTITY_FILE = "identity.json"
+KEY_FILE = "curve.key"
+DESIRED_FILE = "desired.json"
+LOCK_FILE = "lock"
+
+
+class DataDirError(Exception):
+    """A data directory that cannot be used; the message names it and the remedy."""
+
+
+class Membership(BaseModel):
+    """What registration gave: the name in the cluster, and the credential of this process."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    cluster: str
+    credential: str = Field(repr=False)
+    heartbeat_interval_s: float = Field(gt=0)
+
+
+class Identity(BaseModel):
+    """`data_port` is where data frames come in; kept, since peers are told it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    node_uuid: str
+    data_port: int | None = None
+    membership: Membership | None = None
+
+
+class DataDir:
+    """The files of one process. All are readable by their owner alone and replaced whole."""
+
+    def __init__(self, path: Path) -> None:
+        """Makes the directory. Raises DataDirError."""
+        self._path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise DataDirError(f"cannot make {path}: {error}; choose another --data-dir") from error
+
+    @property
+    def key_file(self) -> Path:
+        """Where the CURVE secret key is."""
+        return self._path / KEY_FILE
+
+    @property
+    def stage_log(self) -> Path:
+        """What the stage process wrote to stderr."""
+        return self._path / "stage.log"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """While inside, no other process uses this directory. Raises DataDirError."""
+        with (self._path / LOCK_FILE).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise DataDirError(
+                    f"{self._path} is in use by another process; stop it or choose another "
+                    "--data-dir"
+                ) from error
+            yield
+
+    def load_identity(self, *, fresh_uuid: str) -> Identity:
+        """What was saved, or a fresh identity. Raises DataDirError."""
+        return self._read(Identity, IDENTITY_FILE) or Identity(node_uuid=fresh_uuid)
+
+    def save_identity(self, identity: Identity) -> None:
+        """Durable when it returns."""
+        self._write(IDENTITY_FILE, identity)
+
+    def load_desired(self) -> DesiredState | None:
+        """The desired state of the last run. Raises DataDirError."""
+        return self._read(DesiredState, DESIRED_FILE)
+
+    def save_desired(self, desired: DesiredState) -> None:
+        """Remember it for a start while helixweb is down."""
+        self._write(DESIRED_FILE, desired)
+
+    def _read(self, kind: type[MessageT], name: str) -> MessageT | None:
+        path = self._path / name
+        try:
+            return kind.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            raise DataDirError(
+                f"{path} is damaged ({error.errors()[0]['msg']}); delete it and join again with a "
+                "fresh token"
+            ) from error
+
+    def _write(self, name: str, content: BaseModel) -> None:
+        path = self._path / name
+        fresh = path.with_suffix(".new")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.model_dump_json(indent=2).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)

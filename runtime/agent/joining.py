@@ -1,0 +1,115 @@
+"""How a process gets into its cluster: with a join token once, with its credential ever after."""
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass
+
+from runtime.agent.identity import DataDir, Identity, Membership
+from runtime.backoff import Backoff
+from runtime.protocol.control import AgentIdentity, RegisterRequest, Role
+from runtime.web_client import ServerRefused, WebClient, WebError
+
+logger = logging.getLogger(__name__)
+
+
+class JoinRefused(Exception):
+    """This process cannot join as it was started; the message says why and the remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applicant:
+    """What a process asks for: its role, name and region. `join_token` is needed once."""
+
+    role: Role
+    name: str | None
+    region: str
+    join_token: str | None
+    announcement: AgentIdentity
+
+
+async def join(
+    web: WebClient,
+    data_dir: DataDir,
+    identity: Identity,
+    applicant: Applicant,
+    *,
+    rng: random.Random,
+) -> Membership:
+    """Announce a known process, register a new one; sets the credential of `web`.
+
+    Waits for a server that is down only when there is no credential yet: a member may go on
+    without. Raises JoinRefused.
+    """
+    member = identity.membership
+    if member is not None:
+        _check_name(member, applicant)
+        web.credential = member.credential
+        try:
+            await web.announce(applicant.announcement)
+        except WebError as error:
+            if not isinstance(error, ServerRefused) or not error.is_final:
+                logger.warning("%s; going on as %s of the last run", error, member.name)
+            elif error.status != 401:
+                raise JoinRefused(str(error)) from error
+            elif applicant.join_token is None:
+                raise JoinRefused(
+                    f"{error.detail or error.title} (run again with --token)"
+                ) from error
+            else:
+                logger.warning("the credential is not known any more; joining with the token")
+                return await _register(web, data_dir, identity, applicant, rng=rng)
+        return member
+    return await _register(web, data_dir, identity, applicant, rng=rng)
+
+
+async def _register(
+    web: WebClient,
+    data_dir: DataDir,
+    identity: Identity,
+    applicant: Applicant,
+    *,
+    rng: random.Random,
+) -> Membership:
+    if applicant.join_token is None or applicant.name is None:
+        raise JoinRefused(
+            "this data directory has not joined a cluster yet; copy the join command with --token "
+            "and --name from the cluster's page"
+        )
+    request = RegisterRequest(
+        join_token=applicant.join_token,
+        role=applicant.role,
+        node_uuid=identity.node_uuid,
+        name=applicant.name,
+        region=applicant.region,
+        **dict(applicant.announcement),
+    )
+    web.credential = None
+    backoff = Backoff(rng=rng)
+    while True:
+        try:
+            reply = await web.register(request)
+            break
+        except WebError as error:
+            if isinstance(error, ServerRefused) and error.is_final:
+                raise JoinRefused(error.detail or str(error)) from error
+            wait_s = backoff.next_s()
+            logger.warning("cannot join yet: %s; again in %.1f s", error, wait_s)
+            await asyncio.sleep(wait_s)
+    member = Membership(
+        name=reply.name,
+        cluster=reply.cluster,
+        credential=reply.credential,
+        heartbeat_interval_s=reply.heartbeat_interval_s,
+    )
+    data_dir.save_identity(identity.model_copy(update={"membership": member}))
+    logger.info("joined cluster %s as %s", member.cluster, member.name)
+    return member
+
+
+def _check_name(member: Membership, applicant: Applicant) -> None:
+    if applicant.name is not None and applicant.name != member.name:
+        raise JoinRefused(
+            f"this data directory belongs to {member.name!r} of cluster {member.cluster!r}; start "
+            f"it with --name {member.name}, or join as {applicant.name!r} from another --data-dir"
+        )
