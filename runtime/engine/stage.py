@@ -28,7 +28,7 @@ from runtime.engine.sampler import sample
 from runtime.engine.sequence import RequestKey
 from runtime.models.decoder import Decoder
 from runtime.protocol.control import StageAssignment, StageStats
-from runtime.protocol.data import Entry, Flag, Kind, Message, Reason, StageStatus
+from runtime.protocol.data import Entry, Flag, FrameError, Kind, Message, Reason, StageStatus
 from runtime.transport.base import Transport, UnknownPeer
 
 logger = logging.getLogger(__name__)
@@ -208,8 +208,8 @@ class Stage:
                 continue
             try:
                 self._transport.send(outgoing.peer, outgoing.message)
-            except UnknownPeer:
-                logger.error("%r is not a peer of this deployment", outgoing.peer)
+            except (UnknownPeer, FrameError) as error:
+                logger.error("cannot send to %s: %r", outgoing.peer, error)
                 self._end_and_refuse(outgoing.message.entries, Reason.STAGE_ERROR)
 
     def _accept(self, message: Message) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from runtime.transport.in_memory import InMemoryNetwork
 
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.stage import Stage
@@ -25,6 +24,8 @@ from runtime.protocol.data import (
     Sampling,
     StageStatus,
 )
+from runtime.transport.base import Received, Transport
+from runtime.transport.in_memory import InMemoryNetwork
 
 GENERATION = 7
 PAGE_TOKENS = 4
@@ -40,6 +41,23 @@ class Answer:
     positions: list[int] = field(default_factory=list)
     finished: Reason = Reason.NONE
     nacks: list[tuple[str, Reason]] = field(default_factory=list)
+
+
+class NeverWaits:
+    """A transport whose stage takes its turns by hand, so it must not wait for messages."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def send(self, peer: str, message: Message) -> None:
+        self._transport.send(peer, message)
+
+    def receive(self, *, timeout_s: float) -> list[Received]:
+        assert timeout_s >= 0
+        return self._transport.receive(timeout_s=0)
+
+    def close(self) -> None:
+        self._transport.close()
 
 
 class StageCluster:
@@ -87,7 +105,7 @@ class StageCluster:
                 cache=KvCache(
                     config, pages=pages, page_tokens=PAGE_TOKENS, device=torch.device("cpu")
                 ),
-                transport=network.join(name),
+                transport=NeverWaits(network.join(name)),
             )
 
     def prompt(

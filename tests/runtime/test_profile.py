@@ -1,0 +1,157 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from planner.domain.problem import Workload
+from runtime.engine.memory import BudgetTooSmall, EngineLimits, kv_pages
+from runtime.models.config import ModelConfig, read_config
+from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
+from runtime.profiler.compute import compute_profile, needed_bytes, throughput_tokens_per_s
+from runtime.profiler.main import main
+from runtime.profiler.step_times import StepCost, StepTimes
+
+LIMITS = EngineLimits(page_tokens=16, max_batch_tokens=64, max_context_tokens=256)
+WORKLOAD = Workload(mean_prompt_tokens=96, mean_output_tokens=32)
+CONFIG = ModelConfig(
+    num_layers=12,
+    hidden_size=128,
+    intermediate_size=352,
+    num_heads=4,
+    num_kv_heads=2,
+    head_size=32,
+    vocab_size=512,
+    rms_norm_eps=1e-6,
+    rope_theta=10000.0,
+    rope_scaling=None,
+    tie_word_embeddings=False,
+    max_position_embeddings=512,
+    dtype=torch.float32,
+)
+# a decode step costs 1 ms + 2 ms a layer whatever its batch; 64 prompt tokens 1 ms + 10 ms a layer
+TIMES = StepTimes(
+    decode={batch: StepCost(fixed_s=0.001, per_layer_s=0.002) for batch in (1, 4)},
+    prefill={64: StepCost(fixed_s=0.001, per_layer_s=0.010)},
+)
+
+
+def profile(budget: int, *, speed: float = 1.0, config: ModelConfig = CONFIG):
+    return compute_profile(
+        "node",
+        config=config,
+        limits=LIMITS,
+        times=TIMES,
+        workload=WORKLOAD,
+        device_name="CPU",
+        memory_budget_bytes=budget,
+        relative_speed=speed,
+    )
+
+
+def test_throughput_is_the_tokens_of_a_request_over_the_time_it_takes() -> None:
+    # room for 4 requests at the target occupancy, 3 layers
+    capacity = 4 / 0.3 * 3 * 128
+    found = throughput_tokens_per_s(
+        TIMES,
+        layers=3,
+        kv_capacity_token_layers=capacity,
+        workload=WORKLOAD,
+        max_batch_tokens=64,
+    )
+    prefill_s = 0.031 + 0.031  # 64 tokens, then 32: no less than the least that was measured
+    decode_s = 32 * 0.007 / 4
+    assert found == pytest.approx(128 / (prefill_s + decode_s))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("budget", [6_000_000, 9_000_000, 14_000_000, 40_000_000])
+def test_a_stage_finds_at_least_the_room_its_profile_promises_wherever_its_layers_are(
+    tied: bool, budget: int
+) -> None:
+    config = replace(CONFIG, tie_word_embeddings=tied)
+    found = profile(budget, config=config)
+    assert found.max_layers > 0
+    for layers in range(1, found.max_layers + 1):
+        for first in range(config.num_layers - layers + 1):
+            pages = kv_pages(
+                config, LIMITS, memory_budget_bytes=budget, first=first, end=first + layers
+            )
+            assert pages * LIMITS.page_tokens >= found.kv_capacity_token_layers[layers - 1]
+            assert 2 * config.weights_bytes(first, first + layers) <= budget
+
+
+def test_more_layers_are_slower_and_leave_less_room() -> None:
+    found = profile(20_000_000)
+    assert list(found.tokens_per_s) == sorted(found.tokens_per_s, reverse=True)
+    assert list(found.kv_capacity_token_layers) == sorted(
+        found.kv_capacity_token_layers, reverse=True
+    )
+
+
+def test_half_the_speed_is_half_the_throughput() -> None:
+    whole, half = profile(20_000_000), profile(20_000_000, speed=0.5)
+    assert half.tokens_per_s == pytest.approx([rate / 2 for rate in whole.tokens_per_s])
+    assert half.max_layers == whole.max_layers
+
+
+def test_a_budget_below_the_needed_bytes_holds_no_layer() -> None:
+    needed = needed_bytes(CONFIG, LIMITS, layers=1)
+    assert profile(needed).max_layers == 1
+    assert profile(needed - 1).max_layers == 0
+
+
+def test_a_budget_too_small_for_a_stage_names_the_bytes_needed() -> None:
+    with pytest.raises(BudgetTooSmall) as raised:
+        kv_pages(CONFIG, LIMITS, memory_budget_bytes=1_000_000, first=2, end=4)
+    needed = int(str(raised.value).split(": ")[1].split(" bytes are needed")[0])
+    assert "budget of 1000000 bytes" in str(raised.value)
+    assert kv_pages(CONFIG, LIMITS, memory_budget_bytes=needed, first=2, end=4) == 2 * 16
+    with pytest.raises(BudgetTooSmall):
+        kv_pages(CONFIG, LIMITS, memory_budget_bytes=needed - 1, first=2, end=4)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("checkpoint")
+    sizes = TinySizes(num_layers=3, hidden_size=32, intermediate_size=48, vocab_size=300)
+    make_tiny_checkpoint(directory, sizes=sizes, seed=0)
+    return directory
+
+
+def test_the_program_measures_once_and_writes_a_profile_for_each_node(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    import json
+
+    output = tmp_path / "profiles.json"
+    status = main(
+        [
+            *("--checkpoint", str(checkpoint), "--output", str(output)),
+            *("--node", "fast:4000000:1", "--node", "slow:4000000:0.25"),
+            *("--max-batch-tokens", "32", "--max-context-tokens", "128"),
+        ]
+    )
+    assert status == 0
+    document = json.loads(output.read_text())
+    assert document["model"]["num_layers"] == read_config(checkpoint).num_layers
+    fast, slow = (document["compute_profiles"][name] for name in ("fast", "slow"))
+    assert fast["max_layers"] == 3
+    assert slow["tokens_per_s"] == pytest.approx([rate / 4 for rate in fast["tokens_per_s"]])
+
+
+def test_the_program_refuses_what_is_no_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--checkpoint", str(tmp_path), "--memory-budget-bytes", "1000"]) == 2
+    assert "config.json does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("node", ["fast", "fast:x:1", "fast:1000:0", "fast:0:1", ":1000:1"])
+def test_the_program_refuses_a_node_it_cannot_read(
+    node: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["--checkpoint", "x", "--node", node])
+    assert raised.value.code == 2
+    assert node in capsys.readouterr().err
