@@ -1,0 +1,182 @@
+"""A problem file becomes a cluster, by form or REST; a bad one becomes nothing and says why."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from rest_framework.test import APIClient
+
+from helixweb.inventory import services
+from helixweb.inventory.models import Cluster, LanguageModel, Link, Node, Profile
+from planner.serialization import problem_from_dict, problem_to_dict
+
+Problem = dict[str, Any]
+
+
+def nothing_is_stored() -> bool:
+    return not any(kind.objects.exists() for kind in (Cluster, Node, Link, Profile, LanguageModel))
+
+
+def without_model_layers(problem: Problem) -> None:
+    del problem["model"]["num_layers"]
+
+
+def with_negative_bandwidth(problem: Problem) -> None:
+    problem["network"]["links"][0]["bandwidth_bytes_per_s"] = -5
+
+
+def with_unknown_profile(problem: Problem) -> None:
+    problem["nodes"][0]["compute_profile"] = "H100"
+
+
+def with_a_node_twice(problem: Problem) -> None:
+    problem["nodes"].append(problem["nodes"][0])
+
+
+def with_a_link_to_nowhere(problem: Problem) -> None:
+    problem["network"]["links"][0]["target"] = "attic"
+
+
+def with_a_reserved_name(problem: Problem) -> None:
+    problem["nodes"][0]["name"] = "source"
+    problem["network"]["links"] = []
+
+
+def with_a_name_that_is_too_long(problem: Problem) -> None:
+    problem["name"] = "n" * 65
+
+
+def with_a_control_character(problem: Problem) -> None:
+    problem["nodes"][0]["region"] = "ho\u0000me"
+
+
+def with_too_few_speeds(problem: Problem) -> None:
+    problem["compute_profiles"]["big"]["tokens_per_s"] = [1.0]
+
+
+BAD: list[tuple[Callable[[Problem], None], tuple[str, ...]]] = [
+    (without_model_layers, ("model.num_layers", "missing", "add it")),
+    (with_negative_bandwidth, ("bandwidth_bytes_per_s", "-5", "greater than 0")),
+    (with_unknown_profile, ("H100", "big, small")),
+    (with_a_node_twice, ("tower", "unique")),
+    (with_a_link_to_nowhere, ("attic", "listed node")),
+    (with_a_reserved_name, ("source", "reserved")),
+    (with_a_name_that_is_too_long, ("name", "64")),
+    (with_a_control_character, ("region", "control character")),
+    (with_too_few_speeds, ("tokens_per_s", "1 entries", "max_layers is 3")),
+]
+BAD_NAMES = [spoil.__name__ for spoil, _ in BAD]
+
+
+@pytest.mark.parametrize(("spoil", "said"), BAD, ids=BAD_NAMES)
+def test_a_bad_file_is_refused_by_rest_with_a_problem_document(
+    api: APIClient, tiny_problem: Problem, spoil: Callable[[Problem], None], said: tuple[str, ...]
+) -> None:
+    spoil(tiny_problem)
+    for body in ({"problem": tiny_problem}, {"text": json.dumps(tiny_problem)}):
+        answer = api.post("/api/v1/clusters/import/", body)
+        assert answer.status_code == 400, answer.content
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        for word in said:
+            assert word in answer.json()["detail"]
+    assert nothing_is_stored()
+
+
+@pytest.mark.parametrize(("spoil", "said"), BAD, ids=BAD_NAMES)
+def test_a_bad_file_is_refused_by_the_form_which_keeps_the_text(
+    browser: Client, tiny_problem: Problem, spoil: Callable[[Problem], None], said: tuple[str, ...]
+) -> None:
+    spoil(tiny_problem)
+    text = json.dumps(tiny_problem, indent=1)
+    for sent in ({"text": text}, {"file": SimpleUploadedFile("bad.json", text.encode())}):
+        page = browser.post("/clusters/import", sent)
+        assert page.status_code == 422
+        form = page.context["form"]
+        for word in said:
+            assert word in form.errors["text"][0]
+        assert form["text"].value() == text
+    assert nothing_is_stored()
+
+
+def test_a_good_file_is_stored_whole(browser: Client, tiny_problem: Problem) -> None:
+    file = SimpleUploadedFile("tiny.yaml", yaml.safe_dump(tiny_problem).encode())
+    answer = browser.post("/clusters/import", {"file": file})
+    cluster = Cluster.objects.get()
+    assert answer.headers["Location"] == f"/clusters/{cluster.pk}/"
+    assert services.build_problem(cluster, LanguageModel.objects.get()) == problem_from_dict(
+        tiny_problem
+    )
+
+
+def test_what_is_exported_is_what_was_imported(api: APIClient, tiny_problem: Problem) -> None:
+    made = api.post("/api/v1/clusters/import/", {"problem": tiny_problem})
+    assert made.status_code == 201
+    exported = api.get(f"/api/v1/clusters/{made.json()['id']}/problem/")
+    assert exported.json() == json.loads(
+        json.dumps(problem_to_dict(problem_from_dict(tiny_problem)))
+    )
+
+
+def test_a_cluster_may_be_called_otherwise(api: APIClient, tiny_problem: Problem) -> None:
+    for name in ("first", "second"):
+        answer = api.post("/api/v1/clusters/import/", {"problem": tiny_problem, "name": name})
+        assert answer.json()["name"] == name
+    assert LanguageModel.objects.count() == 1
+
+
+def test_a_known_cluster_name_is_refused_with_a_remedy(
+    api: APIClient, cluster: Cluster, tiny_problem: Problem
+) -> None:
+    answer = api.post("/api/v1/clusters/import/", {"problem": tiny_problem})
+    assert answer.status_code == 409
+    assert "'tiny'" in answer.json()["detail"]
+    assert "another name" in answer.json()["detail"]
+    assert Node.objects.count() == 3
+
+
+def test_a_known_model_with_other_numbers_is_refused_and_nothing_is_written(
+    api: APIClient, cluster: Cluster, tiny_problem: Problem
+) -> None:
+    tiny_problem["name"] = "other"
+    tiny_problem["model"]["num_layers"] = 8
+    answer = api.post("/api/v1/clusters/import/", {"problem": tiny_problem})
+    assert answer.status_code == 409
+    assert "num_layers 4 there, 8 here" in answer.json()["detail"]
+    assert Cluster.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, ""),
+        ({"text": "{}", "problem": {}}, ""),
+        ({"text": "{}", "yaml": "x"}, "yaml"),
+        ({"problem": [1]}, "problem"),
+    ],
+)
+def test_a_request_of_another_shape_is_refused(
+    api: APIClient, body: dict[str, Any], field: str
+) -> None:
+    answer = api.post("/api/v1/clusters/import/", body)
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["field"] == field
+    assert nothing_is_stored()
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        (SimpleUploadedFile("p.json", b"\xff\xfe\x00"), "not UTF-8"),
+        (SimpleUploadedFile("p.json", b" " * 8_000_001), "8,000,001 bytes"),
+        (SimpleUploadedFile("p.exe", b"MZ"), "exe"),
+        (None, "Choose a file"),
+    ],
+)
+def test_a_file_that_cannot_be_one_is_refused(browser: Client, file: Any, said: str) -> None:
+    page = browser.post("/clusters/import", {"file": file} if file else {})
+    assert page.status_code == 422
+    assert said in page.context["form"].errors["file"][0]

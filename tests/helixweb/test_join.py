@@ -1,0 +1,255 @@
+"""A machine joins with a one-time token and keeps its identity ever after."""
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from helixweb.inventory import services
+from helixweb.inventory.models import Cluster, Coordinator, JoinToken, Node, NodeState
+from runtime.protocol.control import Hardware, RegisterRequest, Role
+
+ROOT = Path(__file__).resolve().parents[2]
+HARDWARE = Hardware(hostname="h", cpu_count=4, memory_bytes=8_000, memory_budget_bytes=4_000)
+
+
+def token_for(cluster: Cluster, user: Any, role: str = "node") -> str:
+    return services.create_join_token(cluster, role, user).secret
+
+
+def asking(token: str, **changes: Any) -> RegisterRequest:
+    fields: dict[str, Any] = {
+        "join_token": token,
+        "role": Role.NODE,
+        "node_uuid": str(uuid.uuid4()),
+        "name": "tower",
+        "hardware": HARDWARE,
+        "data_endpoint": "tcp://127.0.0.1:5555",
+        "data_public_key": "k" * 40,
+    }
+    return RegisterRequest(**fields | changes)
+
+
+def join(token: str, **changes: Any) -> services.Registration:
+    return services.register(asking(token, **changes), timezone.now())
+
+
+def test_a_declared_node_is_adopted_and_keeps_region_and_profile(
+    cluster: Cluster, user: Any
+) -> None:
+    joined = join(token_for(cluster, user), region="elsewhere")
+    node = Node.objects.get(name="tower")
+    assert joined.row == node
+    assert (node.region, node.profile_name, node.state) == ("home", "big", NodeState.ONLINE)
+    assert cluster.nodes.count() == 3
+    assert (joined.reply.name, joined.reply.cluster) == ("tower", "tiny")
+
+
+def test_a_new_name_makes_a_new_node_in_the_region_it_says(cluster: Cluster, user: Any) -> None:
+    join(token_for(cluster, user), name="attic", region="away")
+    node = Node.objects.get(name="attic")
+    assert (node.region, node.profile_name) == ("away", "")
+    assert node.hardware["memory_budget_bytes"] == 4_000
+
+
+def test_the_credential_belongs_to_this_process_alone(cluster: Cluster, user: Any) -> None:
+    first = join(token_for(cluster, user)).reply.credential
+    second = join(token_for(cluster, user), name="laptop").reply.credential
+    assert services.authenticate_agent(first) == Node.objects.get(name="tower")
+    assert services.authenticate_agent(second) == Node.objects.get(name="laptop")
+    assert services.authenticate_agent("hlxn_wrong") is None
+    assert services.authenticate_agent("") is None
+    assert first not in Node.objects.get(name="tower").credential_hash
+
+
+def test_a_used_token_names_its_user_and_the_remedy(cluster: Cluster, user: Any) -> None:
+    token = token_for(cluster, user)
+    join(token)
+    with pytest.raises(services.TokenUsed, match=r"used already, by 'tower'.*fresh join command"):
+        join(token, name="laptop")
+    assert Node.objects.filter(uuid__isnull=False).count() == 1
+
+
+def test_a_wrong_token_is_refused_without_being_repeated(cluster: Cluster) -> None:
+    with pytest.raises(services.TokenUnknown, match="fresh join command") as refused:
+        join("hlxj_" + "s" * 40)
+    assert "s" * 20 not in str(refused.value)
+
+
+def test_an_old_token_is_refused(cluster: Cluster, user: Any) -> None:
+    token = token_for(cluster, user)
+    JoinToken.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    with pytest.raises(services.TokenExpired, match="expired at"):
+        join(token)
+
+
+def test_a_token_admits_only_its_role(cluster: Cluster, user: Any) -> None:
+    token = token_for(cluster, user, "coordinator")
+    with pytest.raises(services.TokenForAnotherRole, match="coordinator, not a node"):
+        join(token)
+    join(token, role=Role.COORDINATOR, name="front")
+
+
+def test_a_name_in_use_is_refused_and_the_token_stays_good(cluster: Cluster, user: Any) -> None:
+    join(token_for(cluster, user))
+    token = token_for(cluster, user)
+    with pytest.raises(services.NameTaken, match=r"'tower'.*another --name"):
+        join(token)
+    assert join(token, name="laptop").row.name == "laptop"
+
+
+def test_a_reserved_name_is_refused(cluster: Cluster, user: Any) -> None:
+    with pytest.raises(services.JoinRefused, match="'coordinator' is reserved"):
+        join(token_for(cluster, user), name="coordinator")
+
+
+def test_a_machine_that_joins_again_is_the_same_node_with_a_new_credential(
+    cluster: Cluster, user: Any
+) -> None:
+    identity = str(uuid.uuid4())
+    first = join(token_for(cluster, user), node_uuid=identity)
+    second = join(
+        token_for(cluster, user), node_uuid=identity, data_endpoint="tcp://127.0.0.1:7777"
+    )
+    assert first.row.pk == second.row.pk
+    assert services.authenticate_agent(first.reply.credential) is None
+    assert Node.objects.get(pk=first.row.pk).data_endpoint == "tcp://127.0.0.1:7777"
+    assert cluster.nodes.count() == 3
+
+
+def test_a_machine_keeps_its_name_and_cluster(cluster: Cluster, user: Any) -> None:
+    identity = str(uuid.uuid4())
+    join(token_for(cluster, user), node_uuid=identity)
+    with pytest.raises(services.NameTaken, match="'tower' of cluster 'tiny' already"):
+        join(token_for(cluster, user), node_uuid=identity, name="laptop")
+    other = services.create(Cluster, name="other")
+    with pytest.raises(services.NameTaken, match="another --data-dir"):
+        join(token_for(other, user), node_uuid=identity)
+
+
+def test_a_cluster_has_one_coordinator_which_may_come_back(cluster: Cluster, user: Any) -> None:
+    identity = str(uuid.uuid4())
+    front = {"role": Role.COORDINATOR, "name": "front"}
+    first = join(token_for(cluster, user, "coordinator"), node_uuid=identity, **front)
+    again = join(
+        token_for(cluster, user, "coordinator"), node_uuid=identity, http_url="http://f:1", **front
+    )
+    assert first.row.pk == again.row.pk
+    assert Coordinator.objects.get().http_url == "http://f:1"
+    with pytest.raises(services.NameTaken, match="'front' already; remove it"):
+        join(token_for(cluster, user, "coordinator"), **front)
+
+
+def test_an_identity_that_is_no_uuid_is_refused(cluster: Cluster, user: Any) -> None:
+    with pytest.raises(services.JoinRefused, match="is not a UUID"):
+        join(token_for(cluster, user), node_uuid="z" * 36)
+
+
+RACE = """
+import json, sys, threading, uuid
+import django; django.setup()
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from django.db import connection
+from django.utils import timezone
+from helixweb.inventory import services
+from helixweb.inventory.models import Cluster, Node
+from runtime.protocol.control import Hardware, RegisterRequest
+call_command("migrate", verbosity=0)
+cluster = services.create(Cluster, name="race")
+token = services.create_join_token(cluster, "node", get_user_model().objects.create_user("ada"))
+start, outcomes = threading.Barrier(6), []
+def race(number):
+    request = RegisterRequest(
+        join_token=token.secret, role="node", node_uuid=str(uuid.uuid4()), name=f"node-{number}",
+        hardware=Hardware(hostname="h", cpu_count=1, memory_bytes=1, memory_budget_bytes=1),
+        data_endpoint="tcp://127.0.0.1:1", data_public_key="k" * 40)
+    start.wait()
+    try:
+        services.register(request, timezone.now())
+        outcomes.append("joined")
+    except services.TokenUsed:
+        outcomes.append("used")
+    finally:
+        connection.close()
+threads = [threading.Thread(target=race, args=(number,)) for number in range(6)]
+[thread.start() for thread in threads]; [thread.join() for thread in threads]
+print(json.dumps({"outcomes": outcomes, "nodes": Node.objects.count()}))
+"""
+
+
+def test_of_many_machines_racing_with_one_token_one_joins(tmp_path: Path) -> None:
+    known = {key: value for key, value in os.environ.items() if key != "DATABASE_URL"}
+    settings = {"HELIX_DATA_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "helixweb.settings"}
+    done = subprocess.run(
+        [sys.executable, "-c", RACE],
+        cwd=ROOT, env=known | settings, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert sorted(result["outcomes"]) == ["joined"] + ["used"] * 5
+    assert result["nodes"] == 1
+
+
+def test_rest_shows_the_secret_once_with_the_command_that_uses_it(
+    api: APIClient, cluster: Cluster
+) -> None:
+    made = api.post("/api/v1/join-tokens/", {"cluster": cluster.pk, "role": "node"})
+    assert made.status_code == 201
+    secret = made.json()["secret"]
+    assert secret.startswith("hlxj_")
+    assert (
+        f"python -m runtime agent --server http://127.0.0.1:8000 --token {secret}"
+        in (made.json()["command"])
+    )
+    again = api.get(f"/api/v1/join-tokens/{made.json()['id']}/").json()
+    assert (again["secret"], again["command"]) == (None, None)
+    assert join(secret).row.name == "tower"
+
+
+def test_the_page_makes_a_command_for_the_machine_it_names(
+    browser: Client, cluster: Cluster
+) -> None:
+    page = browser.post(
+        f"/clusters/{cluster.pk}/join", {"role": "node", "name": "my attic", "region": "away"}
+    )
+    command = page.context["join_command"]
+    assert "--name 'my attic' --region away --data-dir ~/.helixweb/'my attic'" in command
+    assert (
+        command.split("--token ")[1].split()[0]
+        not in browser.get(f"/clusters/{cluster.pk}/").content.decode()
+    )
+
+
+def test_the_page_suggests_the_next_declared_node(
+    browser: Client, cluster: Cluster, user: Any
+) -> None:
+    join(token_for(cluster, user))
+    form = browser.get(f"/clusters/{cluster.pk}/").context["join_form"]
+    assert form.initial == {"name": "laptop", "region": "home"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "field"),
+    [
+        ({"role": "node", "name": "sink", "region": "home"}, "name"),
+        ({"role": "boss", "name": "x", "region": "home"}, "role"),
+        ({"role": "node", "name": "", "region": "home"}, "name"),
+    ],
+)
+def test_a_command_for_nobody_is_not_made(
+    browser: Client, cluster: Cluster, sent: dict[str, str], field: str
+) -> None:
+    page = browser.post(f"/clusters/{cluster.pk}/join", sent)
+    assert page.status_code == 422
+    assert field in page.context["join_form"].errors
+    assert not JoinToken.objects.exists()
