@@ -1,0 +1,164 @@
+"""The inventory over REST: strict about fields, plain about what is wrong."""
+
+from typing import Any
+
+import pytest
+from rest_framework.test import APIClient
+
+from helixweb.inventory.models import Cluster, LanguageModel, Link, Node
+
+PROFILE = {
+    "name": "fast",
+    "vram_bytes": 1e9,
+    "max_layers": 2,
+    "tokens_per_s": [10, 5],
+    "kv_capacity_token_layers": [100, 50],
+}
+
+
+def created(api: APIClient, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    answer = api.post(f"/api/v1/{path}/", body)
+    assert answer.status_code == 201, answer.content
+    made: dict[str, Any] = answer.json()
+    assert api.get(f"/api/v1/{path}/{made['id']}/").json() == made
+    return made
+
+
+def errors(answer: Any) -> dict[str, str]:
+    assert answer.headers["Content-Type"] == "application/problem+json", answer.content
+    return {error["field"]: error["message"] for error in answer.json()["errors"]}
+
+
+def test_every_kind_of_row_can_be_made_changed_and_deleted(api: APIClient) -> None:
+    cluster = created(api, "clusters", {"name": "new"})["id"]
+    model = created(
+        api,
+        "models",
+        {
+            "name": "llama",
+            "num_layers": 2,
+            "activation_bytes_per_token": 8,
+            "bytes_per_layer": 1e6,
+        },
+    )["id"]
+    profile = created(api, "profiles", {"cluster": cluster, "model": model, **PROFILE})["id"]
+    node = created(api, "nodes", {"cluster": cluster, "name": "a", "profile_name": "fast"})["id"]
+    link = {"cluster": cluster, "bandwidth_bytes_per_s": 1e9, "latency_s": 0.001}
+    own = created(api, "links", {**link, "source": "coordinator", "target": "a"})["id"]
+    regions = created(api, "region-links", {**link, "source": "local", "target": "local"})["id"]
+    changed = api.patch(f"/api/v1/models/{model}/", {"checkpoint": "/models/llama"})
+    assert changed.json()["checkpoint"] == "/models/llama"
+    assert api.get(f"/api/v1/clusters/{cluster}/problem/").status_code == 200
+    for path in (
+        f"links/{own}", f"region-links/{regions}", f"nodes/{node}", f"profiles/{profile}",
+        f"models/{model}", f"clusters/{cluster}",
+    ):  # fmt: skip
+        assert api.delete(f"/api/v1/{path}/").status_code == 204
+        assert api.get(f"/api/v1/{path}/").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field", "said"),
+    [
+        ("clusters", {"name": "x", "colour": "red"}, "colour", "Unknown field"),
+        ("clusters", {}, "name", "required"),
+        ("clusters", {"name": "tiny"}, "name", "already exists"),
+        ("clusters", {"name": " "}, "name", "blank"),
+        ("clusters", {"name": "x", "mean_prompt_tokens": 0}, "mean_prompt_tokens", "greater than"),
+        ("nodes", {"name": "sink"}, "name", "'sink' is reserved"),
+        ("nodes", {"name": "n" * 65}, "name", "64"),
+        ("nodes", {"name": "x", "profile_name": "H100"}, "", "'H100'"),
+        ("links", {"source": "tower", "target": "attic"}, "", "'attic' is not a node"),
+        ("links", {"source": "tower", "target": "tower"}, "", "to itself"),
+        ("links", {"source": "tower", "target": "mini"}, "", "unique set"),
+        ("links", {"source": "a", "target": "b", "latency_s": -1}, "latency_s", "0 or a greater"),
+        (
+            "links",
+            {"source": "a", "target": "b", "bandwidth_bytes_per_s": "nan"},
+            "bandwidth_bytes_per_s",
+            "valid number",
+        ),
+        ("profiles", {**PROFILE, "tokens_per_s": [1, "inf"]}, "tokens_per_s", "valid number"),
+        ("profiles", {**PROFILE, "tokens_per_s": [1]}, "", "has 1 entries"),
+        ("models", {"name": "x", "num_layers": 0}, "num_layers", "greater than or equal to 1"),
+        ("join-tokens", {"role": "boss"}, "role", "boss"),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_field(
+    api: APIClient, cluster: Cluster, path: str, body: dict[str, Any], field: str, said: str
+) -> None:
+    filled: dict[str, Any] = dict(body)
+    if path != "clusters" and path != "models":
+        filled["cluster"] = cluster.pk
+    if path == "links":
+        filled = {"bandwidth_bytes_per_s": 1e6, "latency_s": 0.01} | filled
+    if path == "profiles":
+        filled["model"] = LanguageModel.objects.get().pk
+    answer = api.post(f"/api/v1/{path}/", filled)
+    assert answer.status_code == 400, answer.content
+    found = errors(answer)
+    key = next((name for name in found if name.split(".")[0] == field), "detail")
+    assert said in found[key]
+
+
+def test_a_row_stays_in_its_cluster(api: APIClient, cluster: Cluster) -> None:
+    other = created(api, "clusters", {"name": "other"})["id"]
+    node = Node.objects.get(name="mini")
+    answer = api.patch(f"/api/v1/nodes/{node.pk}/", {"cluster": other})
+    assert "cannot be changed" in errors(answer)["cluster"]
+
+
+def test_what_an_agent_reports_cannot_be_written(api: APIClient, cluster: Cluster) -> None:
+    node = Node.objects.get(name="mini")
+    api.patch(f"/api/v1/nodes/{node.pk}/", {"data_endpoint": "tcp://evil:1"})
+    node.refresh_from_db()
+    assert node.data_endpoint == ""
+
+
+def test_lists_are_filtered_and_paged(api: APIClient, cluster: Cluster) -> None:
+    rows = api.get("/api/v1/nodes/", {"cluster": cluster.pk, "region": "home"}).json()
+    assert [row["name"] for row in rows["results"]] == ["tower", "laptop"]
+    first = api.get("/api/v1/nodes/", {"limit": 1}).json()
+    assert (first["count"], len(first["results"])) == (3, 1)
+    assert "cluster" in errors(api.get("/api/v1/nodes/", {"cluster": "x"}))
+
+
+def test_a_problem_says_which_models_it_could_be_for(api: APIClient, cluster: Cluster) -> None:
+    model = LanguageModel.objects.get()
+    path = f"/api/v1/clusters/{cluster.pk}/problem/"
+    assert api.get(path, {"model": model.pk}).json()["name"] == "tiny"
+    assert "not the id" in errors(api.get(path, {"model": "llama"}))["model"]
+    empty = created(api, "clusters", {"name": "empty"})["id"]
+    assert "none yet" in errors(api.get(f"/api/v1/clusters/{empty}/problem/"))["model"]
+
+
+def test_no_credential_or_token_hash_is_ever_shown(api: APIClient, cluster: Cluster) -> None:
+    api.post("/api/v1/join-tokens/", {"cluster": cluster.pk, "role": "node"})
+    for path in ("nodes", "join-tokens", "coordinators"):
+        assert "hash" not in api.get(f"/api/v1/{path}/").content.decode()
+
+
+def test_a_body_that_is_no_json_is_refused(api: APIClient) -> None:
+    answer = api.post("/api/v1/clusters/", "{", content_type="application/json")
+    assert answer.status_code == 400
+    assert "JSON parse error" in answer.json()["detail"]
+
+
+def test_a_link_of_its_own_replaces_that_of_the_regions(api: APIClient, cluster: Cluster) -> None:
+    created(
+        api,
+        "links",
+        {
+            "cluster": cluster.pk,
+            "source": "laptop",
+            "target": "mini",
+            "bandwidth_bytes_per_s": 1e6,
+            "latency_s": 0,
+        },
+    )
+    assert Link.objects.count() == 2
+    links = api.get(f"/api/v1/clusters/{cluster.pk}/problem/").json()["network"]["links"]
+    assert [(link["source"], link["target"]) for link in links] == [
+        ("tower", "mini"),
+        ("laptop", "mini"),
+    ]

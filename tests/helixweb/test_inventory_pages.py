@@ -1,0 +1,198 @@
+"""The inventory in the browser: every page shows what is stored, every form says what is wrong."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from helixweb.inventory import services
+from helixweb.inventory.models import Cluster, LanguageModel, Link, Node, Profile, RegionLink
+
+LINK = {"mbit_per_s": "100", "latency_ms": "20"}
+
+
+def text_of(browser: Client, name: str, *args: int) -> str:
+    response = browser.get(reverse(name, args=args))
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def test_an_empty_site_says_how_to_begin(browser: Client) -> None:
+    assert "No clusters yet" in text_of(browser, "clusters")
+    assert "No models yet" in text_of(browser, "models")
+    empty = services.create(Cluster, name="empty")
+    page = text_of(browser, "cluster", empty.pk)
+    assert "No nodes yet" in page
+    assert "Make a join command" in page
+    assert "No two nodes" not in page
+    text_of(browser, "network", empty.pk)
+
+
+def test_the_cluster_page_shows_nodes_network_and_profiles(
+    browser: Client, cluster: Cluster
+) -> None:
+    page = text_of(browser, "cluster", cluster.pk)
+    for word in ("tower", "laptop", "mini", "0 of 3", "A100", "T4", "10 Gbit/s", "declared"):
+        assert word in page
+    assert f'data-topics="cluster:{cluster.pk}"' in page
+
+
+def test_the_pages_of_node_network_and_model_show_their_numbers(
+    browser: Client, cluster: Cluster
+) -> None:
+    mini = Node.objects.get(name="mini")
+    node = text_of(browser, "node", cluster.pk, mini.pk)
+    assert "100 Mbit/s" in node
+    assert "20 ms" in node
+    assert "150" in node
+    network = text_of(browser, "network", cluster.pk)
+    assert "12 of 12 directed pairs" in network
+    assert "100 Mbit/s to 10 Gbit/s" in network
+    model = text_of(browser, "model", LanguageModel.objects.get().pk)
+    assert "4 layers \u00d7 1 MB = <strong>4 MB</strong>" in model
+    assert "fits 1.8 times" in model
+    assert "tiny: 1.8 \u00d7" in text_of(browser, "models")
+
+
+def test_no_page_carries_an_inline_style(browser: Client, cluster: Cluster) -> None:
+    node = Node.objects.get(name="mini")
+    model = LanguageModel.objects.get()
+    for page in (
+        text_of(browser, "clusters"), text_of(browser, "cluster", cluster.pk),
+        text_of(browser, "network", cluster.pk), text_of(browser, "node", cluster.pk, node.pk),
+        text_of(browser, "model", model.pk), text_of(browser, "cluster-import"),
+    ):  # fmt: skip
+        assert " style=" not in page
+        assert " onclick=" not in page
+
+
+def test_people_write_megabits_and_rows_hold_bytes(browser: Client, cluster: Cluster) -> None:
+    browser.post(
+        reverse("link-new", args=[cluster.pk]), {"source": "mini", "target": "tower", **LINK}
+    )
+    link = Link.objects.get(source="mini")
+    assert (link.bandwidth_bytes_per_s, link.latency_s) == (12.5e6, 0.02)
+    form = browser.get(reverse("link-edit", args=[cluster.pk, link.pk])).context["form"]
+    assert (form["mbit_per_s"].value(), form["latency_ms"].value()) == (100.0, 20.0)
+
+
+def test_every_row_can_be_made_changed_and_deleted(browser: Client, cluster: Cluster) -> None:
+    model = LanguageModel.objects.get()
+    done = [
+        ("cluster-edit", [], {"name": "tiny", "coordinator_region": "home",
+         "mean_prompt_tokens": 9, "mean_output_tokens": 9}),
+        ("node-new", [], {"name": "attic", "region": "home", "profile_name": "big"}),
+        ("region-link-new", [], {"source": "away", "target": "away", **LINK}),
+        ("profile-new", [], {"model": model.pk, "name": "fast", "vram_gb": "16",
+         "tokens_per_s": "10, 5", "kv_capacity_token_layers": "100 50"}),
+    ]  # fmt: skip
+    for name, more, sent in done:
+        answer = browser.post(reverse(name, args=[cluster.pk, *more]), sent)
+        assert answer.status_code == 302, (name, answer.context["form"].errors)
+    attic = Node.objects.get(name="attic")
+    regions = RegionLink.objects.get(source="away", target="away")
+    fast = Profile.objects.get(name="fast")
+    assert (fast.max_layers, fast.tokens_per_s, fast.vram_bytes) == (2, [10.0, 5.0], 16e9)
+    for name, pk, sent in (
+        ("node-edit", attic.pk, {"name": "loft", "region": "away", "profile_name": ""}),
+        ("region-link-edit", regions.pk, {"source": "away", "target": "away", **LINK}),
+    ):
+        assert browser.post(reverse(name, args=[cluster.pk, pk]), sent).status_code == 302
+    attic.refresh_from_db()
+    assert (attic.name, attic.region, attic.profile_name) == ("loft", "away", "")
+    for name, args in (
+        ("node-delete", [cluster.pk, attic.pk]),
+        ("region-link-delete", [cluster.pk, regions.pk]),
+        ("profile-delete", [cluster.pk, fast.pk]),
+        ("link-delete", [cluster.pk, Link.objects.get().pk]),
+        ("model-delete", [model.pk]),
+        ("cluster-delete", [cluster.pk]),
+    ):
+        assert b"Keep it" in browser.get(reverse(name, args=args)).content
+        assert browser.post(reverse(name, args=args)).status_code == 302
+    assert not Node.objects.exists()
+
+
+def test_a_model_is_made_by_its_numbers(browser: Client) -> None:
+    sent = {
+        "name": "llama", "num_layers": 2, "bytes_per_layer": 1e6, "token_bytes": 4,
+        "activation_bytes_per_token": 64, "max_context_tokens": 128, "checkpoint": "",
+    }  # fmt: skip
+    browser.post(reverse("model-new"), sent)
+    model = LanguageModel.objects.get()
+    browser.post(reverse("model-edit", args=[model.pk]), sent | {"checkpoint": "/models/llama"})
+    model.refresh_from_db()
+    assert model.checkpoint == "/models/llama"
+
+
+@pytest.mark.parametrize(
+    ("name", "sent", "field", "said"),
+    [
+        ("node-new", {"name": "tower", "region": "home"}, "name", "exists already"),
+        ("node-new", {"name": "source", "region": "home"}, "name", "reserved"),
+        ("node-new", {"name": "x", "region": "home", "profile_name": "H100"}, "profile_name",
+         "H100"),
+        ("link-new", {"source": "tower", "target": "mini", **LINK}, "__all__", "exists already"),
+        ("link-new", {"source": "tower", "target": "tower", **LINK}, "__all__", "to itself"),
+        ("link-new", {"source": "mini", "target": "tower", "mbit_per_s": "-1",
+         "latency_ms": "1"}, "mbit_per_s", "greater than 0"),
+        ("profile-new", {"name": "x", "vram_gb": "1", "tokens_per_s": "1 two",
+         "kv_capacity_token_layers": "1"}, "tokens_per_s", "'two' is not a number"),
+        ("profile-new", {"name": "x", "vram_gb": "1", "tokens_per_s": "1 2",
+         "kv_capacity_token_layers": "1"}, "kv_capacity_token_layers", "give one for each"),
+    ],
+)  # fmt: skip
+def test_a_bad_form_keeps_what_was_typed_and_says_what_is_wrong(
+    browser: Client, cluster: Cluster, name: str, sent: dict[str, Any], field: str, said: str
+) -> None:
+    if name == "profile-new":
+        sent = {"model": LanguageModel.objects.get().pk, **sent}
+    page = browser.post(reverse(name, args=[cluster.pk]), sent)
+    assert page.status_code == 422
+    form = page.context["form"]
+    assert said in " ".join(form.errors[field])
+    for key, value in sent.items():
+        assert str(form[key].value()) == str(value)
+
+
+def test_a_joined_node_keeps_its_name(browser: Client, cluster: Cluster) -> None:
+    node = Node.objects.get(name="mini")
+    Node.objects.filter(pk=node.pk).update(uuid="0" * 32)
+    browser.post(
+        reverse("node-edit", args=[cluster.pk, node.pk]),
+        {"name": "other", "region": "moon", "profile_name": "small"},
+    )
+    node.refresh_from_db()
+    assert (node.name, node.region) == ("mini", "moon")
+
+
+def test_the_problem_file_is_downloaded_or_the_page_says_why_not(
+    browser: Client, cluster: Cluster
+) -> None:
+    url = reverse("cluster-export", args=[cluster.pk, LanguageModel.objects.get().pk])
+    file = browser.get(url)
+    assert file.json()["name"] == "tiny"
+    assert "attachment" in file.headers["Content-Disposition"]
+    services.update(Node.objects.get(name="mini"), profile_name="")
+    page = browser.get(url, follow=True)
+    assert "has no compute profile" in page.content.decode()
+
+
+def test_many_links_are_paged_and_narrowed_to_a_node(browser: Client, cluster: Cluster) -> None:
+    names = [f"n{number}" for number in range(60)]
+    for name in names:
+        services.create(Node, cluster=cluster, name=name)
+        services.create(
+            Link,
+            cluster=cluster,
+            source="tower",
+            target=name,
+            bandwidth_bytes_per_s=1e6,
+            latency_s=0,
+        )
+    url = reverse("network", args=[cluster.pk])
+    assert len(browser.get(url).context["page"].object_list) == 50
+    assert "1 to 50 of 61" in browser.get(url).content.decode()
+    narrowed = browser.get(url, {"node": "n7"}).context["page"]
+    assert [link.target for link in narrowed.object_list] == ["n7"]
