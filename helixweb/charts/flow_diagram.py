@@ -46,15 +46,8 @@ def flow_diagram(problem: Problem, plan: Plan) -> Chart:
         textfont={"color": "var(--text)", "size": 11},
         node={
             "label": [_label(plan, name, in_cut=name in cut_nodes) for name in names],
-            "color": [
-                "var(--muted)" if name in (SOURCE, SINK) else colours[problem.profile_of(name).gpu]
-                for name in names
-            ],
-            # One width for all: Plotly misplaces every label when widths are a list.
-            "line": {
-                "color": ["var(--bad)" if name in cut_nodes else "rgba(0,0,0,0)" for name in names],
-                "width": 2.5,
-            },
+            "color": [_colour(problem, name, colours, in_cut=name in cut_nodes) for name in names],
+            "line": {"width": 0},
             "x": [positions[name][0] for name in names],
             "y": [positions[name][1] for name in names],
             "pad": NODE_PADDING_PX,
@@ -158,10 +151,16 @@ def _centre_of_senders(flow: Flow, name: str, positions: dict[str, tuple[float, 
     return sum(y * weight for y, weight in senders) / total if total > 0 else 0.5
 
 
+def _colour(problem: Problem, name: str, colours: dict[str, str], *, in_cut: bool) -> str:
+    if name in (SOURCE, SINK):
+        return "var(--muted)"
+    return "var(--bad)" if in_cut else colours[problem.profile_of(name).gpu]
+
+
 def _label(plan: Plan, name: str, *, in_cut: bool) -> str:
     if name in (SOURCE, SINK):
         return _END_LABEL
-    return f"{name}<br>{plan.placement.layers[name]}" + ("<br>■ min cut" if in_cut else "")
+    return f"{name}<br>{plan.placement.layers[name]}" + ("<br>min cut" if in_cut else "")
 
 
 def _node_text(problem: Problem, plan: Plan, name: str) -> str:

@@ -79,8 +79,9 @@ def plan_run_preview(request: HttpRequest) -> HttpResponse:
     return render(request, "planning/_fit.html", context)
 
 
-def _id(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() else None
+def _id(text: str | None) -> int:
+    """The id in a query; 0, which no row has, for anything else."""
+    return int(text) if text and text.isascii() and text.isdigit() else 0
 
 
 @require_GET

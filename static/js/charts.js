@@ -40,7 +40,10 @@ window.HelixCharts = (() => {
   };
   const draw = (element, figure) => {
     drawn.set(element, figure);
-    const { data, layout } = themed(figure);
+    const { data, layout: { height, width, ...layout } } = themed(figure);
+    // On the element, not in the layout: Plotly forgets the layout's size when the window changes.
+    if (height) element.style.height = `${height}px`;
+    if (width) element.style.minWidth = `${width}px`;
     return Plotly.react(element, data, layout, config);
   };
   const load = async (element) => {
