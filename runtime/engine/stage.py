@@ -270,6 +270,8 @@ class Stage:
         if due:
             self._next_report_s = now_s + REPORT_INTERVAL_S
             self._intake.end_orphans(silent_since_s=now_s - ORPHAN_AFTER_S)
+            if not self._has_work():
+                self.check_pages()
             self._on_report(self.stats())
 
     def _tell_coordinator(self, message: Message) -> None:

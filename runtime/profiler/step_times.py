@@ -4,7 +4,6 @@ One layer of the checkpoint stands for all: Llama layers are alike. Steps of one
 such layers are timed, and their difference is the cost of a layer, the rest that of a step.
 """
 
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -18,7 +17,7 @@ from runtime.models.decoder import Decoder
 from runtime.protocol.data import Hop, Route, Sampling
 
 _SHALLOW, _DEEP = 1, 5
-_REPEATS = 7
+_LEAST_REPEATS, _MOST_REPEATS, _ENOUGH_S = 4, 40, 0.5
 _SAMPLING = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1)
 
 
@@ -50,7 +49,8 @@ def measure_step_times(
     page_tokens: int,
     clock: Callable[[], float],
 ) -> StepTimes:
-    """Run the steps and take medians. `decoder` holds layer 0 of the checkpoint.
+    """Run each step several times and keep the least, so that other load on the machine and the
+    first run's warming up do not count. `decoder` holds layer 0 of the checkpoint.
 
     Decodes attend over `context_tokens`; prefills begin their prompt. `clock` in seconds.
     """
@@ -67,7 +67,7 @@ def measure_step_times(
 
     def cost(requests: int, position: int, n_tokens: int) -> StepCost:
         shallow_s, deep_s = (
-            _median_step_s(runner, cache, layers, requests, position, n_tokens, clock)
+            _least_step_s(runner, cache, layers, requests, position, n_tokens, clock)
             for layers in (_SHALLOW, _DEEP)
         )
         per_layer_s = max(deep_s - shallow_s, deep_s * 0.01) / (_DEEP - _SHALLOW)
@@ -79,7 +79,7 @@ def measure_step_times(
     )
 
 
-def _median_step_s(
+def _least_step_s(
     runner: ModelRunner,
     cache: KvCache,
     layers: int,
@@ -106,8 +106,10 @@ def _median_step_s(
         )
         cache.reserve(sequence.table, tokens=chunk.end)
         step.append(Work(sequence=sequence, chunk=chunk))
-    seconds = []
-    for _ in range(1 + _REPEATS):
+    seconds: list[float] = []
+    while len(seconds) < _LEAST_REPEATS or (
+        len(seconds) < _MOST_REPEATS and sum(seconds) < _ENOUGH_S
+    ):
         began_s = clock()
         runner.forward(step)
         if cache.key_PSKH.is_cuda:
@@ -115,4 +117,4 @@ def _median_step_s(
         seconds.append(clock() - began_s)
     for work in step:
         cache.release(work.sequence.table)
-    return statistics.median(seconds[1:])  # the first one warms up
+    return min(seconds)

@@ -1,0 +1,198 @@
+"""What becomes of requests over time: late rows, abandoned requests, slowed stages."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from runtime.engine.intake import MAX_TOMBSTONES, Intake, StageShape
+from runtime.engine.kv_cache import KvCache
+from runtime.engine.sequence import RequestKey, Sequence
+from runtime.engine.stage import ORPHAN_AFTER_S, Stage
+from runtime.models.config import read_config
+from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
+from runtime.models.weights import load_decoder
+from runtime.protocol.control import StageAssignment
+from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Reason, Route, Sampling
+from runtime.transport.in_memory import InMemoryNetwork
+
+GENERATION = 2
+SHAPE = StageShape(
+    name="a",
+    generation=GENERATION,
+    first=0,
+    end=2,
+    num_layers=2,
+    hidden_size=4,
+    vocab_size=300,
+    dtype=DType.FLOAT32,
+    max_context_tokens=64,
+)
+
+
+def prompt(request: int, *, max_tokens: int = 4) -> Message:
+    ids = np.arange(10, 15, dtype="<i4")
+    route = Route(
+        hops=(Hop(node="a", first=0, end=2),),
+        sampling=Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=max_tokens),
+        prompt_tokens=len(ids),
+    )
+    entry = Entry(
+        request=request,
+        epoch=0,
+        position=0,
+        n_tokens=len(ids),
+        hop=0,
+        flags=Flag.PROMPT_END,
+        route=route,
+    )
+    return Message(
+        kind=Kind.PROMPT,
+        generation=GENERATION,
+        entries=(entry,),
+        dtype=DType.INT32,
+        payload=ids.tobytes(),
+    )
+
+
+def make_intake() -> tuple[Intake, list[Sequence]]:
+    forgotten: list[Sequence] = []
+    return Intake(SHAPE, forget=forgotten.append), forgotten
+
+
+def test_an_abandoned_request_is_forgotten_and_one_with_rows_to_run_is_not() -> None:
+    intake, forgotten = make_intake()
+    for request, now_s in [(1, 10.0), (2, 10.0), (3, 50.0)]:
+        assert intake.accept(prompt(request), now_s=now_s) == []
+    for request in (1, 3):
+        intake.sequences[RequestKey(request=request, epoch=0)].take(99)
+    intake.end_orphans(silent_since_s=40.0)
+    assert [sequence.key.request for sequence in forgotten] == [1]
+    assert {key.request for key in intake.sequences} == {2, 3}
+
+
+def test_a_request_that_ended_stays_ended_while_it_is_remembered() -> None:
+    intake, forgotten = make_intake()
+    intake.accept(prompt(1), now_s=0.0)
+    intake.end(RequestKey(request=1, epoch=0))
+    intake.end(RequestKey(request=1, epoch=0))
+    assert len(forgotten) == 1
+    assert intake.accept(prompt(1), now_s=0.0) == []
+    assert intake.sequences == {}
+
+
+def test_only_so_many_ended_requests_are_remembered() -> None:
+    intake, _ = make_intake()
+    for request in range(MAX_TOMBSTONES + 1):
+        intake.end(RequestKey(request=request, epoch=0))
+    intake.accept(prompt(0), now_s=0.0)
+    intake.accept(prompt(1), now_s=0.0)
+    assert [key.request for key in intake.sequences] == [0]
+
+
+@pytest.mark.parametrize("payload_bytes", [0, 16, 19])
+def test_a_prompt_shorter_than_it_says_is_refused(payload_bytes: int) -> None:
+    intake, _ = make_intake()
+    whole = prompt(1)
+    cut = Message(
+        kind=whole.kind,
+        generation=whole.generation,
+        entries=whole.entries,
+        dtype=whole.dtype,
+        payload=bytes(whole.payload)[:payload_bytes],
+    )
+    refusals = intake.accept(cut, now_s=0.0)
+    assert [refusal.reason for refusal in refusals] == [Reason.STAGE_ERROR]
+    assert intake.sequences == {}
+
+
+def test_messages_a_stage_has_no_use_for_change_nothing() -> None:
+    intake, _ = make_intake()
+    nack = Message(kind=Kind.NACK, generation=GENERATION, entries=prompt(1).entries)
+    assert intake.accept(nack, now_s=0.0) == []
+    assert intake.sequences == {}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("checkpoint")
+    sizes = TinySizes(num_layers=2, hidden_size=16, intermediate_size=24, vocab_size=300)
+    make_tiny_checkpoint(directory, sizes=sizes, seed=0)
+    return directory
+
+
+class ManualClock:
+    """Each look costs a tenth of a second; sleeping costs what it says."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.slept_s: list[float] = []
+
+    def look(self) -> float:
+        self.now_s += 0.1
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.slept_s.append(seconds)
+        self.now_s += seconds
+
+
+def make_stage(checkpoint: Path, clock: ManualClock, network: InMemoryNetwork, speed: float):
+    config = read_config(checkpoint)
+    cpu = torch.device("cpu")
+    decoder = load_decoder(
+        checkpoint, config, first=0, end=2, device=cpu, progress=lambda _done, _total: None
+    )
+    return Stage(
+        name="a",
+        assignment=StageAssignment(
+            deployment_id=1,
+            generation=GENERATION,
+            model_name="tiny",
+            checkpoint=str(checkpoint),
+            first=0,
+            end=2,
+            num_layers=2,
+            max_context_tokens=64,
+            peers=(),
+        ),
+        decoder=decoder,
+        cache=KvCache(config, pages=20, page_tokens=4, device=cpu),
+        transport=network.join("a"),
+        relative_speed=speed,
+        clock=clock.look,
+        sleep=clock.sleep,
+    )
+
+
+def run_for(stage: Stage, turns: int) -> None:
+    counter = itertools.count()
+    stage.run(lambda: next(counter) >= turns)
+
+
+def test_a_stage_of_a_quarter_of_the_speed_takes_four_times_as_long(checkpoint: Path) -> None:
+    clock, network = ManualClock(), InMemoryNetwork()
+    coordinator = network.join("coordinator")
+    stage = make_stage(checkpoint, clock, network, 0.25)
+    coordinator.send("a", prompt(1))
+    run_for(stage, 4)
+    stats = stage.stats()
+    assert stats.steps_total == 4
+    assert clock.slept_s == pytest.approx([0.3] * 4)
+    assert stats.busy_s_total >= 4 * 0.4
+    assert stats.busy_s_total <= stats.uptime_s
+
+
+def test_a_stage_frees_the_pages_of_a_coordinator_that_died(checkpoint: Path) -> None:
+    clock, network = ManualClock(), InMemoryNetwork()
+    coordinator = network.join("coordinator")
+    stage = make_stage(checkpoint, clock, network, 1.0)
+    coordinator.send("a", prompt(1))
+    run_for(stage, 6)
+    assert stage.stats().kv_pages_used > 0
+    clock.now_s += ORPHAN_AFTER_S
+    run_for(stage, 2)
+    stage.check_pages()
+    assert stage.stats().kv_pages_used == 0
