@@ -19,8 +19,7 @@ def network_matrix(names: Sequence[str], links: Mapping[tuple[str, str], Link]) 
     figure = figure_json([_heatmap(names, links, rates)], _layout(names))
     pairs = len(names) * (len(names) - 1)
     summary = (
-        f"{len(links)} of {pairs} directed pairs are connected, at {bit_rate_text(min(rates))} to "
-        f"{bit_rate_text(max(rates))}."
+        f"{len(links)} of {pairs} directed pairs are connected, {_range(min(rates), max(rates))}."
         if rates
         else "No two nodes are connected yet."
     )
@@ -76,6 +75,12 @@ def _layout(names: Sequence[str]) -> dict[str, object]:
             **axis, "title": {"text": "from"}, "automargin": True, "autorange": "reversed",
         },
     }  # fmt: skip
+
+
+def _range(low: float, high: float) -> str:
+    if low == high:
+        return f"all at {bit_rate_text(low)}"
+    return f"at {bit_rate_text(low)} to {bit_rate_text(high)}"
 
 
 def _shortened(name: str) -> str:

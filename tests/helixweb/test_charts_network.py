@@ -64,7 +64,7 @@ def test_region_pairs_count_and_bound_their_links() -> None:
 def test_the_matrix_says_in_words_what_it_shows() -> None:
     names = ["coordinator", "a", "a-node-with-a-long-name"]
     chart = network_matrix(names, {("a", "coordinator"): link("a", "coordinator", rate=12.5e6)})
-    assert chart.summary == "1 of 6 directed pairs are connected, at 100 Mbit/s to 100 Mbit/s."
+    assert chart.summary == "1 of 6 directed pairs are connected, all at 100 Mbit/s."
     assert chart.rows[1] == ("a", 1, "100 Mbit/s", "100 Mbit/s", "100 Mbit/s", "1 ms")
     assert chart.rows[0][1] == 0
     heat = chart.figure["data"][0]

@@ -55,6 +55,14 @@ def test_the_pages_of_node_network_and_model_show_their_numbers(
     assert "tiny: 1.8 \u00d7" in text_of(browser, "models")
 
 
+def test_htmx_gets_the_part_that_changes_by_itself(browser: Client, cluster: Cluster) -> None:
+    mini = Node.objects.get(name="mini")
+    for name, args in (("cluster", [cluster.pk]), ("node", [cluster.pk, mini.pk])):
+        part = browser.get(reverse(name, args=args), headers={"HX-Request": "true"})
+        assert 'id="live-part"' in part.content.decode()
+        assert "<html" not in part.content.decode()
+
+
 def test_no_page_carries_an_inline_style(browser: Client, cluster: Cluster) -> None:
     node = Node.objects.get(name="mini")
     model = LanguageModel.objects.get()

@@ -114,7 +114,9 @@ def cluster(request: HttpRequest, pk: int) -> HttpResponse:
     """Nodes, network, profiles, and how to join; alive by server-sent events."""
     last_event_id = events.latest_id()
     row = get_object_or_404(Cluster.objects.prefetch_related("nodes", "profiles"), pk=pk)
-    return render(request, "inventory/cluster.html", _context(row, last_event_id=last_event_id))
+    # htmx asks for the part that changes by itself.
+    template = "inventory/_live.html" if request.htmx else "inventory/cluster.html"  # type: ignore[attr-defined]
+    return render(request, template, _context(row, last_event_id=last_event_id))
 
 
 @require_POST

@@ -38,7 +38,9 @@ def node(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
         ],
         "last_event_id": last_event_id,
     }
-    return render(request, "inventory/node.html", context)
+    # htmx asks for the part that changes by itself.
+    template = "inventory/_node_live.html" if request.htmx else "inventory/node.html"  # type: ignore[attr-defined]
+    return render(request, template, context)
 
 
 @require_http_methods(["GET", "POST"])
