@@ -58,7 +58,7 @@ class PlanFollower:
             self._keys.replace(desired.api_key_hashes)
             before = None if self._desired is None else self._desired.plan
             self._desired = desired
-            self._store.save(desired)
+            self._remember(desired)
             if desired.plan is None:
                 self.trouble = ""
                 self._dispatcher.serve(None)
@@ -67,6 +67,12 @@ class PlanFollower:
                 self._set_peers(desired.plan.peers)
             else:
                 await self._serve(desired.plan)
+
+    def _remember(self, desired: CoordinatorDesired) -> None:
+        try:
+            self._store.save(desired)
+        except OSError as error:  # a full disk shall not stop serving
+            logger.error("the plan will not be known after a restart: %s", error)
 
     async def _serve(self, plan: ServingPlan) -> None:
         logger.info("plan of generation %d: %s", plan.generation, plan.model_name)

@@ -1,0 +1,221 @@
+"""`python -m runtime coordinator`: one process that serves clients over the deployed plan."""
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import signal
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from planner.domain.cluster import COORDINATOR
+from runtime.agent.data_address import AddressError, choose_port, data_endpoint
+from runtime.agent.hardware import detect_hardware
+from runtime.agent.identity import DataDir, DataDirError
+from runtime.agent.joining import Applicant, JoinRefused, join
+from runtime.coordinator.access import ApiKeys
+from runtime.coordinator.app import create_app
+from runtime.coordinator.control_loop import Removed, follow_plan, report_forever
+from runtime.coordinator.dispatcher import Dispatcher
+from runtime.coordinator.options import Options, parse_options
+from runtime.coordinator.plan_follower import PlanFollower
+from runtime.coordinator.plan_store import PlanStore
+from runtime.coordinator.reporter import build_report
+from runtime.coordinator.request_stats import RequestStats
+from runtime.protocol.control import AgentIdentity, Role
+from runtime.transport.async_zmq_transport import AsyncZmqTransport
+from runtime.transport.keys import KeyFileError, KeyPair
+from runtime.transport.zmq_transport import BindFailed
+from runtime.web_client import WebClient, is_loopback
+
+STATS_WINDOW_S = 10.0
+TICK_S = 1.0
+GRACEFUL_SHUTDOWN_S = 3
+
+logger = logging.getLogger(__name__)
+
+
+class StartFailed(Exception):
+    """The coordinator cannot start as it was called; the message names the remedy."""
+
+
+_REMEDIABLE = (
+    AddressError,
+    BindFailed,
+    DataDirError,
+    JoinRefused,
+    KeyFileError,
+    Removed,
+    StartFailed,
+)
+
+
+def main(argv: list[str]) -> int:
+    """0 after SIGTERM or SIGINT; 2 with one line on stderr for what the caller must change."""
+    options = parse_options(argv)
+    logging.basicConfig(
+        level=os.environ.get("HELIX_LOG_LEVEL", "INFO").upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        data_dir = DataDir(options.data_dir)
+        with data_dir.locked():
+            asyncio.run(run(options, data_dir))
+    except _REMEDIABLE as error:
+        sys.stderr.write(f"coordinator: {error}\n")
+        return 2
+    return 0
+
+
+async def run(options: Options, data_dir: DataDir) -> None:
+    """Serve until a signal. Raises JoinRefused, Removed, and what binding raises."""
+    identity = data_dir.load_identity(fresh_uuid=str(uuid.uuid4()))
+    curve_keys = KeyPair.load_or_create(data_dir.key_file)
+    listener = _listen(options.host, options.port)
+    data_port = choose_port(options.data_host, wanted=options.data_port, kept=identity.data_port)
+    transport = AsyncZmqTransport(
+        name=COORDINATOR, bind=data_endpoint(options.data_host, data_port), keys=curve_keys
+    )
+    identity = identity.model_copy(update={"data_port": data_port})
+    data_dir.save_identity(identity)
+
+    stats = RequestStats(window_s=STATS_WINDOW_S, clock=time.monotonic)
+    dispatcher = Dispatcher(
+        transport=transport,
+        stats=stats,
+        clock=time.monotonic,
+        new_request_id=lambda: secrets.randbits(63),
+        request_timeout_s=options.request_timeout_s,
+    )
+    api_keys = ApiKeys()
+    follower = PlanFollower(
+        dispatcher=dispatcher,
+        keys=api_keys,
+        store=PlanStore(options.data_dir / "plan.json"),
+        set_peers=transport.set_peers,
+    )
+    await follower.apply_stored()
+    app = create_app(
+        dispatcher=dispatcher,
+        keys=api_keys,
+        unix_time=time.time,
+        new_answer_id=lambda: secrets.token_hex(12),
+        new_seed=lambda: secrets.randbits(64),
+    )
+    server = _Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
+        )
+    )
+    port = listener.getsockname()[1]
+    applicant = Applicant(
+        role=Role.COORDINATOR,
+        name=options.name,
+        region=options.region,
+        join_token=options.token,
+        announcement=AgentIdentity(
+            hardware=detect_hardware(memory_budget_bytes=None, relative_speed=1.0),
+            data_endpoint=transport.endpoint,
+            data_public_key=curve_keys.public_key,
+            http_url=options.public_url or f"http://{options.host}:{port}",
+        ),
+    )
+    if not is_loopback(options.server) and options.server.startswith("http://"):
+        logger.warning("%s is plain http: credentials travel in clear; use https", options.server)
+    logger.info("listening on http://%s:%d and %s", options.host, port, transport.endpoint)
+
+    async def control() -> None:
+        rng = random.Random()  # noqa: S311 - jitter of retries
+        async with WebClient(options.server, rng=rng) as web:
+            await join(web, data_dir, identity, applicant, rng=rng)
+            await _first_end(
+                follow_plan(web, follower),
+                report_forever(
+                    web,
+                    follower,
+                    announcement=applicant.announcement,
+                    make_report=lambda: build_report(
+                        dispatcher=dispatcher, stats=stats, follower=follower, now=time.monotonic()
+                    ),
+                ),
+            )
+
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        await _first_end(
+            _signalled(), control(), _receive_forever(transport, dispatcher), _tick(dispatcher)
+        )
+    finally:
+        dispatcher.stop()
+        server.should_exit = True
+        await serving
+        transport.close()
+
+
+async def _receive_forever(transport: AsyncZmqTransport, dispatcher: Dispatcher) -> None:
+    while True:
+        for received in await transport.receive():
+            try:
+                dispatcher.receive(received)
+            except Exception:
+                logger.exception("a message of %r could not be acted on", received.sender)
+
+
+async def _tick(dispatcher: Dispatcher) -> None:
+    while True:
+        await asyncio.sleep(TICK_S)
+        dispatcher.expire()
+
+
+async def _signalled() -> None:
+    """Return at SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await stop.wait()
+
+
+async def _first_end(*works: Coroutine[Any, Any, None]) -> None:
+    """Run all until one ends or raises; then cancel the others."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: `run` has its own, and more to stop."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise StartFailed(
+            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port, "
+            "or stop what uses it"
+        ) from error

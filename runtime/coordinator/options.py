@@ -1,0 +1,65 @@
+"""The coordinator's command line."""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner.domain.cluster import COORDINATOR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The command line."""
+
+    server: str
+    token: str | None
+    name: str
+    region: str
+    data_dir: Path
+    host: str
+    port: int
+    public_url: str
+    data_host: str
+    data_port: int
+    request_timeout_s: float
+
+
+def parse_options(argv: list[str]) -> Options:
+    """Exits with status 2 and a usage message when `argv` is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="python -m runtime coordinator",
+        description="Serve chat clients over the deployed plan: an OpenAI-compatible endpoint.",
+    )
+    add = parser.add_argument
+    add("--server", required=True, help="URL of helixweb; may be down, once joined")
+    add("--token", help="one-time join token, for the first start")
+    add("--name", default=COORDINATOR, help="name in the cluster (default %(default)s)")
+    add("--region", default="local", help="region it is in (default %(default)s)")
+    add("--data-dir", required=True, type=Path, help="keeps keys, credential and the last plan")
+    add("--host", default="127.0.0.1", help="address for chat clients (default %(default)s)")
+    add("--port", type=_port, default=8100, help="port for chat clients (default %(default)s)")
+    add("--public-url", default="", help="where clients reach it, if not http://HOST:PORT")
+    add("--data-host", default="127.0.0.1", help="address for stages (default %(default)s)")
+    add("--data-port", type=_port, default=0, help="port for stages (default: any, then kept)")
+    add(
+        "--request-timeout",
+        dest="request_timeout_s",
+        type=_seconds,
+        default=120.0,
+        help="seconds without progress after which a request fails (default %(default)g)",
+    )
+    return Options(**vars(parser.parse_args(argv)))
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= 65535:
+        raise argparse.ArgumentTypeError(f"{port} is no port; ports run from 0 to 65535")
+    return port
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+    return seconds
