@@ -1,0 +1,148 @@
+"""What the charts say is what the plan says, for those who see them and those who do not."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from helixweb.charts.chart import Chart
+from helixweb.charts.flow_diagram import flow_diagram
+from helixweb.charts.incumbent_curve import CurvePoint, incumbent_curve
+from helixweb.charts.latency import latency
+from helixweb.charts.layer_map import layer_map
+from helixweb.charts.node_bars import NodeShare, node_bars
+from helixweb.charts.throughput import requests_in_system, throughput
+from helixweb.charts.utilisation import bottlenecks, utilisation
+from planner.compute_plan import PlanOptions, compute_plan
+from planner.domain.plan import Plan
+from planner.domain.problem import Problem
+from planner.placers.base import NeverCancelled
+from planner.serialization import problem_from_dict
+
+
+@pytest.fixture
+def problem(tiny_problem: dict[str, Any]) -> Problem:
+    return problem_from_dict(tiny_problem)
+
+
+@pytest.fixture
+def plan(problem: Problem) -> Plan:
+    return compute_plan(
+        problem,
+        options=PlanOptions(time_limit_s=10),
+        progress=lambda incumbent: None,
+        cancel=NeverCancelled(),
+    )
+
+
+def test_every_chart_is_plain_json_with_a_sentence_and_a_table(
+    problem: Problem, plan: Plan
+) -> None:
+    moment = [_moment()]
+    charts: list[Chart] = [
+        flow_diagram(problem, plan),
+        layer_map(problem, plan.placement),
+        utilisation(problem, plan),
+        incumbent_curve([_point(1.0, 5.0, 9.0)], until_s=2.0),
+        latency(moment, p50_s=[0.1], p95_s=[None]),
+        throughput(moment, output_tokens_per_s=[3.0], prompt_tokens_per_s=[4.0]),
+        requests_in_system(moment, running=[1], waiting=[0]),
+        node_bars([NodeShare(node="tower", share=0.5, text="half")], what="KV cache in use"),
+    ]
+    for chart in charts:
+        json.dumps(chart.figure, allow_nan=False)
+        assert chart.figure["data"]
+        assert not chart.figure["layout"]["template"], "Plotly's own theme would override ours"
+        assert chart.summary.endswith(".")
+        assert chart.rows
+        assert all(len(row) == len(chart.columns) for row in chart.rows)
+
+
+def test_the_flow_diagram_carries_the_whole_flow_from_coordinator_to_coordinator(
+    problem: Problem, plan: Plan
+) -> None:
+    (sankey,) = flow_diagram(problem, plan).figure["data"]
+    labels, link = sankey["node"]["label"], sankey["link"]
+    first, last = labels.index("coordinator"), len(labels) - 1 - labels[::-1].index("coordinator")
+    out = sum(v for s, v in zip(link["source"], link["value"], strict=True) if s == first)
+    into = sum(v for t, v in zip(link["target"], link["value"], strict=True) if t == last)
+    assert out == pytest.approx(plan.flow.value_tokens_per_s)
+    assert into == pytest.approx(plan.flow.value_tokens_per_s)
+
+
+def test_every_link_of_the_flow_diagram_leads_to_the_right(problem: Problem, plan: Plan) -> None:
+    (sankey,) = flow_diagram(problem, plan).figure["data"]
+    x, link = sankey["node"]["x"], sankey["link"]
+    assert all(
+        x[source] < x[target] for source, target in zip(link["source"], link["target"], strict=True)
+    )
+
+
+def test_members_of_the_min_cut_are_red_and_named_in_every_chart(
+    problem: Problem, plan: Plan
+) -> None:
+    assert plan.flow.min_cut.nodes, "the tiny problem is limited by compute"
+    (sankey,) = flow_diagram(problem, plan).figure["data"]
+    (bars,) = utilisation(problem, plan).figure["data"]
+    sentences = bottlenecks(problem, plan)
+    assert len(sentences) == len(plan.flow.min_cut.nodes) + len(plan.flow.min_cut.edges)
+    for name in plan.flow.min_cut.nodes:
+        index = next(i for i, text in enumerate(sankey["node"]["label"]) if text.startswith(name))
+        assert "min cut" in sankey["node"]["label"][index]
+        assert sankey["node"]["color"][index] == "var(--bad)"
+        row = bars["y"].index(name)
+        assert "min cut" in bars["text"][row]
+        assert bars["marker"]["color"][row] == "var(--bad)"
+        assert any(text.startswith(f"{name} (") for text in sentences)
+
+
+def test_the_layer_map_draws_each_node_from_its_first_to_its_end_layer(
+    problem: Problem, plan: Plan
+) -> None:
+    drawn = {
+        name: (base, base + length)
+        for trace in layer_map(problem, plan.placement).figure["data"]
+        for name, base, length in zip(trace["y"], trace["base"], trace["x"], strict=True)
+    }
+    assert drawn == {name: (held.first, held.end) for name, held in plan.placement.layers.items()}
+
+
+def test_utilisation_puts_the_busiest_node_first(problem: Problem, plan: Plan) -> None:
+    (bars,) = utilisation(problem, plan).figure["data"]
+    assert bars["x"] == sorted(bars["x"], reverse=True)
+
+
+def test_the_curve_holds_its_last_values_until_now_and_marks_every_incumbent() -> None:
+    chart = incumbent_curve([_point(0.5, 10.0, 40.0), _point(2.0, 20.0, 30.0)], until_s=5.0)
+    flow, bound, marks = chart.figure["data"]
+    assert (flow["x"][-1], flow["y"][-1]) == (5.0, 20.0)
+    assert (bound["x"][-1], bound["y"][-1]) == (5.0, 30.0)
+    assert marks["x"] == [0.5, 2.0]
+    assert "no plan can exceed 30" in chart.summary
+
+
+def test_a_curve_without_incumbents_says_so() -> None:
+    chart = incumbent_curve([], until_s=0.0)
+    assert chart.rows == ()
+    assert chart.summary == "No placement has been found yet."
+
+
+def test_what_was_not_measured_is_a_gap_and_a_dash() -> None:
+    chart = latency([_moment(), _moment()], p50_s=[0.1, None], p95_s=[None, None])
+    assert chart.figure["data"][0]["y"] == [100.0, None]
+    assert chart.rows[1][1] == "—"
+    assert chart.summary == "Nothing has been measured yet."
+
+
+def _moment() -> datetime:
+    return datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def _point(elapsed_s: float, flow: float, bound: float | None) -> CurvePoint:
+    return CurvePoint(
+        elapsed_s=elapsed_s,
+        flow_tokens_per_s=flow,
+        upper_bound_tokens_per_s=bound,
+        placer="swarm",
+    )
