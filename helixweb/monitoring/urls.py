@@ -1,5 +1,11 @@
-"""URLs of monitoring."""
+"""Pages of monitoring."""
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from helixweb.monitoring import views
+
+urlpatterns = [
+    path("", views.overview, name="overview"),
+    path("monitor/", views.monitor, name="monitor"),
+    path("playground/", views.playground, name="playground"),
+]
