@@ -5,15 +5,17 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from runtime.coordinator.access import ApiKeys, RequireApiKey
-from runtime.coordinator.answering import AnswerForm, LiveAnswer, retry_header
-from runtime.coordinator.dispatcher import Dispatcher, NeverFits, NotServing, QueueFull
+from runtime.coordinator.answering import AnswerForm, LiveAnswer
+from runtime.coordinator.dispatcher import Dispatcher
+from runtime.coordinator.error_answers import EXCEPTION_HANDLERS, refused
+from runtime.coordinator.limits import output_limit, read_body
+from runtime.coordinator.refusals import NeverFits, NotServing, QueueFull
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.tokenizer import TokenizerError
 from runtime.protocol.data import Sampling
@@ -25,9 +27,7 @@ from runtime.protocol.openai import (
     parse_request,
 )
 
-MAX_BODY_BYTES = 8 * 1024 * 1024
 COMPLETION_DEFAULT_TOKENS = 16  # as OpenAI's /v1/completions; a chat may fill the context
-NOT_READY_RETRY_S = 2.0
 
 RequestT = TypeVar("RequestT", bound=GenerationRequest)
 
@@ -52,12 +52,7 @@ def create_app(
             Route("/health", endpoint.health, methods=["GET"]),
         ],
         middleware=[Middleware(RequireApiKey, keys=keys)],
-        exception_handlers={
-            ApiError: _api_error,
-            ClientDisconnect: _nobody_listens,
-            HTTPException: _http_error,
-            Exception: _unexpected_error,
-        },
+        exception_handlers=EXCEPTION_HANDLERS,
     )
 
 
@@ -83,7 +78,7 @@ class _Endpoints:
             raise ApiError(
                 status=400, message=str(error), param="messages", code="invalid_value"
             ) from error
-        limit = _output_limit(
+        limit = output_limit(
             request, serving, prompt_tokens=len(prompt_ids), default_tokens=None, param="messages"
         )
         return self._answer(request, serving, prompt_ids, max_tokens=limit, endpoint_id="chatcmpl")
@@ -104,7 +99,7 @@ class _Endpoints:
                     param="prompt",
                     code="invalid_value",
                 )
-        limit = _output_limit(
+        limit = output_limit(
             request,
             serving,
             prompt_tokens=len(prompt_ids),
@@ -144,11 +139,11 @@ class _Endpoints:
 
     async def _accept(self, http: Request, kind: type[RequestT]) -> tuple[RequestT, Serving]:
         """The request and the plan that shall answer it, which must be up and of that model."""
-        request = parse_request(kind, await _read_body(http))
+        request = parse_request(kind, await read_body(http))
         try:
             serving = self._dispatcher.ready_serving()
         except NotServing as error:
-            raise _not_ready(error) from error
+            raise refused(error) from error
         if request.model != serving.plan.model_name:
             raise ApiError(
                 status=404,
@@ -184,18 +179,8 @@ class _Endpoints:
                 sampling=sampling,
                 stop_strings=request.stop_strings,
             )
-        except NotServing as error:
-            raise _not_ready(error) from error
-        except QueueFull as error:
-            raise ApiError(
-                status=429,
-                message=str(error),
-                code="queue_full",
-                type_="rate_limit_error",
-                retry_after_s=error.retry_after_s,
-            ) from error
-        except NeverFits as error:
-            raise ApiError(status=400, message=str(error), code="kv_capacity_exceeded") from error
+        except (NotServing, QueueFull, NeverFits) as error:
+            raise refused(error) from error
         form = AnswerForm(
             id=f"{endpoint_id}-{self._new_answer_id()}",
             endpoint="chat" if endpoint_id == "chatcmpl" else "completion",
@@ -206,98 +191,3 @@ class _Endpoints:
         return LiveAnswer(
             request=live, form=form, stream=bool(request.stream), end=self._dispatcher.end
         )
-
-
-def _output_limit(
-    request: GenerationRequest,
-    serving: Serving,
-    *,
-    prompt_tokens: int,
-    default_tokens: int | None,
-    param: str,
-) -> int:
-    """Output tokens allowed, at least 1. Raises ApiError 400 when the context does not hold it."""
-    context = serving.plan.max_context_tokens
-    if prompt_tokens == 0:
-        raise ApiError(
-            status=400,
-            message=f"{param!r} holds no tokens; write something",
-            param=param,
-            code="invalid_value",
-        )
-    room = context - prompt_tokens
-    if room < 1:
-        raise ApiError(
-            status=400,
-            message=f"the prompt has {prompt_tokens} tokens, but this deployment's context holds "
-            f"{context} for prompt and answer together; shorten it to at most {context - 1}",
-            param=param,
-            code="context_length_exceeded",
-        )
-    asked = request.token_limit
-    if asked is None:
-        return room if default_tokens is None else min(default_tokens, room)
-    if asked > room:
-        raise ApiError(
-            status=400,
-            message=f"the prompt has {prompt_tokens} tokens and up to {asked} were asked for, but "
-            f"this deployment's context holds {context} together; ask for at most {room}",
-            param="max_tokens",
-            code="context_length_exceeded",
-        )
-    return asked
-
-
-async def _read_body(http: Request) -> bytes:
-    parts, size = [], 0
-    async for part in http.stream():
-        size += len(part)
-        if size > MAX_BODY_BYTES:
-            raise ApiError(
-                status=413,
-                message=f"the request body is larger than {MAX_BODY_BYTES} bytes; shorten it",
-                code="request_too_large",
-            )
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _not_ready(error: NotServing) -> ApiError:
-    return ApiError(
-        status=503,
-        message=str(error),
-        code="not_ready",
-        type_="server_error",
-        retry_after_s=NOT_READY_RETRY_S,
-    )
-
-
-async def _api_error(http: Request, error: Exception) -> Response:
-    if not isinstance(error, ApiError):
-        raise error
-    return JSONResponse(error.body(), status_code=error.status, headers=retry_header(error))
-
-
-async def _http_error(http: Request, error: Exception) -> Response:
-    """Unknown paths and methods, in the same shape as everything else."""
-    if not isinstance(error, HTTPException):
-        raise error
-    message = f"{http.method} {http.url.path}: {error.detail.lower()}"
-    body = ApiError(status=error.status_code, message=message, code=None).body()
-    return JSONResponse(body, status_code=error.status_code, headers=error.headers)
-
-
-async def _nobody_listens(http: Request, error: Exception) -> Response:
-    """The client hung up while it was still sending its request."""
-    return Response(status_code=400)
-
-
-async def _unexpected_error(http: Request, error: Exception) -> Response:
-    """Starlette raises it again behind this answer, so the server logs the traceback."""
-    body = ApiError(
-        status=500,
-        message="the coordinator failed unexpectedly; its log says why",
-        code="internal_error",
-        type_="server_error",
-    ).body()
-    return JSONResponse(body, status_code=500)

@@ -13,6 +13,7 @@ from typing import Protocol
 from planner.routers.base import RequestSize
 from runtime.coordinator.frames import prompt_message, release_message, sampled_tokens
 from runtime.coordinator.live_request import LiveRequest
+from runtime.coordinator.refusals import NACKS, NeverFits, NotServing, QueueFull
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.text_stream import Detokenizer, StopStrings
@@ -22,45 +23,7 @@ from runtime.transport.base import Received, UnknownPeer
 
 _FORGOTTEN_KEPT = 4096
 _FINISH: dict[Reason, FinishReason] = {Reason.STOP: "stop", Reason.LENGTH: "length"}
-_NACKS = {  # reason -> (code, what the node did and what the client may do)
-    Reason.NO_KV_PAGES: (
-        "no_kv_pages",
-        "ran out of KV cache pages; try again, or with a shorter prompt",
-    ),
-    Reason.UNKNOWN_REQUEST: (
-        "unknown_request",
-        "does not know the request, it was probably restarted; try again",
-    ),
-    Reason.WRONG_GENERATION: (
-        "wrong_generation",
-        "is changing to another plan; try again shortly",
-    ),
-    Reason.STAGE_ERROR: (
-        "stage_error",
-        "failed while computing; its log says why",
-    ),
-}
-
 logger = logging.getLogger(__name__)
-
-
-class NotServing(Exception):
-    """There is no plan, or some of its stages have not reported yet."""
-
-
-class QueueFull(Exception):
-    """No route is free and enough requests wait already."""
-
-    def __init__(self, *, waiting: int, retry_after_s: int) -> None:
-        super().__init__(
-            f"all pipelines are full and {waiting} requests are waiting already; "
-            f"try again in {retry_after_s} s"
-        )
-        self.retry_after_s = retry_after_s
-
-
-class NeverFits(Exception):
-    """The request needs more KV cache than any route has, even when idle."""
 
 
 class Sender(Protocol):
@@ -328,7 +291,7 @@ class Dispatcher:
         if entry.reason == Reason.NO_KV_PAGES and not request.token_ids and request.epoch == 0:
             self._route_again(request)
             return
-        code, words = _NACKS.get(entry.reason, ("refused", "refused the request; try again"))
+        code, words = NACKS.get(entry.reason, ("refused", "refused the request; try again"))
         self._fail(request, f"node {sender!r} {words}", code=code)
 
     def _route_again(self, request: LiveRequest) -> None:

@@ -1,7 +1,8 @@
 """What the coordinator tells helixweb about once a second."""
 
-from runtime.coordinator.dispatcher import Dispatcher, NotServing
+from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.plan_follower import PlanFollower
+from runtime.coordinator.refusals import NotServing
 from runtime.coordinator.request_stats import RequestStats
 from runtime.protocol.control import CoordinatorReport, NodeTraffic
 

@@ -23,7 +23,8 @@ from coordinator_doubles import (
 )
 
 from runtime.coordinator.access import ApiKeys
-from runtime.coordinator.app import MAX_BODY_BYTES, create_app
+from runtime.coordinator.app import create_app
+from runtime.coordinator.limits import MAX_BODY_BYTES
 from runtime.protocol.data import Reason
 
 KEY = "hlxk_secret"

@@ -13,8 +13,9 @@ from coordinator_doubles import (
     write_checkpoint,
 )
 
-from runtime.coordinator.dispatcher import Dispatcher, NeverFits, NotServing, QueueFull
+from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.live_request import Delta, LiveRequest, RequestFailed
+from runtime.coordinator.refusals import NeverFits, NotServing, QueueFull
 from runtime.coordinator.serving import STATUS_TTL_S, Serving
 from runtime.protocol.data import Kind, Reason, Sampling
 

@@ -1,0 +1,41 @@
+"""Why a request is not taken, and what a stage's NACK means to a client."""
+
+from runtime.protocol.data import Reason
+
+NACKS = {  # reason -> (code, what the node did and what the client may do)
+    Reason.NO_KV_PAGES: (
+        "no_kv_pages",
+        "ran out of KV cache pages; try again, or with a shorter prompt",
+    ),
+    Reason.UNKNOWN_REQUEST: (
+        "unknown_request",
+        "does not know the request, it was probably restarted; try again",
+    ),
+    Reason.WRONG_GENERATION: (
+        "wrong_generation",
+        "is changing to another plan; try again shortly",
+    ),
+    Reason.STAGE_ERROR: (
+        "stage_error",
+        "failed while computing; its log says why",
+    ),
+}
+
+
+class NotServing(Exception):
+    """There is no plan, or some of its stages have not reported yet."""
+
+
+class QueueFull(Exception):
+    """No route is free and enough requests wait already."""
+
+    def __init__(self, *, waiting: int, retry_after_s: int) -> None:
+        super().__init__(
+            f"all pipelines are full and {waiting} requests are waiting already; "
+            f"try again in {retry_after_s} s"
+        )
+        self.retry_after_s = retry_after_s
+
+
+class NeverFits(Exception):
+    """The request needs more KV cache than any route has, even when idle."""
