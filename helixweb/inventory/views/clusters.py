@@ -17,7 +17,7 @@ from helixweb.inventory.forms import ClusterForm, ImportForm, JoinForm
 from helixweb.inventory.models import Cluster, Coordinator, LanguageModel
 from helixweb.inventory.presentation import ClusterView, cluster_network, cluster_view
 from helixweb.inventory.services import InventoryError
-from helixweb.inventory.views.editing import UNPROCESSABLE, Page, delete_page, edit_page
+from helixweb.inventory.views.editing import UNPROCESSABLE, Page, by_htmx, delete_page, edit_page
 from planner.domain.errors import InvalidProblem, PlannerError
 from planner.serialization import problem_to_dict
 
@@ -114,8 +114,7 @@ def cluster(request: HttpRequest, pk: int) -> HttpResponse:
     """Nodes, network, profiles, and how to join; alive by server-sent events."""
     last_event_id = events.latest_id()
     row = get_object_or_404(Cluster.objects.prefetch_related("nodes", "profiles"), pk=pk)
-    # htmx asks for the part that changes by itself.
-    template = "inventory/_live.html" if request.htmx else "inventory/cluster.html"  # type: ignore[attr-defined]
+    template = "inventory/_live.html" if by_htmx(request) else "inventory/cluster.html"
     return render(request, template, _context(row, last_event_id=last_event_id))
 
 
@@ -134,7 +133,7 @@ def cluster_join(request: HttpRequest, pk: int) -> HttpResponse:
         context["join_command"] = services.join_command(
             asked["role"], token.secret, name=asked["name"], region=asked["region"]
         )
-    if request.htmx:  # type: ignore[attr-defined] - htmx swaps in successes only
+    if by_htmx(request):
         return render(request, "inventory/_join.html", context)
     status = 200 if form.is_valid() else UNPROCESSABLE
     return render(request, "inventory/cluster.html", context, status=status)

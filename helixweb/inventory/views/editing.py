@@ -27,6 +27,11 @@ class Page:
     intro: str = ""
 
 
+def by_htmx(request: HttpRequest) -> bool:
+    """Whether only the part of the page that changes is wanted."""
+    return request.headers.get("HX-Request") == "true"
+
+
 def edit_page(
     request: HttpRequest, form: forms.BaseForm, *, page: Page, save: Callable[[], str]
 ) -> HttpResponse:

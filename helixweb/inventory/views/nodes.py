@@ -12,7 +12,7 @@ from helixweb.inventory import services
 from helixweb.inventory.forms import NodeForm
 from helixweb.inventory.models import Cluster, Node
 from helixweb.inventory.presentation import cluster_network, node_row
-from helixweb.inventory.views.editing import Page, delete_page, edit_page
+from helixweb.inventory.views.editing import Page, by_htmx, delete_page, edit_page
 
 
 def _node(pk: int, node_pk: int) -> Node:
@@ -38,8 +38,7 @@ def node(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
         ],
         "last_event_id": last_event_id,
     }
-    # htmx asks for the part that changes by itself.
-    template = "inventory/_node_live.html" if request.htmx else "inventory/node.html"  # type: ignore[attr-defined]
+    template = "inventory/_node_live.html" if by_htmx(request) else "inventory/node.html"
     return render(request, template, context)
 
 
