@@ -1,0 +1,248 @@
+"""A plan run: queued, claimed, searched, and ended once, whatever happens to its workers."""
+
+import math
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from pytest_django import DjangoCaptureOnCommitCallbacks
+
+from helixweb.celery import app
+from helixweb.common import leases
+from helixweb.common.models import Event
+from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.planning import attempts, services, solving
+from helixweb.planning.models import Incumbent, Plan, PlanRun
+from helixweb.planning.solving import SearchKeeper
+from helixweb.planning.tasks import solve_plan_run
+from planner.capacity import ModelDoesNotFit
+from planner.compute_plan import PlanOptions
+from planner.domain import plan as domain
+from planner.domain.placement import LayerRange, Placement
+from planner.serialization import plan_from_dict, problem_from_dict
+
+Status = PlanRun.Status
+OPTIONS = PlanOptions(time_limit_s=20)
+
+
+@pytest.fixture(autouse=True)
+def messages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Celery's queue, kept in memory."""
+    monkeypatch.setattr(app.conf, "broker_url", "memory://")
+    with app.connection_for_write() as connection:
+        queue = connection.SimpleQueue("celery")
+        queue.clear()
+        yield queue
+        queue.close()
+
+
+@pytest.fixture
+def run(cluster: Cluster, user: Any) -> PlanRun:
+    """Queued, without a message."""
+    return services.start_plan_run(
+        cluster=cluster, model=LanguageModel.objects.get(), options=OPTIONS, user=user
+    )
+
+
+def incumbent(flow: float, bound: float = math.inf, elapsed_s: float = 0.1) -> domain.Incumbent:
+    return domain.Incumbent(
+        elapsed_s=elapsed_s,
+        flow_tokens_per_s=flow,
+        upper_bound_tokens_per_s=bound,
+        placer="swarm",
+        placement=Placement(layers={"tower": LayerRange(first=0, end=3)}),
+    )
+
+
+def told_to_stop(keeper: SearchKeeper) -> bool:
+    """Waits for it, at most ten seconds."""
+    return any(keeper.is_cancelled() or time.sleep(0.02) for _ in range(500))
+
+
+def lose_worker(run: PlanRun) -> None:
+    """What `kill -9` leaves behind once the lease has run out."""
+    PlanRun.objects.filter(pk=run.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=1))
+
+
+def test_starting_a_run_snapshots_the_problem_and_sends_its_message_after_commit(
+    cluster: Cluster,
+    user: Any,
+    messages: Any,
+    django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        run = services.start_plan_run(
+            cluster=cluster, model=LanguageModel.objects.get(), options=OPTIONS, user=user
+        )
+        assert len(messages) == 0
+    assert messages.get(timeout=1).payload[1] == {"run_id": run.pk}
+    cluster.nodes.all().delete()
+    assert len(problem_from_dict(run.problem).cluster.nodes) == 3
+
+
+def test_a_model_that_does_not_fit_is_refused_before_anything_is_written(
+    cluster: Cluster, user: Any
+) -> None:
+    cluster.nodes.exclude(name="mini").delete()
+    cluster.links.all().delete()
+    with pytest.raises(ModelDoesNotFit, match=r"can hold 2 layers .* has 4; add"):
+        services.start_plan_run(
+            cluster=cluster, model=LanguageModel.objects.get(), options=OPTIONS, user=user
+        )
+    assert not PlanRun.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_run_ends_with_a_checked_plan_and_tells_its_page(run: PlanRun) -> None:
+    solve_plan_run(run_id=run.pk)
+    run.refresh_from_db()
+    assert (run.status, run.attempt, run.error) == (Status.SUCCEEDED, 1, "")
+    plan = plan_from_dict(run.plan.document)
+    assert plan.flow.value_tokens_per_s == run.flow_tokens_per_s == run.plan.flow_tokens_per_s
+    assert set(plan.placement.layers) <= {"tower", "laptop", "mini"}
+    assert run.plan.problem == run.problem
+    last = run.incumbents.latest("pk")
+    assert last.flow_tokens_per_s == run.flow_tokens_per_s
+    told = [event.type for event in Event.objects.filter(topic=run.topic).order_by("pk")]
+    assert told[0] == told[-1] == "plan-run"
+    assert set(told[1:-1]) == {"incumbent"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_message_delivered_twice_solves_once(run: PlanRun) -> None:
+    solve_plan_run(run_id=run.pk)
+    solve_plan_run(run_id=run.pk)
+    run.refresh_from_db()
+    assert run.attempt == 1
+    assert Plan.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_run_that_ends_wakes_the_one_that_waited_for_its_place(
+    run: PlanRun, cluster: Cluster, user: Any, messages: Any
+) -> None:
+    messages.clear()
+    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
+    waiting = services.start_plan_run(cluster=cluster, model=run.model, options=OPTIONS, user=user)
+    messages.clear()
+    solve_plan_run(run_id=waiting.pk)
+    waiting.refresh_from_db()
+    assert waiting.status == Status.QUEUED
+    assert attempt is not None
+    leases.finish(
+        PlanRun, task_id=run.pk, attempt=attempt, status=Status.FAILED, now=timezone.now()
+    )
+    solve_plan_run(run_id=run.pk)
+    assert messages.get(timeout=1).payload[1] == {"run_id": waiting.pk}
+
+
+def test_a_queued_run_is_cancelled_at_once_and_never_solved(run: PlanRun) -> None:
+    assert services.cancel_plan_run(run)
+    solving.solve(run_id=run.pk)
+    run.refresh_from_db()
+    assert (run.status, run.attempt) == (Status.CANCELLED, 0)
+    assert not services.cancel_plan_run(run)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_next_attempt_goes_on_from_what_the_lost_one_reached(run: PlanRun) -> None:
+    solving.solve(run_id=run.pk)
+    best = run.incumbents.order_by("-flow_tokens_per_s").first()
+    assert best is not None
+    Plan.objects.all().delete()
+    PlanRun.objects.filter(pk=run.pk).update(status=Status.RUNNING, finished_at=None)
+    lose_worker(run)
+    solving.solve(run_id=run.pk)
+    run.refresh_from_db()
+    assert (run.status, run.attempt) == (Status.SUCCEEDED, 2)
+    resumed = run.incumbents.filter(attempt=2).earliest("pk")
+    assert resumed.placement == best.placement
+    assert resumed.elapsed_s >= best.elapsed_s
+
+
+def test_best_incumbent_joins_the_best_flow_and_the_tightest_bound(run: PlanRun) -> None:
+    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
+    assert attempt is not None
+    rows = [incumbent(10.0, 90.0), incumbent(20.0), incumbent(20.0, 50.0)]
+    attempts.record_incumbents(
+        run_id=run.pk, attempt=attempt, incumbents=rows, elapsed_before_s=0.0
+    )
+    best = attempts.best_incumbent(run.pk)
+    assert best is not None
+    assert (best.flow_tokens_per_s, best.upper_bound_tokens_per_s) == (20.0, 50.0)
+
+
+def test_a_zombie_writes_nothing(run: PlanRun) -> None:
+    zombie = attempts.claim(run_id=run.pk, now=timezone.now())
+    assert zombie == 1
+    lose_worker(run)
+    assert attempts.claim(run_id=run.pk, now=timezone.now()) == 2
+    events_before = Event.objects.count()
+    with pytest.raises(leases.LostLease):
+        attempts.record_incumbents(
+            run_id=run.pk, attempt=zombie, incumbents=[incumbent(1.0)], elapsed_before_s=0.0
+        )
+    with pytest.raises(leases.LostLease):
+        attempts.finish_without_plan(
+            run=run, attempt=zombie, status=Status.FAILED, error="late", now=timezone.now()
+        )
+    run.refresh_from_db()
+    assert (run.status, run.error) == (Status.RUNNING, "")
+    assert not Incumbent.objects.exists()
+    assert Event.objects.count() == events_before
+
+
+def test_a_run_that_kills_every_worker_is_given_up_with_a_remedy(run: PlanRun) -> None:
+    for _ in range(attempts.MAX_ATTEMPTS):
+        assert attempts.claim(run_id=run.pk, now=timezone.now()) is not None
+        lose_worker(run)
+    solving.solve(run_id=run.pk)
+    run.refresh_from_db()
+    assert run.status == Status.FAILED
+    assert "died 3 times" in run.error
+    assert "more memory" in run.error
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_run_without_any_flow_fails_with_the_planners_words(run: PlanRun) -> None:
+    run.problem["network"] = {"region_pairs": [], "links": []}
+    run.save()
+    solving.solve(run_id=run.pk)
+    run.refresh_from_db()
+    assert run.status == Status.FAILED
+    assert "no placement that carries any flow" in run.error
+    assert not Plan.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_better_bounds_are_written_sparsely_but_the_last_one_always(run: PlanRun) -> None:
+    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
+    assert attempt is not None
+    with SearchKeeper(run_id=run.pk, attempt=attempt, elapsed_before_s=5.0) as keeper:
+        for bound in range(1000, 100, -1):
+            keeper.report(incumbent(10.0, float(bound), elapsed_s=2.0))
+    rows = list(run.incumbents.order_by("pk"))
+    assert len(rows) < 10
+    assert rows[-1].upper_bound_tokens_per_s == 101.0
+    assert rows[-1].elapsed_s == 7.0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_search_hears_of_cancel_and_of_a_lost_lease(run: PlanRun) -> None:
+    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
+    assert attempt is not None
+    with SearchKeeper(run_id=run.pk, attempt=attempt, elapsed_before_s=0.0) as keeper:
+        assert services.cancel_plan_run(run)
+        assert told_to_stop(keeper)
+        assert not keeper.lost
+    PlanRun.objects.filter(pk=run.pk).update(cancel_requested=False)
+    lose_worker(run)
+    assert attempts.claim(run_id=run.pk, now=timezone.now()) == attempt + 1
+    with SearchKeeper(run_id=run.pk, attempt=attempt, elapsed_before_s=0.0) as keeper:
+        keeper.report(incumbent(1.0))
+        assert told_to_stop(keeper)
+        assert keeper.lost
+    assert not Incumbent.objects.exists()
