@@ -94,6 +94,24 @@ def test_a_single_node_answers_alone(checkpoint: Path) -> None:
     cluster.release_all()
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_rows_of_half_precision_cross_the_wire_unchanged(tmp_path: Path, dtype: str) -> None:
+    make_tiny_checkpoint(tmp_path, sizes=SIZES, seed=3)
+    path = tmp_path / "config.json"
+    path.write_text(path.read_text().replace('"float32"', f'"{dtype}"'))
+    answers = []
+    for layers, hops in [
+        ({"solo": (0, 8)}, [("solo", 0, 8)]),
+        ({"a": (0, 4), "c": (4, 8)}, [("a", 0, 4), ("c", 4, 8)]),
+    ]:
+        cluster = StageCluster(tmp_path, layers)
+        cluster.prompt(1, random_prompt(1, 21), hops)
+        cluster.run_all()
+        answers.append(cluster.answers[1, 1].token_ids)
+    assert len(answers[0]) == 16
+    assert answers[0] == answers[1]
+
+
 def test_many_requests_at_once_get_the_tokens_each_gets_alone(checkpoint: Path) -> None:
     prompts = [random_prompt(seed, 3 + 5 * seed % 30) for seed in range(12)]
     together = StageCluster(checkpoint, OVERLAPPING, pages=2000, max_batch_tokens=7)
