@@ -175,7 +175,7 @@ class Coordinator(Process):
     """The process that faces chat clients; one in a cluster."""
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="coordinator")
-    name = models.CharField(max_length=NAME_LENGTH)
+    name = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
     uuid = models.UUIDField(unique=True)
     http_url = models.CharField(max_length=300, blank=True)
 

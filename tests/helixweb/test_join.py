@@ -149,6 +149,23 @@ def test_a_cluster_has_one_coordinator_which_may_come_back(cluster: Cluster, use
         join(token_for(cluster, user, "coordinator"), **front)
 
 
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ({"name": "at\u0000tic"}, "name"),
+        ({"name": "attic", "region": " home"}, "region"),
+        ({"role": Role.COORDINATOR, "name": "fr\nont"}, "name"),
+    ],
+)
+def test_what_no_row_can_hold_is_refused_by_name(
+    cluster: Cluster, user: Any, said: dict[str, str], field: str
+) -> None:
+    token = token_for(cluster, user, said.get("role", Role.NODE))
+    with pytest.raises(services.JoinRefused, match=f"^{field} '"):
+        join(token, **said)
+    assert JoinToken.objects.get().used_at is None
+
+
 def test_an_identity_that_is_no_uuid_is_refused(cluster: Cluster, user: Any) -> None:
     with pytest.raises(services.JoinRefused, match="is not a UUID"):
         join(token_for(cluster, user), node_uuid="z" * 36)

@@ -129,7 +129,12 @@ class Migration(migrations.Migration):
                 ("joined_at", models.DateTimeField(blank=True, null=True)),
                 ("last_seen_at", models.DateTimeField(blank=True, null=True)),
                 ("silence_announced", models.BooleanField(default=False)),
-                ("name", models.CharField(max_length=64)),
+                (
+                    "name",
+                    models.CharField(
+                        max_length=64, validators=[helixweb.inventory.validators.validate_name]
+                    ),
+                ),
                 ("uuid", models.UUIDField(unique=True)),
                 ("http_url", models.CharField(blank=True, max_length=300)),
                 (

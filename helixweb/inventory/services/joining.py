@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
@@ -15,7 +16,6 @@ from helixweb.common import events
 from helixweb.common.auth import sha256_hex
 from helixweb.inventory.models import VERSION_LENGTH, Cluster, Coordinator, JoinToken, Node
 from helixweb.inventory.services.errors import JoinRefused, NameTaken
-from planner.domain.cluster import RESERVED_NAMES
 from runtime.protocol.control import RegisterReply, RegisterRequest, Role
 
 TOKEN_VALID_FOR = timedelta(hours=1)
@@ -127,6 +127,17 @@ def announce(row: Node | Coordinator, *, now: datetime, text: str) -> None:
     )
 
 
+def check_fields(row: Node | Coordinator) -> None:
+    """What a process says of itself must fit the row. Raises JoinRefused."""
+    try:
+        row.clean_fields(exclude=["cluster"])
+    except ValidationError as error:
+        field, messages = next(iter(error.message_dict.items()))
+        raise JoinRefused(
+            f"{field} {str(getattr(row, field))[:80]!r} is refused: {messages[0]}"
+        ) from None
+
+
 def _title(row: Node | Coordinator) -> str:
     return f"Node {row.name}" if isinstance(row, Node) else f"Coordinator {row.name}"
 
@@ -180,9 +191,11 @@ def _name_taken(name: str, holder: str) -> NameTaken:
 def _admit_node(
     cluster: Cluster, request: RegisterRequest, process_uuid: uuid.UUID, identity: dict[str, Any]
 ) -> Node:
-    if request.name in RESERVED_NAMES:
-        raise JoinRefused(f"The node name {request.name!r} is reserved; join with another --name.")
     identity["hardware"] = request.hardware.model_dump(mode="json")
+    fresh = Node(
+        cluster=cluster, name=request.name, region=request.region, uuid=process_uuid, **identity
+    )
+    check_fields(fresh)
     known = Node.objects.select_related("cluster").filter(uuid=process_uuid).first()
     if known is not None:
         _check_same(known, cluster, request)
@@ -190,15 +203,8 @@ def _admit_node(
     else:
         declared = Node.objects.filter(cluster=cluster, name=request.name)
         if not declared.exists():
-            node = Node(
-                cluster=cluster,
-                name=request.name,
-                region=request.region,
-                uuid=process_uuid,
-                **identity,
-            )
-            node.save()
-            return node
+            fresh.save()
+            return fresh
         if not declared.filter(uuid__isnull=True).update(uuid=process_uuid, **identity):
             raise _name_taken(request.name, "another machine")
     return Node.objects.get(uuid=process_uuid)
@@ -208,6 +214,8 @@ def _admit_coordinator(
     cluster: Cluster, request: RegisterRequest, process_uuid: uuid.UUID, identity: dict[str, Any]
 ) -> Coordinator:
     identity["http_url"] = request.http_url
+    fresh = Coordinator(cluster=cluster, name=request.name, uuid=process_uuid, **identity)
+    check_fields(fresh)
     known = Coordinator.objects.select_related("cluster").filter(uuid=process_uuid).first()
     if known is not None:
         _check_same(known, cluster, request)
@@ -219,9 +227,8 @@ def _admit_coordinator(
             f"Cluster {cluster.name!r} has the coordinator {present.name!r} already; remove it on "
             "the cluster's page first, or restart it with its own --data-dir."
         )
-    return Coordinator.objects.create(
-        cluster=cluster, name=request.name, uuid=process_uuid, **identity
-    )
+    fresh.save()
+    return fresh
 
 
 def _check_same(known: Node | Coordinator, cluster: Cluster, request: RegisterRequest) -> None:

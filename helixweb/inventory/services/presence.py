@@ -8,7 +8,7 @@ from django.db import transaction
 
 from helixweb.common.auth import sha256_hex
 from helixweb.inventory.models import VERSION_LENGTH, Coordinator, Node, NodeState
-from helixweb.inventory.services.joining import announce
+from helixweb.inventory.services.joining import announce, check_fields
 from runtime.protocol.control import AgentIdentity
 
 KINDS: tuple[type[Node] | type[Coordinator], ...] = (Node, Coordinator)
@@ -43,7 +43,10 @@ def record_seen(process: Node | Coordinator, now: datetime) -> None:
 def update_identity(
     process: Node | Coordinator, identity: AgentIdentity, now: datetime
 ) -> Node | Coordinator:
-    """Store what a restarted process says of itself; pages hear of it only when it changed."""
+    """Store what a restarted process says of itself; pages hear of it only when it changed.
+
+    Raises JoinRefused for what no row can hold.
+    """
     said: dict[str, Any] = {
         "data_endpoint": identity.data_endpoint,
         "data_public_key": identity.data_public_key,
@@ -57,6 +60,9 @@ def update_identity(
         rows = type(process).objects.filter(pk=process.pk)
         row = rows.select_for_update().get()
         changed = any(getattr(row, key) != value for key, value in said.items())
+        for key, value in said.items():
+            setattr(row, key, value)
+        check_fields(row)
         rows.update(**said)
         record_seen(row, now)
         row = rows.select_related("cluster").get()

@@ -133,7 +133,7 @@ def cluster_join(request: HttpRequest, pk: int) -> HttpResponse:
         context["join_command"] = services.join_command(
             asked["role"], token.secret, name=asked["name"], region=asked["region"]
         )
-    if by_htmx(request):
+    if by_htmx(request):  # which swaps in successes only
         return render(request, "inventory/_join.html", context)
     status = 200 if form.is_valid() else UNPROCESSABLE
     return render(request, "inventory/cluster.html", context, status=status)
