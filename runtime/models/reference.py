@@ -56,7 +56,8 @@ def main(argv: list[str]) -> int:
     except ImportError:
         print("transformers is not installed; run: pip install 'helixweb[dev]'", file=sys.stderr)
         return 2
-    transformers.logging.set_verbosity_error()
+    library: Any = transformers
+    library.logging.set_verbosity_error()
     prompt = chat_prompt(arguments.checkpoint, arguments.chat)
     tokens = greedy_tokens(
         arguments.checkpoint, prompt_token_ids=prompt, max_tokens=arguments.max_tokens
