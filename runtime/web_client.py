@@ -49,6 +49,10 @@ class WebError(Exception):
     """The root of what a call to helixweb raises; the text is one line for people."""
 
 
+class BadServerAddress(WebError):
+    """Not the URL of a server."""
+
+
 class ServerUnreachable(WebError):
     """No answer: connection refused, name unknown, timeout, connection broken."""
 
@@ -72,6 +76,23 @@ def is_loopback(server: str) -> bool:
     """Whether the URL's host is this machine, as far as its name says."""
     host = urlsplit(server).hostname or ""
     return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def check_server(server: str) -> None:
+    """Warns where credentials would travel in clear. Raises BadServerAddress."""
+    try:
+        parts = urlsplit(server)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port or an IPv6 address that is none
+        is_good = False
+    if not is_good:
+        raise BadServerAddress(
+            f"--server {server!r} is no address; give one like https://helix.example.org"
+        )
+    if parts.scheme == "http" and not is_loopback(server):
+        logger.warning(
+            "%s is plain http: join token and credential travel in clear; use https", server
+        )
 
 
 class WebClient:

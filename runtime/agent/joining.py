@@ -5,6 +5,8 @@ import logging
 import random
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from runtime.agent.identity import DataDir, Identity, Membership
 from runtime.backoff import Backoff
 from runtime.protocol.control import AgentIdentity, RegisterRequest, Role
@@ -28,6 +30,14 @@ class Applicant:
     announcement: AgentIdentity
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """`is_announced`: helixweb knows what this process is since this start."""
+
+    member: Membership
+    is_announced: bool
+
+
 async def join(
     web: WebClient,
     data_dir: DataDir,
@@ -35,32 +45,31 @@ async def join(
     applicant: Applicant,
     *,
     rng: random.Random,
-) -> Membership:
+) -> Joined:
     """Announce a known process, register a new one; sets the credential of `web`.
 
-    Waits for a server that is down only when there is no credential yet: a member may go on
-    without. Raises JoinRefused.
+    A new one waits for a server that is down; a member may go on without. Raises JoinRefused.
     """
     member = identity.membership
-    if member is not None:
-        _check_name(member, applicant)
-        web.credential = member.credential
-        try:
-            await web.announce(applicant.announcement)
-        except WebError as error:
-            if not isinstance(error, ServerRefused) or not error.is_final:
-                logger.warning("%s; going on as %s of the last run", error, member.name)
-            elif error.status != 401:
-                raise JoinRefused(str(error)) from error
-            elif applicant.join_token is None:
-                raise JoinRefused(
-                    f"{error.detail or error.title} (run again with --token)"
-                ) from error
-            else:
-                logger.warning("the credential is not known any more; joining with the token")
-                return await _register(web, data_dir, identity, applicant, rng=rng)
-        return member
-    return await _register(web, data_dir, identity, applicant, rng=rng)
+    if member is None:
+        return await _register(web, data_dir, identity, applicant, rng=rng)
+    _check_name(member, applicant)
+    web.credential = member.credential
+    try:
+        await web.announce(applicant.announcement)
+    except WebError as error:
+        if not isinstance(error, ServerRefused) or not error.is_final:
+            logger.warning("%s; going on as %s of the last run", error, member.name)
+            return Joined(member=member, is_announced=False)
+        if error.status != 401:
+            raise JoinRefused(str(error)) from error
+        if applicant.join_token is None:
+            raise JoinRefused(
+                f"{error.detail or error.title} (start again with --token)"
+            ) from error
+        logger.warning("the credential is not known any more; joining with the token")
+        return await _register(web, data_dir, identity, applicant, rng=rng)
+    return Joined(member=member, is_announced=True)
 
 
 async def _register(
@@ -70,20 +79,25 @@ async def _register(
     applicant: Applicant,
     *,
     rng: random.Random,
-) -> Membership:
+) -> Joined:
     if applicant.join_token is None or applicant.name is None:
         raise JoinRefused(
             "this data directory has not joined a cluster yet; copy the join command with --token "
             "and --name from the cluster's page"
         )
-    request = RegisterRequest(
-        join_token=applicant.join_token,
-        role=applicant.role,
-        node_uuid=identity.node_uuid,
-        name=applicant.name,
-        region=applicant.region,
-        **dict(applicant.announcement),
-    )
+    try:
+        request = RegisterRequest(
+            join_token=applicant.join_token,
+            role=applicant.role,
+            node_uuid=identity.node_uuid,
+            name=applicant.name,
+            region=applicant.region,
+            **dict(applicant.announcement),
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = "-".join(str(part) for part in first["loc"])
+        raise JoinRefused(f"--{field} {first['input']!r}: {first['msg']}") from error
     web.credential = None
     backoff = Backoff(rng=rng)
     while True:
@@ -104,7 +118,7 @@ async def _register(
     )
     data_dir.save_identity(identity.model_copy(update={"membership": member}))
     logger.info("joined cluster %s as %s", member.cluster, member.name)
-    return member
+    return Joined(member=member, is_announced=True)
 
 
 def _check_name(member: Membership, applicant: Applicant) -> None:

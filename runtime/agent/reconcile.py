@@ -102,13 +102,15 @@ def observe(desired: DesiredState, local: LocalState) -> ObservedState:
     """What is told to helixweb: the state acted on, and how far it has come."""
     running, failure, wanted = local.running, local.failure, desired.assignment
     if running is not None:
+        # What runs but is not wanted is as good as stopping, whatever it says of itself.
+        phase = running.phase if running.assignment == wanted else Phase.STOPPING
         return ObservedState(
             generation=desired.generation,
-            phase=running.phase,
+            phase=phase,
             message=f"stopping generation {running.assignment.generation}"
-            if running.phase is Phase.STOPPING
+            if phase is Phase.STOPPING
             else "",
-            loaded_ratio=running.loaded_ratio if running.phase is Phase.LOADING else None,
+            loaded_ratio=running.loaded_ratio if phase is Phase.LOADING else None,
             first=running.assignment.first,
             end=running.assignment.end,
             stage=running.stats,

@@ -1,0 +1,184 @@
+"""The agent's life: hear what is wanted, make it so, tell what is. Read `run` first.
+
+helixweb may be away at any time: the stage runs on, and every call is tried again later.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from runtime.agent.identity import DataDir
+from runtime.agent.joining import Joined
+from runtime.agent.reconcile import StartStage, next_action, observe, retry_at_s
+from runtime.agent.stage_log import StageLog
+from runtime.agent.supervisor import STAGE_COMMAND, StageSettings, Supervisor
+from runtime.backoff import Backoff
+from runtime.protocol.control import AgentIdentity, DesiredState
+from runtime.web_client import ServerRefused, WebClient, WebError
+
+logger = logging.getLogger(__name__)
+
+# Changes that follow each other faster than this are told in one heartbeat.
+_MIN_HEARTBEAT_GAP_S = 0.1
+_MAX_HEARTBEAT_GAP_S = 5.0  # while helixweb does not answer
+
+
+class NodeRemoved(Exception):
+    """The credential is not known any more: this node was removed from its cluster."""
+
+
+class Agent:
+    """One node of the cluster it `joined`, with one stage process at most."""
+
+    def __init__(
+        self,
+        *,
+        web: WebClient,
+        joined: Joined,
+        announcement: AgentIdentity,
+        data_dir: DataDir,
+        settings: StageSettings,
+        rng: random.Random,
+        clock: Callable[[], float] = time.monotonic,
+        stage_command: Sequence[str] = STAGE_COMMAND,
+    ) -> None:
+        self._web = web
+        self._is_announced = joined.is_announced
+        self._heartbeat_interval_s = joined.member.heartbeat_interval_s
+        self._announcement = announcement
+        self._data_dir = data_dir
+        self._backoff = Backoff(rng=rng, limit_s=_MAX_HEARTBEAT_GAP_S)
+        self._clock = clock
+        self._supervisor = Supervisor(
+            settings=settings,
+            log=StageLog(data_dir.stage_log),
+            on_change=self._on_stage_change,
+            command=stage_command,
+            clock=clock,
+        )
+        self._desired: DesiredState | None = None
+        self._to_reconcile = asyncio.Event()
+        self._to_tell = asyncio.Event()
+        self._news: object = None  # what pages shall see at once when it changes
+
+    async def run(self, stopped: asyncio.Event) -> None:
+        """Until `stopped`; the stage has gone when it returns. Raises NodeRemoved."""
+        tasks: list[asyncio.Task[object]] = [asyncio.create_task(stopped.wait())]
+        try:
+            await self._find_first_desired()
+            tasks += [
+                asyncio.create_task(work)
+                for work in (self._follow(), self._beat(), self._reconcile())
+            ]
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._supervisor.stop()
+
+    async def _find_first_desired(self) -> None:
+        """Ask helixweb; while it is down, go on with what it wanted last."""
+        if self._is_announced:
+            try:
+                self._want(await self._web.agent_desired())
+                return
+            except WebError as error:
+                _raise_if_removed(error)
+                logger.warning("cannot fetch the desired state: %s", error)
+        stored = self._data_dir.load_desired()
+        if stored is not None:
+            logger.info("going on with generation %d of the last run", stored.generation)
+            self._want(stored)
+
+    async def _follow(self) -> None:
+        """Hear of each change as it happens."""
+        try:
+            async for desired in self._web.desired_states(DesiredState):
+                # Sent before what we know was fetched; a real step back shows in the heartbeat.
+                if self._desired is None or desired.generation >= self._desired.generation:
+                    self._want(desired)
+        except WebError as error:
+            _raise_if_removed(error)
+            raise
+
+    async def _beat(self) -> None:
+        """Tell what is, at least every interval; notice changes that were not heard."""
+        is_heard = True
+        while True:
+            wait_s = self._heartbeat_interval_s
+            self._to_tell.clear()
+            try:
+                await self._tell()
+                if not is_heard:
+                    logger.info("helixweb answers again")
+                is_heard = True
+                self._backoff.reset()
+            except WebError as error:
+                _raise_if_removed(error)
+                if is_heard:
+                    logger.warning("heartbeat not taken, the stage runs on: %s", error)
+                is_heard = False
+                wait_s = max(self._backoff.next_s(), _MIN_HEARTBEAT_GAP_S)
+                await asyncio.sleep(wait_s)
+                continue
+            await asyncio.sleep(_MIN_HEARTBEAT_GAP_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._to_tell.wait(), wait_s)
+
+    async def _tell(self) -> None:
+        if not self._is_announced:
+            await self._web.announce(self._announcement)
+            self._is_announced = True
+        desired = self._desired or DesiredState(generation=0)
+        reply = await self._web.heartbeat(observe(desired, self._supervisor.local))
+        if self._desired is None or reply.generation != self._desired.generation:
+            self._want(await self._web.agent_desired())
+
+    async def _reconcile(self) -> None:
+        """One step at a time towards what is wanted, then wait for a change or a retry."""
+        while True:
+            self._to_reconcile.clear()
+            if self._desired is None:
+                await self._to_reconcile.wait()
+                continue
+            local = self._supervisor.local
+            action = next_action(self._desired, local, now_s=self._clock())
+            if isinstance(action, StartStage):
+                await self._supervisor.start(action.assignment)
+            elif action is not None:
+                await self._supervisor.stop()
+            else:
+                retry_s = retry_at_s(self._desired.assignment, local)
+                wait_s = None if retry_s is None else max(0.0, retry_s - self._clock())
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._to_reconcile.wait(), wait_s)
+
+    def _want(self, desired: DesiredState) -> None:
+        if desired == self._desired:
+            return
+        logger.info("generation %d is wanted", desired.generation)
+        self._desired = desired
+        self._data_dir.save_desired(desired)
+        self._on_stage_change()
+
+    def _on_stage_change(self) -> None:
+        self._to_reconcile.set()
+        if self._desired is None:
+            return
+        observed = observe(self._desired, self._supervisor.local)
+        percent = None if observed.loaded_ratio is None else int(100 * observed.loaded_ratio)
+        news = (observed.generation, observed.phase, observed.message, percent)
+        if news != self._news:
+            self._news = news
+            self._to_tell.set()
+
+
+def _raise_if_removed(error: WebError) -> None:
+    if isinstance(error, ServerRefused) and error.status == 401:
+        raise NodeRemoved(error.detail or str(error)) from error

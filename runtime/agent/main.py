@@ -1,0 +1,168 @@
+"""`python -m runtime agent`: make this machine a node of a cluster.
+
+The first start needs the join command of the cluster's page; later ones need --data-dir only, and
+--server if it moved. Exit status 2: it was started wrongly or the node was removed.
+"""
+
+import argparse
+import asyncio
+import logging
+import random
+import signal
+import sys
+import uuid
+from importlib import metadata
+from pathlib import Path
+
+from runtime.agent.agent import Agent, NodeRemoved
+from runtime.agent.data_address import AddressError, choose_port, data_endpoint
+from runtime.agent.hardware import detect_hardware
+from runtime.agent.identity import DataDir, DataDirError
+from runtime.agent.joining import Applicant, JoinRefused, join
+from runtime.agent.supervisor import StageSettings
+from runtime.protocol.control import AgentIdentity, Role
+from runtime.transport.keys import KeyFileError, KeyPair
+from runtime.web_client import BadServerAddress, WebClient, check_server
+
+logger = logging.getLogger(__name__)
+
+
+def main(argv: list[str]) -> int:
+    """Run until told to stop; returns the exit status."""
+    options = _parser().parse_args(argv)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per heartbeat otherwise
+    try:
+        check_server(options.server)
+        data_dir = DataDir(options.data_dir.expanduser())
+        with data_dir.locked():
+            asyncio.run(_run(options, data_dir))
+    except (
+        AddressError,
+        BadServerAddress,
+        DataDirError,
+        JoinRefused,
+        KeyFileError,
+        NodeRemoved,
+    ) as error:
+        print(f"agent: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+async def _run(options: argparse.Namespace, data_dir: DataDir) -> None:
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    keys = KeyPair.load_or_create(data_dir.key_file)
+    identity = data_dir.load_identity(fresh_uuid=str(uuid.uuid4()))
+    port = choose_port(options.data_host, wanted=options.data_port, kept=identity.data_port)
+    identity = identity.model_copy(update={"data_port": port})
+    data_dir.save_identity(identity)
+    hardware = detect_hardware(
+        memory_budget_bytes=options.memory_budget_bytes, relative_speed=options.relative_speed
+    )
+    endpoint = data_endpoint(options.data_host, port)
+    announcement = AgentIdentity(
+        hardware=hardware,
+        data_endpoint=endpoint,
+        data_public_key=keys.public_key,
+        version=_version(),
+    )
+    applicant = Applicant(
+        role=Role.NODE,
+        name=options.name,
+        region=options.region,
+        join_token=options.token,
+        announcement=announcement,
+    )
+    rng = random.SystemRandom()
+    async with WebClient(options.server, rng=rng) as web:
+        joining = asyncio.create_task(join(web, data_dir, identity, applicant, rng=rng))
+        stopping = asyncio.create_task(stopped.wait())
+        await asyncio.wait((joining, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not joining.done():
+            joining.cancel()
+            return
+        joined = joining.result()
+        agent = Agent(
+            web=web,
+            joined=joined,
+            announcement=announcement,
+            data_dir=data_dir,
+            settings=StageSettings(
+                name=joined.member.name,
+                bind=endpoint,
+                secret_key_file=str(data_dir.key_file),
+                public_key=keys.public_key,
+                memory_budget_bytes=hardware.memory_budget_bytes,
+                relative_speed=hardware.relative_speed,
+                threads=options.threads,
+            ),
+            rng=rng,
+        )
+        logger.info("%s of cluster %s is up", joined.member.name, joined.member.cluster)
+        await agent.run(stopped)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("helixweb")
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m runtime agent", description=__doc__)
+    add = parser.add_argument
+    add("--server", required=True, help="where helixweb is, e.g. https://helix.example.org")
+    add("--token", help="one-time join token hlxj_…; needed at the first start only")
+    add("--name", help="the node's name in the cluster; needed at the first start only")
+    add("--data-dir", type=Path, required=True, help="where this node keeps who it is")
+    add("--region", default="local", help="the node's region (default %(default)s)")
+    add(
+        "--data-host",
+        default="127.0.0.1",
+        help="this machine's IP address as other nodes dial it (default %(default)s)",
+    )
+    add("--data-port", type=_port, default=0, help="0: any free one, kept for later starts")
+    add(
+        "--memory-budget-bytes",
+        type=_positive_int,
+        help="for weights and KV cache together (default: 90 %% of the GPU, half of main memory)",
+    )
+    add(
+        "--relative-speed",
+        type=_ratio,
+        default=1.0,
+        help="below 1: pause after each step, to act as a slower node (default %(default)s)",
+    )
+    add("--threads", type=_positive_int, default=1, help="CPU threads (default %(default)s)")
+    return parser
+
+
+def _port(text: str) -> int:
+    if text.isdecimal() and int(text) < 1 << 16:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no port; give 0 to 65535")
+
+
+def _positive_int(text: str) -> int:
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+
+
+def _ratio(text: str) -> float:
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = 0.0
+    if 0 < ratio <= 1:
+        return ratio
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and up to 1")

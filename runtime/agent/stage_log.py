@@ -1,0 +1,48 @@
+"""What a stage process writes to stderr: kept on disk within bounds, its last lines at hand."""
+
+import logging
+from collections import deque
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+_LIMIT_BYTES = 4 << 20
+_TAIL_LINES = 20
+
+
+class StageLog:
+    """Two files at most, `path` and `path`.1; each up to `limit_bytes` and a line."""
+
+    def __init__(self, path: Path, *, limit_bytes: int = _LIMIT_BYTES) -> None:
+        self.path = path
+        self._limit_bytes = limit_bytes
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._is_broken = False
+
+    def begin(self, title: str) -> None:
+        """A new process writes from here on."""
+        self._tail.clear()
+        self._write(f"--- {title}\n".encode())
+
+    def append(self, chunk: bytes) -> None:
+        """A line, or a piece of one that is too long."""
+        self._tail.append(chunk.decode(errors="replace").rstrip())
+        self._write(chunk)
+
+    @property
+    def last_line(self) -> str:
+        """The last line that says something; empty if there is none."""
+        return next((line for line in reversed(self._tail) if line.strip()), "")
+
+    def _write(self, content: bytes) -> None:
+        """A full disk is told once and does not end the stage."""
+        try:
+            if self.path.exists() and self.path.stat().st_size >= self._limit_bytes:
+                self.path.replace(self.path.with_name(f"{self.path.name}.1"))
+            with self.path.open("ab") as file:
+                file.write(content)
+            self._is_broken = False
+        except OSError as error:
+            if not self._is_broken:
+                logger.error("the stage's log is lost from here on: %s", error)
+            self._is_broken = True

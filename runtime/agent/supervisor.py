@@ -1,0 +1,209 @@
+"""Starts, watches and ends the stage process; knows nothing of helixweb.
+
+What it sees goes into `local`, the state `reconcile` decides on; `on_change` is called after each
+change. The child leads its own session, so a Ctrl-C for the agent does not reach it, and it ends by
+itself when its stdin closes: it cannot outlive the agent.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import ValidationError
+
+from runtime.agent.reconcile import LocalState, RunningStage, after_failure
+from runtime.agent.stage_log import StageLog
+from runtime.protocol.control import Phase, StageAssignment
+from runtime.protocol.stage_pipe import (
+    FailedEvent,
+    LoadingEvent,
+    ReadyEvent,
+    StageLaunch,
+    StatsEvent,
+    parse_event,
+)
+
+logger = logging.getLogger(__name__)
+
+STAGE_COMMAND = (sys.executable, "-m", "runtime", "stage")
+_STOP_PATIENCE_S = 10.0
+_LINE_LIMIT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSettings:
+    """What every stage of this agent gets, whatever it is assigned (see StageLaunch)."""
+
+    name: str
+    bind: str
+    secret_key_file: str
+    public_key: str
+    memory_budget_bytes: int
+    relative_speed: float
+    threads: int
+
+
+class Supervisor:
+    """At most one stage process at a time. `start` and `stop` are called from one task."""
+
+    def __init__(
+        self,
+        *,
+        settings: StageSettings,
+        log: StageLog,
+        on_change: Callable[[], None],
+        command: Sequence[str] = STAGE_COMMAND,
+        clock: Callable[[], float] = time.monotonic,
+        stop_patience_s: float = _STOP_PATIENCE_S,
+    ) -> None:
+        self.local = LocalState()
+        self._settings = settings
+        self._log = log
+        self._on_change = on_change
+        self._command = command
+        self._clock = clock
+        self._stop_patience_s = stop_patience_s
+        self._process: Process | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._failed_message = ""
+
+    async def start(self, assignment: StageAssignment) -> None:
+        """Start a stage; what becomes of it shows in `local`. None may be running."""
+        self._failed_message = ""
+        self._log.begin(
+            f"generation {assignment.generation}: layers [{assignment.first}, {assignment.end}) "
+            f"of {assignment.model_name}"
+        )
+        running = RunningStage(assignment=assignment, phase=Phase.LOADING, loaded_ratio=0.0)
+        self._set(replace(self.local, running=running))
+        environment = {**os.environ, "OMP_NUM_THREADS": str(self._settings.threads)}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                env=environment,
+                start_new_session=True,
+                limit=_LINE_LIMIT_BYTES,
+            )
+        except OSError as error:
+            self._fail(f"cannot start {self._command[0]}: {error}")
+            return
+        logger.info(
+            "started stage %d: layers [%d, %d)", process.pid, assignment.first, assignment.end
+        )
+        self._process = process
+        self._watching = asyncio.create_task(self._watch(process, assignment))
+
+    async def stop(self) -> None:
+        """End the stage and wait until it has gone: first asked, at last killed."""
+        process, watching = self._process, self._watching
+        if process is None or watching is None:
+            return
+        if self.local.running is not None:
+            self._set(
+                replace(self.local, running=replace(self.local.running, phase=Phase.STOPPING))
+            )
+        if process.stdin is not None:
+            process.stdin.close()
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(asyncio.shield(watching), self._stop_patience_s)
+        except TimeoutError:
+            logger.warning("stage %d does not stop; killing it", process.pid)
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await watching
+        self._process = self._watching = None
+        self._set(LocalState())
+
+    async def _watch(self, process: Process, assignment: StageAssignment) -> None:
+        """Until the process has gone."""
+        async with asyncio.TaskGroup() as readers:
+            readers.create_task(self._read_events(process))
+            readers.create_task(self._read_log(process))
+            readers.create_task(self._launch(process, assignment))
+        code = await process.wait()
+        running = self.local.running
+        if running is None or running.phase is Phase.STOPPING:
+            return
+        self._process = self._watching = None
+        self._fail(self._failed_message or self._how_it_ended(code))
+
+    async def _launch(self, process: Process, assignment: StageAssignment) -> None:
+        settings = self._settings
+        launch = StageLaunch(
+            assignment=assignment,
+            name=settings.name,
+            bind=settings.bind,
+            secret_key_file=settings.secret_key_file,
+            public_key=settings.public_key,
+            memory_budget_bytes=settings.memory_budget_bytes,
+            relative_speed=settings.relative_speed,
+            threads=settings.threads,
+        )
+        if process.stdin is None:
+            raise RuntimeError("the stage was started without a pipe to its stdin")
+        with contextlib.suppress(ConnectionError):  # it died at once; its exit says why
+            process.stdin.write(launch.to_line())
+            await process.stdin.drain()
+
+    async def _read_events(self, process: Process) -> None:
+        async for line in _lines(process.stdout):
+            try:
+                event = parse_event(line)
+            except ValidationError:
+                logger.warning("the stage wrote on stdout what is no event: %r", line[:200])
+                continue
+            running = self.local.running
+            if isinstance(event, FailedEvent):
+                self._failed_message = event.message
+            elif running is None or running.phase is Phase.STOPPING:
+                continue
+            elif isinstance(event, LoadingEvent):
+                ratio = min(1.0, event.done_bytes / max(1, event.total_bytes))
+                self._set(replace(self.local, running=replace(running, loaded_ratio=ratio)))
+            elif isinstance(event, ReadyEvent | StatsEvent):
+                now_ready_s = self._clock() if running.ready_s is None else running.ready_s
+                running = replace(
+                    running, phase=Phase.READY, ready_s=now_ready_s, stats=event.stats
+                )
+                self._set(replace(self.local, running=running))
+
+    async def _read_log(self, process: Process) -> None:
+        async for line in _lines(process.stderr):
+            self._log.append(line)
+
+    def _how_it_ended(self, code: int) -> str:
+        how = f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
+        said = f": {self._log.last_line}" if self._log.last_line else ""
+        return f"the stage {how}{said} (log: {self._log.path})"
+
+    def _fail(self, message: str) -> None:
+        logger.error("stage failed: %s", message)
+        self._set(after_failure(self.local, message=message, now_s=self._clock()))
+
+    def _set(self, local: LocalState) -> None:
+        self.local = local
+        self._on_change()
+
+
+async def _lines(stream: asyncio.StreamReader | None) -> AsyncGenerator[bytes]:
+    if stream is None:
+        raise RuntimeError("the stage was started without pipes")
+    while True:
+        try:
+            line = await stream.readline()
+        except ValueError:
+            line = b"(left out the beginning of a line of over 1 MiB)\n"
+        if not line:
+            return
+        yield line

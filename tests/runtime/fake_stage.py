@@ -1,0 +1,64 @@
+"""A stage without a model: speaks the real pipe and does what the checkpoint's name says.
+
+Run as `fake_stage.py RECORD`; appends "PID GENERATION" to the file RECORD when it starts.
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from runtime.protocol.control import StageStats
+from runtime.protocol.stage_pipe import FailedEvent, LoadingEvent, ReadyEvent, parse_launch
+
+STATS = StageStats(
+    kv_pages_total=10,
+    kv_pages_used=0,
+    sequences=0,
+    steps_total=0,
+    prompt_tokens_total=0,
+    decode_tokens_total=0,
+    busy_s_total=0.0,
+    uptime_s=0.0,
+    weights_bytes=1000,
+    kv_bytes=2000,
+)
+
+
+def main(record: Path) -> int:
+    launch = parse_launch(sys.stdin.buffer.readline())
+    behaviour = launch.assignment.checkpoint
+    with record.open("a") as file:
+        file.write(f"{os.getpid()} {launch.assignment.generation}\n")
+    say = sys.stdout.buffer
+    if behaviour == "fails":
+        say.write(FailedEvent(message="checkpoint lacks tensor x; copy it again").to_line())
+        return 1
+    if behaviour == "crashes":
+        print("Traceback", file=sys.stderr)
+        print("RuntimeError: out of everything", file=sys.stderr)
+        return 3
+    if behaviour == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if behaviour == "noisy":
+        say.write(b"no event at all\n" + b"x" * (2 << 20) + b"\n")
+        print("y" * (2 << 20), file=sys.stderr)
+        print(f"OMP_NUM_THREADS={os.environ['OMP_NUM_THREADS']}", file=sys.stderr, flush=True)
+    say.write(LoadingEvent(done_bytes=500, total_bytes=1000).to_line())
+    say.flush()
+    if behaviour == "loads forever":
+        sys.stdin.buffer.read()
+        return 0
+    say.write(ReadyEvent(stats=STATS).to_line())
+    say.flush()
+    if behaviour == "dies when ready":
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.stdin.buffer.read()  # until the agent closes it or dies
+    if behaviour == "stubborn":
+        time.sleep(3600)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,211 @@
+"""helixweb's side of the control protocol, small but real: HTTP over loopback in a thread."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Self
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from runtime.protocol.control import (
+    AgentIdentity,
+    CoordinatorDesired,
+    CoordinatorReport,
+    DesiredState,
+    Heartbeat,
+    HeartbeatReply,
+    ObservedState,
+    RegisterReply,
+    RegisterRequest,
+)
+
+PATIENCE_S = 30.0
+TOKEN = "hlxj_good"
+
+
+def wait_until(condition: Callable[[], object], *, what: str) -> None:
+    """Raises AssertionError if `condition` does not come true in good time."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, f"never came true: {what}"
+        time.sleep(0.02)
+
+
+class FakeWeb:
+    """Keeps what it was told. `start` and `stop` as often as wanted, on one port."""
+
+    def __init__(self, *, heartbeat_interval_s: float = 0.2) -> None:
+        self.unused_tokens = {TOKEN}
+        self.credentials: dict[str, str] = {}  # credential -> node uuid
+        self.registrations: list[RegisterRequest] = []
+        self.announcements: list[AgentIdentity] = []
+        self.observed: list[ObservedState] = []
+        self.reports: list[CoordinatorReport] = []
+        self.desired = DesiredState(generation=0)
+        self.coordinator_desired = CoordinatorDesired(generation=0)
+        self.is_streaming = True  # False: pushes are lost
+        self.streams_opened = 0
+        self.troubled_answers = 0  # so many calls are answered 503
+        self._heartbeat_interval_s = heartbeat_interval_s
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        if self._listener.fileno() < 0:
+            self._listener = socket.create_server(("127.0.0.1", self.port))
+        config = uvicorn.Config(
+            self._app(), log_level="warning", lifespan="off", timeout_graceful_shutdown=1
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self._listener]}, daemon=True
+        )
+        self._thread.start()
+        wait_until(lambda: self._server is not None and self._server.started, what="server up")
+
+    def stop(self) -> None:
+        if self._server is not None and self._thread is not None:
+            self._server.should_exit = True
+            self._server.force_exit = True
+            self._thread.join()
+        self._listener.close()
+        self._server = self._thread = None
+
+    def remove_all(self) -> None:
+        """As if every node were deleted."""
+        self.credentials.clear()
+
+    @property
+    def last(self) -> ObservedState | None:
+        return self.observed[-1] if self.observed else None
+
+    def _app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/api/v1/agent/register", self._register, methods=["POST"]),
+                Route("/api/v1/agent/identity", self._identity, methods=["PUT"]),
+                Route("/api/v1/agent/desired", self._desired),
+                Route("/api/v1/agent/heartbeat", self._heartbeat, methods=["POST"]),
+                Route("/api/v1/agent/stream", self._stream),
+                Route("/api/v1/coordinator/desired", self._coordinator_desired),
+                Route("/api/v1/coordinator/report", self._report, methods=["POST"]),
+                Route("/html", self._html),
+            ]
+        )
+
+    async def _register(self, request: Request) -> Response:
+        if self.troubled_answers:
+            return self._troubled()
+        message = RegisterRequest.model_validate_json(await request.body())
+        if message.join_token not in self.unused_tokens:
+            return problem(403, "Forbidden", "The join token is unknown or used; copy a fresh one.")
+        self.unused_tokens.discard(message.join_token)
+        self.registrations.append(message)
+        credential = f"hlxn_{len(self.registrations)}"
+        self.credentials = {
+            **{key: uuid for key, uuid in self.credentials.items() if uuid != message.node_uuid},
+            credential: message.node_uuid,
+        }
+        reply = RegisterReply(
+            name=message.name,
+            cluster="test",
+            credential=credential,
+            heartbeat_interval_s=self._heartbeat_interval_s,
+        )
+        return answer(reply, status=201)
+
+    async def _identity(self, request: Request) -> Response:
+        if refusal := self._refusal(request):
+            return refusal
+        self.announcements.append(AgentIdentity.model_validate_json(await request.body()))
+        return Response(status_code=204)
+
+    async def _desired(self, request: Request) -> Response:
+        return self._refusal(request) or answer(self.desired)
+
+    async def _heartbeat(self, request: Request) -> Response:
+        if refusal := self._refusal(request):
+            return refusal
+        heartbeat = Heartbeat.model_validate_json(await request.body())
+        self.observed.append(heartbeat.observed)
+        return answer(HeartbeatReply(generation=self.desired.generation))
+
+    async def _stream(self, request: Request) -> Response:
+        if refusal := self._refusal(request):
+            return refusal
+        self.streams_opened += 1
+        return StreamingResponse(self._frames(), media_type="text/event-stream")
+
+    async def _frames(self) -> AsyncIterator[bytes]:
+        yield b"retry: 1000\n\n: hello\n\n"
+        sent = None
+        while self._server is not None and not self._server.should_exit:
+            if self.is_streaming and self.desired != sent:
+                sent = self.desired
+                yield f'event: desired\r\ndata: {{"state": {sent.model_dump_json()}}}\n\n'.encode()
+            await asyncio.sleep(0.02)
+
+    async def _coordinator_desired(self, request: Request) -> Response:
+        return self._refusal(request) or answer(self.coordinator_desired)
+
+    async def _report(self, request: Request) -> Response:
+        if refusal := self._refusal(request):
+            return refusal
+        self.reports.append(CoordinatorReport.model_validate_json(await request.body()))
+        return answer(HeartbeatReply(generation=self.coordinator_desired.generation))
+
+    async def _html(self, request: Request) -> Response:
+        return Response("<h1>some proxy</h1>", status_code=502, media_type="text/html")
+
+    def _refusal(self, request: Request) -> Response | None:
+        if self.troubled_answers:
+            return self._troubled()
+        scheme, _, credential = request.headers.get("Authorization", "").partition(" ")
+        if scheme != "Bearer" or credential not in self.credentials:
+            return problem(401, "Unauthorized", "This credential is unknown; join again.")
+        return None
+
+    def _troubled(self) -> Response:
+        self.troubled_answers -= 1
+        return problem(503, "Service Unavailable", "The database is busy.")
+
+
+def answer(message: object, *, status: int = 200) -> Response:
+    return Response(
+        message.model_dump_json(),  # type: ignore[attr-defined]
+        status_code=status,
+        media_type="application/json",
+    )
+
+
+def problem(status: int, title: str, detail: str) -> Response:
+    return JSONResponse(
+        {"type": "about:blank", "title": title, "status": status, "detail": detail},
+        status_code=status,
+        media_type="application/problem+json",
+    )

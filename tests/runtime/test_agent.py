@@ -1,0 +1,419 @@
+"""A whole agent against a real server and real (fake) stages: joining, following, surviving."""
+
+import asyncio
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import fake_stage
+import psutil
+import pytest
+from fake_web import PATIENCE_S, TOKEN, FakeWeb, wait_until
+
+from runtime.agent.agent import Agent, NodeRemoved
+from runtime.agent.identity import DataDir, DataDirError
+from runtime.agent.joining import Applicant, Joined, JoinRefused, join
+from runtime.agent.main import main
+from runtime.agent.supervisor import StageSettings
+from runtime.protocol.control import (
+    AgentIdentity,
+    DesiredState,
+    Hardware,
+    Phase,
+    Role,
+    StageAssignment,
+)
+from runtime.web_client import WebClient
+
+ANNOUNCEMENT = AgentIdentity(
+    hardware=Hardware(hostname="h", cpu_count=1, memory_bytes=9, memory_budget_bytes=5),
+    data_endpoint="tcp://127.0.0.1:5",
+    data_public_key="k" * 40,
+    version="1",
+)
+
+
+@pytest.fixture(autouse=True)
+def _children_import_what_we_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+
+
+@pytest.fixture
+def web() -> Iterator[FakeWeb]:
+    with FakeWeb() as fake:
+        yield fake
+
+
+def wants(generation: int, behaviour: str = "serves") -> DesiredState:
+    return DesiredState(
+        generation=generation,
+        assignment=StageAssignment(
+            deployment_id=1,
+            generation=generation,
+            model_name="tiny",
+            checkpoint=behaviour,
+            first=0,
+            end=4,
+            num_layers=8,
+            max_context_tokens=128,
+            peers=(),
+        ),
+    )
+
+
+class Node:
+    """One machine's agent, started as often as wanted from one data directory."""
+
+    def __init__(self, directory: Path, web: FakeWeb) -> None:
+        self.data_dir = DataDir(directory / "data")
+        self.record = directory / "record"
+        self.web = web
+        self._stopped = asyncio.Event()
+
+    async def join(self, *, token: str | None = None, name: str | None = "n1") -> Joined:
+        async with WebClient(self.web.url) as client:
+            return await self._join(client, token=token, name=name)
+
+    async def _join(self, client: WebClient, *, token: str | None, name: str | None) -> Joined:
+        applicant = Applicant(
+            role=Role.NODE,
+            name=name,
+            region="eu",
+            join_token=token,
+            announcement=ANNOUNCEMENT,
+        )
+        identity = self.data_dir.load_identity(fresh_uuid="a" * 32)
+        return await join(client, self.data_dir, identity, applicant, rng=random.Random(1))
+
+    @asynccontextmanager
+    async def running(self, *, token: str | None = None) -> AsyncIterator["asyncio.Task[None]"]:
+        """The agent's life as a task; stopped on leaving."""
+        stopped = asyncio.Event()
+        async with WebClient(self.web.url, rng=random.Random(2)) as client:
+            agent = Agent(
+                web=client,
+                joined=await self._join(client, token=token, name="n1"),
+                announcement=ANNOUNCEMENT,
+                data_dir=self.data_dir,
+                settings=StageSettings(
+                    name="n1",
+                    bind=ANNOUNCEMENT.data_endpoint,
+                    secret_key_file=str(self.data_dir.key_file),
+                    public_key=ANNOUNCEMENT.data_public_key,
+                    memory_budget_bytes=5,
+                    relative_speed=1.0,
+                    threads=1,
+                ),
+                rng=random.Random(3),
+                stage_command=(sys.executable, fake_stage.__file__, str(self.record)),
+            )
+            life = asyncio.create_task(agent.run(stopped))
+            try:
+                yield life
+            finally:
+                stopped.set()
+                await asyncio.wait([life])
+        if life.exception() is None:
+            assert not self.living()
+
+    @property
+    def starts(self) -> list[tuple[int, int]]:
+        """(pid, generation) of each stage that was started."""
+        if not self.record.exists():
+            return []
+        lines = self.record.read_text().splitlines()
+        return [(int(line.split()[0]), int(line.split()[1])) for line in lines]
+
+    def living(self) -> list[int]:
+        return [pid for pid, _ in self.starts if psutil.pid_exists(pid)]
+
+    async def until(self, condition: Callable[[], object], *, what: str) -> None:
+        await asyncio.to_thread(wait_until, condition, what=what)
+
+    async def until_ready(self, generation: int) -> None:
+        def is_ready() -> bool:
+            last = self.web.last
+            return (
+                last is not None
+                and (last.generation, last.phase) == (generation, Phase.READY)
+                and last.stage == fake_stage.STATS
+            )
+
+        await self.until(is_ready, what=f"generation {generation} is ready")
+
+
+def run(work: Coroutine[None, None, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 3 * PATIENCE_S))
+
+
+def test_a_node_joins_once_and_runs_what_is_pushed_until_told_otherwise(
+    tmp_path: Path, web: FakeWeb
+) -> None:
+    async def life() -> None:
+        node = Node(tmp_path, web)
+        async with node.running(token=TOKEN):
+            await node.until(lambda: web.last, what="a heartbeat")
+            assert web.last is not None
+            assert web.last.phase is Phase.IDLE
+            web.desired = wants(1)
+            await node.until_ready(1)
+            web.desired = wants(2)
+            await node.until_ready(2)
+            assert [generation for _, generation in node.starts] == [1, 2]
+            assert len(node.living()) == 1
+            web.desired = DesiredState(generation=3)
+            await node.until(
+                lambda: web.last and (web.last.generation, web.last.phase) == (3, Phase.IDLE),
+                what="idle at generation 3",
+            )
+            assert not node.living()
+        phases = [seen.phase for seen in web.observed if seen.generation == 1]
+        assert phases.index(Phase.LOADING) < phases.index(Phase.READY)
+        assert web.registrations[0].region == "eu"
+        assert stat.S_IMODE((tmp_path / "data" / "identity.json").stat().st_mode) == 0o600
+        assert web.announcements == []
+
+    run(life())
+
+
+def test_a_restarted_node_is_the_same_node_and_needs_no_token(tmp_path: Path, web: FakeWeb) -> None:
+    async def life() -> None:
+        node = Node(tmp_path, web)
+        web.desired = wants(1)
+        async with node.running(token=TOKEN):
+            await node.until_ready(1)
+        web.observed.clear()
+        async with node.running():
+            await node.until_ready(1)
+        assert len(web.registrations) == 1
+        assert web.announcements == [ANNOUNCEMENT]
+        assert [generation for _, generation in node.starts] == [1, 1]
+
+    run(life())
+
+
+def test_a_push_that_is_lost_is_noticed_at_the_next_heartbeat(tmp_path: Path, web: FakeWeb) -> None:
+    async def life() -> None:
+        node = Node(tmp_path, web)
+        web.is_streaming = False
+        async with node.running(token=TOKEN):
+            await node.until(lambda: web.last, what="a heartbeat")
+            web.desired = wants(1)
+            await node.until_ready(1)
+
+    run(life())
+
+
+def test_a_generation_that_goes_back_is_followed_when_heartbeats_say_so(
+    tmp_path: Path, web: FakeWeb
+) -> None:
+    async def life() -> None:
+        node = Node(tmp_path, web)
+        web.desired = wants(5)
+        async with node.running(token=TOKEN):
+            await node.until_ready(5)
+            web.desired = wants(2)
+            await node.until_ready(2)
+
+    run(life())
+
+
+def test_the_stage_runs_on_while_the_server_is_away_and_is_told_of_afterwards(
+    tmp_path: Path, web: FakeWeb
+) -> None:
+    async def life() -> None:
+        node = Node(tmp_path, web)
+        web.desired = wants(1)
+        async with node.running(token=TOKEN) as task:
+            await node.until_ready(1)
+            await asyncio.to_thread(web.stop)
+            pid = node.living()[0]
+            await asyncio.sleep(0.5)
+            assert not task.done()
+            assert psutil.pid_exists(pid)
+            web.observed.clear()
+            await asyncio.to_thread(web.start)
+            await node.until_ready(1)
+            assert node.living() == [pid]
+
+    run(life())
+
+
+def test_a_node_that_starts_while_the_server_is_away_goes_on_with_what_it_ran(
+    tmp_path: Path, web: FakeWeb
+) -> None:
+    async def life() -> None:
+        node = Node(tmp_path, web)
+        web.desired = wants(1)
+        async with node.running(token=TOKEN):
+            await node.until_ready(1)
+        await asyncio.to_thread(web.stop)
+        web.observed.clear()
+        async with node.running():
+            await node.until(node.living, what="the stage was started again")
+            pid = node.living()[0]
+            await asyncio.to_thread(web.start)
+            await node.until_ready(1)
+            await node.until(lambda: web.announcements, what="it announced itself")
+            assert node.living() == [pid]
+
+    run(life())
+
+
+def test_a_new_node_waits_for_a_server_that_is_in_trouble(tmp_path: Path, web: FakeWeb) -> None:
+    async def life() -> None:
+        web.troubled_answers = 2
+        await Node(tmp_path, web).join(token=TOKEN)
+        assert len(web.registrations) == 1
+
+    run(life())
+
+
+def test_a_failed_stage_is_told_and_tried_again(tmp_path: Path, web: FakeWeb) -> None:
+    async def life() -> None:
+        node = Node(tmp_path, web)
+        web.desired = wants(1, "fails")
+        async with node.running(token=TOKEN):
+            await node.until(
+                lambda: (
+                    web.last
+                    and web.last.phase is Phase.FAILED
+                    and "failed 2 times" in web.last.message
+                ),
+                what="the stage failed twice",
+            )
+            assert web.last is not None
+            assert web.last.message.startswith("checkpoint lacks tensor x; copy it again")
+            web.desired = wants(2)
+            await node.until_ready(2)
+
+    run(life())
+
+
+def test_a_node_that_was_removed_stops_its_stage_and_says_so(tmp_path: Path, web: FakeWeb) -> None:
+    async def life() -> None:
+        node = Node(tmp_path, web)
+        web.desired = wants(1)
+        async with node.running(token=TOKEN) as task:
+            await node.until_ready(1)
+            web.remove_all()
+            with pytest.raises(NodeRemoved, match="join again"):
+                await task
+            assert not node.living()
+            with pytest.raises(JoinRefused, match="--token"):
+                await node.join()
+            web.unused_tokens.add("hlxj_second")
+            await node.join(token="hlxj_second")
+            assert web.registrations[0].node_uuid == web.registrations[1].node_uuid
+
+    run(life())
+
+
+def test_a_data_directory_belongs_to_one_name(tmp_path: Path, web: FakeWeb) -> None:
+    async def life() -> None:
+        node = Node(tmp_path, web)
+        await node.join(token=TOKEN)
+        with pytest.raises(JoinRefused, match="belongs to 'n1'.*another --data-dir"):
+            await node.join(name="n2")
+
+    run(life())
+
+
+def test_a_data_directory_is_used_by_one_process_at_a_time(tmp_path: Path) -> None:
+    data_dir = DataDir(tmp_path)
+    with data_dir.locked(), pytest.raises(DataDirError, match="in use"), data_dir.locked():
+        pass
+    with data_dir.locked():
+        pass
+
+
+def test_a_damaged_identity_is_named_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "identity.json").write_text("{}")
+    with pytest.raises(DataDirError, match=r"identity\.json.*delete it"):
+        DataDir(tmp_path).load_identity(fresh_uuid="a" * 32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--token", "hlxj_wrong", "--name", "n1"], "copy a fresh one"),
+        (["--name", "n1"], "--token"),
+        (["--token", TOKEN], "--name"),
+        (["--token", TOKEN, "--name", "n1", "--data-host", "0.0.0.0"], "--data-host '0.0.0.0'"),
+        (["--token", TOKEN, "--name", "n1", "--data-host", "192.0.2.1"], "192.0.2.1"),
+        (["--token", TOKEN, "--name", "n" * 65], "64 characters"),
+    ],
+)
+def test_an_agent_started_wrongly_says_so_in_one_line_and_exits_2(
+    tmp_path: Path,
+    web: FakeWeb,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+) -> None:
+    assert main(["--server", web.url, "--data-dir", str(tmp_path / "data"), *arguments]) == 2
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("agent: ")]
+    assert len(errors) == 1
+    assert said in errors[0]
+    assert not web.registrations
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--memory-budget-bytes", "-1"],
+        ["--relative-speed", "2"],
+        ["--relative-speed", "nan"],
+        ["--threads", "0"],
+        ["--data-port", "70000"],
+    ],
+)
+def test_an_option_out_of_range_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["--server", "http://127.0.0.1:9", "--data-dir", str(tmp_path), *arguments])
+    assert exit_.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_an_agent_process_joins_keeps_its_port_and_goes_quietly_on_sigterm(
+    tmp_path: Path, web: FakeWeb
+) -> None:
+    command = [
+        sys.executable, "-m", "runtime", "agent", "--server", web.url, "--data-dir",
+        str(tmp_path / "data"), "--memory-budget-bytes", "1000", "--relative-speed", "0.5",
+    ]  # fmt: skip
+    for arguments in (["--token", TOKEN, "--name", "n1"], []):
+        web.observed.clear()
+        with subprocess.Popen([*command, *arguments], stderr=subprocess.PIPE) as agent:
+            wait_until(lambda: web.last or agent.poll() is not None, what="a heartbeat")
+            agent.send_signal(signal.SIGTERM)
+            _, errors = agent.communicate(timeout=PATIENCE_S)
+        assert agent.returncode == 0, errors.decode()
+        assert b"Traceback" not in errors
+    (registered,), (announced,) = web.registrations, web.announcements
+    assert announced.data_endpoint == registered.data_endpoint
+    assert announced.data_public_key == registered.data_public_key
+    assert registered.hardware.memory_budget_bytes == 1000
+    assert registered.hardware.relative_speed == 0.5
+    assert announced.hardware == registered.hardware
+
+
+def test_an_agent_waiting_for_its_server_goes_on_sigterm(tmp_path: Path) -> None:
+    command = [
+        sys.executable, "-m", "runtime", "agent", "--server", "http://127.0.0.1:9",
+        "--token", TOKEN, "--name", "n1", "--data-dir", str(tmp_path),
+    ]  # fmt: skip
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as agent:
+        assert agent.stderr is not None
+        assert b"cannot join yet" in agent.stderr.readline()
+        agent.send_signal(signal.SIGTERM)
+        agent.communicate(timeout=PATIENCE_S)
+    assert agent.returncode == 0

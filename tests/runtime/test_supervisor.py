@@ -1,0 +1,250 @@
+"""The supervisor with real child processes that speak the real pipe."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import fake_stage
+import psutil
+import pytest
+from fake_web import PATIENCE_S, wait_until
+
+from runtime.agent.reconcile import LocalState
+from runtime.agent.stage_log import StageLog
+from runtime.agent.supervisor import StageSettings, Supervisor
+from runtime.protocol.control import Phase, StageAssignment
+
+SETTINGS = StageSettings(
+    name="n1",
+    bind="tcp://127.0.0.1:1",
+    secret_key_file="curve.key",
+    public_key="k" * 40,
+    memory_budget_bytes=1 << 20,
+    relative_speed=0.5,
+    threads=3,
+)
+
+
+def assignment(behaviour: str, generation: int = 1) -> StageAssignment:
+    return StageAssignment(
+        deployment_id=1,
+        generation=generation,
+        model_name="tiny",
+        checkpoint=behaviour,
+        first=0,
+        end=4,
+        num_layers=8,
+        max_context_tokens=128,
+        peers=(),
+    )
+
+
+@pytest.fixture(autouse=True)
+def _children_import_what_we_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+
+
+class Supervised:
+    """A supervisor over `fake_stage`, and what its states were."""
+
+    def __init__(self, directory: Path, *, stop_patience_s: float = PATIENCE_S) -> None:
+        self.record = directory / "record"
+        self.log = StageLog(directory / "stage.log")
+        self.states: list[LocalState] = []
+        self.supervisor = Supervisor(
+            settings=SETTINGS,
+            log=self.log,
+            on_change=lambda: self.states.append(self.supervisor.local),
+            command=(sys.executable, fake_stage.__file__, str(self.record)),
+            stop_patience_s=stop_patience_s,
+        )
+
+    async def until(self, condition: Callable[[LocalState], object]) -> LocalState:
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition(self.supervisor.local):
+                await asyncio.sleep(0.02)
+        return self.supervisor.local
+
+    async def until_ready(self) -> None:
+        await self.until(lambda local: local.running and local.running.phase is Phase.READY)
+
+    @property
+    def pid(self) -> int:
+        return int(self.record.read_text().splitlines()[-1].split()[0])
+
+
+def run(work: Coroutine[None, None, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 2 * PATIENCE_S))
+
+
+def test_a_stage_loads_becomes_ready_and_goes_when_asked(tmp_path: Path) -> None:
+    async def life() -> None:
+        supervised = Supervised(tmp_path)
+        await supervised.supervisor.start(assignment("serves"))
+        await supervised.until_ready()
+        running = supervised.supervisor.local.running
+        assert running is not None
+        assert running.stats == fake_stage.STATS
+        pid = supervised.pid
+        await supervised.supervisor.stop()
+        assert not psutil.pid_exists(pid)
+        assert supervised.supervisor.local == LocalState()
+        seen = [state.running for state in supervised.states]
+        ratios = [one.loaded_ratio for one in seen if one and one.phase is Phase.LOADING]
+        assert ratios == [0.0, 0.5]
+        phases = [one.phase for one in seen if one]
+        assert phases.index(Phase.READY) < phases.index(Phase.STOPPING)
+
+    run(life())
+
+
+def test_a_stage_that_says_why_it_failed_is_quoted(tmp_path: Path) -> None:
+    async def life() -> None:
+        supervised = Supervised(tmp_path)
+        await supervised.supervisor.start(assignment("fails"))
+        local = await supervised.until(lambda local: local.failure)
+        assert local.running is None
+        assert local.failure is not None
+        assert local.failure.message == "checkpoint lacks tensor x; copy it again"
+        await supervised.supervisor.start(assignment("fails"))
+        await supervised.until(lambda local: local.failure and local.failure.count == 2)
+        await supervised.supervisor.stop()
+
+    run(life())
+
+
+def test_a_crash_is_told_with_the_last_line_of_the_log(tmp_path: Path) -> None:
+    async def life() -> None:
+        supervised = Supervised(tmp_path)
+        await supervised.supervisor.start(assignment("crashes"))
+        failure = (await supervised.until(lambda local: local.failure)).failure
+        assert failure is not None
+        assert failure.message == (
+            "the stage exited with status 3: RuntimeError: out of everything "
+            f"(log: {supervised.log.path})"
+        )
+
+    run(life())
+
+
+def test_a_stage_that_is_killed_when_ready_is_a_failure_that_names_the_signal(
+    tmp_path: Path,
+) -> None:
+    async def life() -> None:
+        supervised = Supervised(tmp_path)
+        await supervised.supervisor.start(assignment("dies when ready"))
+        failure = (await supervised.until(lambda local: local.failure)).failure
+        assert failure is not None
+        assert failure.message.startswith("the stage was killed by signal 9")
+
+    run(life())
+
+
+def test_a_stage_that_will_not_go_is_killed(tmp_path: Path) -> None:
+    async def life() -> None:
+        supervised = Supervised(tmp_path, stop_patience_s=0.2)
+        await supervised.supervisor.start(assignment("stubborn"))
+        await supervised.until_ready()
+        pid = supervised.pid
+        await supervised.supervisor.stop()
+        assert not psutil.pid_exists(pid)
+        assert supervised.supervisor.local.failure is None
+
+    run(life())
+
+
+def test_a_stage_may_be_stopped_while_it_loads(tmp_path: Path) -> None:
+    async def life() -> None:
+        supervised = Supervised(tmp_path)
+        await supervised.supervisor.start(assignment("loads forever"))
+        await supervised.supervisor.stop()
+        assert supervised.supervisor.local == LocalState()
+        await supervised.supervisor.stop()  # nothing to stop is no error
+
+    run(life())
+
+
+def test_noise_on_the_pipes_neither_stops_the_stage_nor_fills_the_disk(tmp_path: Path) -> None:
+    async def life() -> None:
+        supervised = Supervised(tmp_path)
+        await supervised.supervisor.start(assignment("noisy"))
+        await supervised.until_ready()
+        await supervised.supervisor.stop()
+        log = supervised.log.path.read_text()
+        assert "left out the beginning of a line of over 1 MiB" in log
+        assert "OMP_NUM_THREADS=3" in log
+        assert len(log) < 2 << 20
+
+    run(life())
+
+
+def test_a_command_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
+    async def life() -> None:
+        supervisor = Supervisor(
+            settings=SETTINGS,
+            log=StageLog(tmp_path / "stage.log"),
+            on_change=lambda: None,
+            command=(str(tmp_path / "missing"),),
+        )
+        await supervisor.start(assignment("serves"))
+        assert supervisor.local.failure is not None
+        assert "missing" in supervisor.local.failure.message
+
+    run(life())
+
+
+AGENT_THAT_DIES = """
+import asyncio, sys
+from pathlib import Path
+from test_supervisor import Supervised, assignment
+async def life():
+    supervised = Supervised(Path(sys.argv[1]))
+    await supervised.supervisor.start(assignment("serves"))
+    await supervised.until_ready()
+    print("ready", flush=True)
+    await asyncio.sleep(3600)
+asyncio.run(life())
+"""
+
+
+def test_a_stage_does_not_outlive_an_agent_that_was_killed(tmp_path: Path) -> None:
+    agent = subprocess.Popen(
+        (sys.executable, "-c", AGENT_THAT_DIES, str(tmp_path)), stdout=subprocess.PIPE
+    )
+    with agent:
+        assert agent.stdout is not None
+        assert agent.stdout.readline() == b"ready\n"
+        pid = int((tmp_path / "record").read_text().split()[0])
+        assert psutil.pid_exists(pid)
+        agent.send_signal(signal.SIGKILL)
+    wait_until(
+        lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie",
+        what="the stage went with its agent",
+    )
+
+
+def test_the_log_keeps_to_its_bounds_and_its_last_line(tmp_path: Path) -> None:
+    log = StageLog(tmp_path / "stage.log", limit_bytes=100)
+    log.begin("first")
+    for number in range(50):
+        log.append(f"line {number}\n".encode())
+    log.append(b"  \n")
+    assert log.last_line == "line 49"
+    assert {path.name for path in tmp_path.iterdir()} == {"stage.log", "stage.log.1"}
+    assert all(path.stat().st_size < 120 for path in tmp_path.iterdir())
+    log.begin("second")
+    assert log.last_line == ""
+
+
+def test_a_log_that_cannot_be_written_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = StageLog(tmp_path / "no such directory" / "stage.log")
+    for _ in range(3):
+        log.append(b"still heard\n")
+    assert log.last_line == "still heard"
+    assert len(caplog.records) == 1
