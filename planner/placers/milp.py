@@ -1,15 +1,16 @@
 """The MILP placer: Helix §4.4 searched with pruning, warm start, bound and early stop (§4.5).
 
-With partial inference allowed it searches twice, as the paper's evaluation does (§6.1): first
-without it, where the model has half the variables and solvers find good placements soon, then as
-asked from the best so far. What needs no partial inference may be used with it.
+It searches in stages, each from the best so far, as the paper's evaluation does with and without
+partial inference and pruning (§6.1): first a few small models without partial inference and with
+links pruned by chance, in which solvers find good placements soon, then the model as asked. What
+needs no partial inference and few links may be used with both.
 """
 
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
 from planner.bounds import upper_bound_tokens_per_s
 from planner.capacity import check_cluster_can_hold_model
@@ -28,30 +29,43 @@ from planner.placers.base import (
 from planner.placers.milp_model import Edge, build_placement_model
 from planner.placers.milp_search import MilpSearch, StageWatch
 from planner.placers.pruning import node_links, prune_links
-from planner.placers.solvers.base import SolveLimits, StopCause
+from planner.placers.solvers.base import SolveLimits, SolverUnavailable, StopCause
 from planner.placers.solvers.choice import SolverName, solve
 
 NAME = "milp"
 NO_SOLVER = "none"
-_FIRST_STAGE_SHARE = 0.5
+_SMALL_STAGES = 3
+_SMALL_STAGES_SHARE = 0.5
+# Measured on the published clusters: with 8 a 42-node model fits Gurobi's free licence; 5 and 12
+# found less in the same time.
+_SMALL_STAGE_DEGREE = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stage:
-    """One model to solve: which connections it allows, and how long it may take."""
+    """One model to solve; it ends when `ends_with_s` of the search's time are left."""
 
     partial_inference: bool
-    is_last: bool
+    prune_degree: float | None
+    seed: int
     ends_with_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _StageEnd:
-    """How a stage ended: by its solver's cause, and whether its model was the whole problem."""
+class _Scope:
+    """The connections a model allows; two stages may come to the same."""
 
-    cause: StopCause
+    partial_inference: bool
+    links: tuple[Edge, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StageEnd:
+    """What a solver did with a scope; "refused" if it has no licence for one as large."""
+
+    scope: _Scope
+    cause: StopCause | Literal["refused"]
     solver: str
-    was_whole_problem: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +126,9 @@ class MilpPlacer:
         """The best placement found, never worse than `start`; None if none carries any flow.
 
         A bound over fewer links is no bound: with pruned links an exhausted search ends as
-        "heuristic", and the bound is the known one. Raises InvalidPlacement for a start that does
-        not fit the problem, ModelDoesNotFit, and SolverUnavailable when Gurobi was demanded and
-        cannot run the model.
+        "heuristic", and the bound is the known one; the same when Gurobi was demanded and is
+        licensed for the small models only. Raises InvalidPlacement for a start that does not fit
+        the problem, ModelDoesNotFit, and SolverUnavailable when a demanded Gurobi can run nothing.
         """
         check_cluster_can_hold_model(problem)
         known_bound = min(
@@ -132,99 +146,122 @@ class MilpPlacer:
         )
         if start is not None:
             search.begin_at(start)
+        whole = _Scope(partial_inference=options.partial_inference, links=node_links(problem))
         ends: list[_StageEnd] = []
-        for stage in _stages(options):
-            if search.should_stop():
+        for stage in _stages(options, prune_degree=self._options.prune_degree):
+            exhausted = {end.scope for end in ends if end.cause == "optimal"}
+            if whole in exhausted or search.should_stop():
                 break
-            ends.append(
-                self._run_stage(
-                    stage, problem, search=search, known_bound=known_bound, seed=options.seed
+            start_flow = _flow_of_best(problem, search, stage=stage)
+            scope = _scope(problem, whole.links, stage=stage, start_flow=start_flow)
+            if scope in exhausted:
+                continue
+            try:
+                end = self._solve_scope(
+                    problem,
+                    scope,
+                    stage=stage,
+                    search=search,
+                    start_flow=start_flow,
+                    known_bound=known_bound,
+                    proves_bounds=scope == whole,
                 )
-            )
-        return search.result(reason_if_not_stopped=_reason(ends), solver=_solver_names(ends))
-
-    def _run_stage(
-        self,
-        stage: _Stage,
-        problem: Problem,
-        *,
-        search: MilpSearch,
-        known_bound: float,
-        seed: int,
-    ) -> _StageEnd:
-        all_links = node_links(problem)
-        start_flow = (
-            max_flow(problem, search.best, partial_inference=stage.partial_inference)
-            if search.best is not None
-            else None
+            except SolverUnavailable as error:
+                if not ends:
+                    raise
+                end = _StageEnd(scope=scope, cause="refused", solver=f"{NO_SOLVER} ({error})")
+            ends.append(end)
+        return search.result(
+            reason_if_not_stopped=_reason(ends, whole=whole), solver=_solver_names(ends)
         )
-        links = all_links
-        if self._options.prune_degree is not None:
-            links = prune_links(
-                problem,
-                all_links,
-                average_degree=self._options.prune_degree,
-                keep=_used_edges(start_flow),
-                seed=seed,
-            )
+
+    def _solve_scope(
+        self,
+        problem: Problem,
+        scope: _Scope,
+        *,
+        stage: _Stage,
+        search: MilpSearch,
+        start_flow: Flow | None,
+        known_bound: float,
+        proves_bounds: bool,
+    ) -> _StageEnd:
         built = build_placement_model(
             problem,
-            node_links=links,
-            partial_inference=stage.partial_inference,
+            node_links=scope.links,
+            partial_inference=scope.partial_inference,
             upper_bound_tokens_per_s=known_bound,
         )
-        is_whole_problem = stage.is_last and len(links) == len(all_links)
+        start = None
+        if search.best is not None and start_flow is not None:
+            start = built.values_of(search.best, start_flow)
         solved = solve(
             self._options.solver,
             built.model,
-            start=(
-                built.values_of(search.best, start_flow)
-                if search.best is not None and start_flow is not None
-                else None
-            ),
+            start=start,
             limits=SolveLimits(
                 time_limit_s=search.left_s - stage.ends_with_s,
                 relative_gap=self._options.relative_gap,
-                seed=seed,
+                seed=stage.seed,
             ),
             watcher=StageWatch(
                 search,
                 built=built,
-                proves_bounds=is_whole_problem,
+                proves_bounds=proves_bounds,
                 ends_with_s=stage.ends_with_s,
             ),
         )
-        return _StageEnd(
-            cause=solved.outcome.cause, solver=solved.solver, was_whole_problem=is_whole_problem
+        return _StageEnd(scope=scope, cause=solved.outcome.cause, solver=solved.solver)
+
+
+def _stages(options: SearchOptions, *, prune_degree: float | None) -> list[_Stage]:
+    small = [
+        _Stage(
+            partial_inference=False,
+            prune_degree=prune_degree or _SMALL_STAGE_DEGREE,
+            seed=options.seed + number,
+            ends_with_s=options.time_limit_s
+            * (1 - _SMALL_STAGES_SHARE * (number + 1) / _SMALL_STAGES),
         )
-
-
-def _stages(options: SearchOptions) -> list[_Stage]:
-    as_asked = _Stage(partial_inference=options.partial_inference, is_last=True, ends_with_s=0.0)
-    if not options.partial_inference:
-        return [as_asked]
-    without = _Stage(
-        partial_inference=False,
-        is_last=False,
-        ends_with_s=(1 - _FIRST_STAGE_SHARE) * options.time_limit_s,
+        for number in range(_SMALL_STAGES)
+    ]
+    as_asked = _Stage(
+        partial_inference=options.partial_inference,
+        prune_degree=prune_degree,
+        seed=options.seed,
+        ends_with_s=0.0,
     )
-    return [without, as_asked]
+    return [*small, as_asked]
 
 
-def _used_edges(flow: Flow | None) -> frozenset[Edge]:
-    """The links that the warm start's flow needs; pruning them would void it."""
-    if flow is None:
-        return frozenset()
-    return frozenset(
-        (edge.source, edge.target) for edge in flow.edges if edge.flow_tokens_per_s > 0
-    )
+def _flow_of_best(problem: Problem, search: MilpSearch, *, stage: _Stage) -> Flow | None:
+    if search.best is None:
+        return None
+    return max_flow(problem, search.best, partial_inference=stage.partial_inference)
 
 
-def _reason(ends: list[_StageEnd]) -> StopReason:
-    """Why a search ended whose last solver ended by itself."""
-    if not ends or ends[-1].cause != "optimal":
-        return "time limit"
-    return "optimal" if ends[-1].was_whole_problem else "heuristic"
+def _scope(
+    problem: Problem, links: tuple[Edge, ...], *, stage: _Stage, start_flow: Flow | None
+) -> _Scope:
+    """The stage's links; those that carry the start's flow are kept, or pruning would void it."""
+    if stage.prune_degree is not None:
+        used = {
+            (edge.source, edge.target)
+            for edge in (start_flow.edges if start_flow is not None else ())
+            if edge.flow_tokens_per_s > 0
+        }
+        links = prune_links(
+            problem, links, average_degree=stage.prune_degree, keep=used, seed=stage.seed
+        )
+    return _Scope(partial_inference=stage.partial_inference, links=links)
+
+
+def _reason(ends: list[_StageEnd], *, whole: _Scope) -> StopReason:
+    """Why a search ended whose solvers ended by themselves."""
+    if any(end.cause == "optimal" and end.scope == whole for end in ends):
+        return "optimal"
+    ran_out = not ends or ends[-1].cause in ("time limit", "stopped")
+    return "time limit" if ran_out else "heuristic"
 
 
 def _solver_names(ends: list[_StageEnd]) -> str:

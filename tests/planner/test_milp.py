@@ -225,6 +225,15 @@ def test_auto_uses_gurobi_while_the_model_fits_its_licence_and_highs_beyond_and_
     )
 
 
+def test_gurobi_when_demanded_goes_as_far_as_its_licence_and_says_where_it_ended():
+    problem = tiny_problem([[9.0, 5.0, 3.0, 2.0]] * 24, num_layers=60)
+    result = search(problem, solver="gurobi", time_limit_s=2.0)
+    if result.solver == "gurobi":
+        pytest.skip("this machine has a Gurobi licence without a size limit")
+    assert re.fullmatch(r"gurobi, then none \(gurobi: .*size-limited.*'highs'.*\)", result.solver)
+    assert result.stop_reason == "heuristic"
+
+
 def test_partial_inference_is_used_where_only_it_reaches_the_optimum():
     """Of 3 layers each node holds 2: only with an overlap do both nodes make a pipeline."""
     problem = tiny_problem([[0.0, 8.0]] * 2, num_layers=3)
