@@ -10,7 +10,7 @@ from helixweb.charts.chart import Chart, figure_json, height_for_rows
 # Okabe-Ito, with a word on every bar that is wide enough and in the legend.
 COLOURS = {
     "waiting": "#999999",
-    "idle": "#999999",
+    "idle": "#C9CED6",
     "loading": "#E69F00",
     "ready": "#009E73",
     "stopping": "#56B4E9",

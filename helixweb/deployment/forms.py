@@ -2,52 +2,58 @@
 
 from django import forms
 
-from helixweb.deployment.services import DeployOptions
-
-DEFAULTS = DeployOptions()
-LARGEST = 2**20
+from helixweb.deployment.options import (
+    DEFAULTS,
+    MAX_PAGE_TOKENS,
+    MAX_REQUESTS,
+    MAX_TOKENS,
+    MIN_HIGH_WATER,
+    DeployOptions,
+)
 
 
 class DeployForm(forms.Form):
-    """A blank field takes its default, so the button on a plan's page needs none of them."""
+    """A field that is blank or not sent takes its default: a plan's page has a button alone."""
 
     max_context_tokens = forms.IntegerField(
         required=False,
         min_value=1,
-        max_value=LARGEST,
+        max_value=MAX_TOKENS,
         label="Longest request (tokens)",
         help_text="Prompt and answer together. Blank: what the model allows.",
     )
     max_queued_requests = forms.IntegerField(
         required=False,
         min_value=0,
-        max_value=LARGEST,
+        max_value=MAX_REQUESTS,
         label="Requests that may wait",
-        help_text=f"Beyond them clients are told to come back later. "
-        f"Blank: {DEFAULTS.max_queued_requests}.",
+        initial=DEFAULTS.max_queued_requests,
+        help_text="Beyond them clients are told to come back later.",
     )
     kv_high_water = forms.FloatField(
         required=False,
-        min_value=0.05,
+        min_value=MIN_HIGH_WATER,
         max_value=1.0,
         label="KV high-water mark",
-        help_text=f"Share of a node's KV cache that requests may be planned to fill, 0.05 to 1. "
-        f"Blank: {DEFAULTS.kv_high_water}.",
+        initial=DEFAULTS.kv_high_water,
+        help_text="Share of a node's KV cache that requests may be planned to fill, "
+        f"{MIN_HIGH_WATER} to 1.",
     )
     max_batch_tokens = forms.IntegerField(
         required=False,
         min_value=1,
-        max_value=LARGEST,
+        max_value=MAX_TOKENS,
         label="Tokens in one step",
-        help_text=f"At most so many rows of prompts and decodes. "
-        f"Blank: {DEFAULTS.max_batch_tokens}.",
+        initial=DEFAULTS.max_batch_tokens,
+        help_text="At most so many rows of prompts and decodes.",
     )
     page_tokens = forms.IntegerField(
         required=False,
         min_value=1,
-        max_value=1024,
+        max_value=MAX_PAGE_TOKENS,
         label="Tokens in a KV page",
-        help_text=f"Blank: {DEFAULTS.page_tokens}.",
+        initial=DEFAULTS.page_tokens,
+        help_text="A request takes whole pages in every layer.",
     )
 
     def deploy_options(self) -> DeployOptions:

@@ -1,7 +1,6 @@
 """Rows of deployments. `services/` is the only writer."""
 
 from django.conf import settings
-from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
 
@@ -30,7 +29,7 @@ class Deployment(models.Model):
 
     `generation` grows within the cluster with every change of what the nodes shall run, also when
     the deployment is stopped; what a generation says never changes. `serving_plan` is the
-    coordinator's ServingPlan.
+    coordinator's ServingPlan; the columns before it are `options.DeployOptions`.
     """
 
     cluster = models.ForeignKey(
@@ -43,13 +42,11 @@ class Deployment(models.Model):
     generation = models.PositiveIntegerField()
     status = models.CharField(max_length=12, choices=Status.choices, default=Status.DEPLOYING)
     message = models.TextField(blank=True)
-    page_tokens = models.PositiveIntegerField(default=16, validators=[MinValueValidator(1)])
-    max_batch_tokens = models.PositiveIntegerField(default=512, validators=[MinValueValidator(1)])
-    kv_high_water = models.FloatField(
-        default=0.9, validators=[MinValueValidator(0.05), MaxValueValidator(1.0)]
-    )
-    max_queued_requests = models.PositiveIntegerField(default=64)
-    max_context_tokens = models.PositiveIntegerField(validators=[MinValueValidator(1)])
+    page_tokens = models.PositiveIntegerField()
+    max_batch_tokens = models.PositiveIntegerField()
+    kv_high_water = models.FloatField()
+    max_queued_requests = models.PositiveIntegerField()
+    max_context_tokens = models.PositiveIntegerField()
     serving_plan = models.JSONField()
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField()

@@ -1,5 +1,6 @@
 """From rows to what the pages draw and say."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -7,6 +8,7 @@ from helixweb.charts.chart import Chart
 from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
 from helixweb.deployment.models import (
     LIVE,
+    SERVING,
     Deployment,
     LatestReport,
     NodeAssignment,
@@ -17,6 +19,7 @@ from helixweb.inventory.models import Coordinator, NodeState
 from planner.domain.placement import LayerRange
 from runtime.protocol.control import CoordinatorReport, Phase
 
+SILENT = "silent"
 PHASE_KINDS = {
     Phase.IDLE: "",
     Phase.LOADING: "live",
@@ -38,7 +41,7 @@ def timeline_of(deployment: Deployment, *, now: datetime) -> Chart:
     start = deployment.created_at
     end = _end(deployment, changes, now)
     spans = []
-    for name in deployment.assignments.values_list("node_name", flat=True):
+    for name in (row.name for row in node_rows(deployment, now=now)):
         mine = [change for change in changes if change.assignment.node_name == name]
         begins = [start, *(change.at for change in mine)]
         phases = ["waiting", *(change.phase for change in mine)]
@@ -101,7 +104,7 @@ def _node_row(assignment: NodeAssignment, generation: int, now: datetime) -> Nod
     elif node is None:
         phase, kind = "removed", "bad"
     elif node.state_at(now) is NodeState.LOST:
-        phase, kind = "silent", "bad"
+        phase, kind = SILENT, "bad"
     elif not answered:
         phase, kind = "waiting", ""
     else:
@@ -121,6 +124,26 @@ def _node_row(assignment: NodeAssignment, generation: int, now: datetime) -> Nod
         ),
         heard_at=node.last_seen_at if node else None,
     )
+
+
+def silence_of(deployment: Deployment, nodes: Sequence[NodeRow], *, now: datetime) -> list[str]:
+    """Who should be heard and is not, one sentence each."""
+    if deployment.status not in SERVING:
+        return []
+    sentences = [
+        f"The agent of {node.name} is silent; its stage may serve on, but nobody would start it "
+        "again. Start the agent."
+        for node in nodes
+        if node.phase == SILENT
+    ]
+    coordinator = Coordinator.objects.filter(cluster=deployment.cluster_id).first()
+    if coordinator is None:
+        sentences.append("The coordinator was removed; let one join from the cluster's page.")
+    elif coordinator.state_at(now) is not NodeState.ONLINE:
+        sentences.append(
+            f"Coordinator {coordinator.name} is silent; clients may get no answer. Start it again."
+        )
+    return sentences
 
 
 def latest_report(deployment: Deployment) -> CoordinatorReport | None:

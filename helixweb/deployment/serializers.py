@@ -7,15 +7,20 @@ from rest_framework import serializers
 
 from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.deployment.models import Deployment, NodeAssignment
-from helixweb.deployment.services import DeployOptions
+from helixweb.deployment.options import (
+    DEFAULTS,
+    MAX_PAGE_TOKENS,
+    MAX_REQUESTS,
+    MAX_TOKENS,
+    MIN_HIGH_WATER,
+    DeployOptions,
+)
 from helixweb.inventory.models import NodeState
 from helixweb.planning.models import Plan
 
-DEFAULTS = DeployOptions()
 OPTION_FIELDS = [
     "page_tokens", "max_batch_tokens", "kv_high_water", "max_queued_requests", "max_context_tokens",
 ]  # fmt: skip
-LARGEST = 2**20
 
 
 class AssignmentSerializer(serializers.ModelSerializer[NodeAssignment]):
@@ -61,19 +66,19 @@ class DeployRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
 
     plan = serializers.PrimaryKeyRelatedField(queryset=Plan.objects.all())
     page_tokens = serializers.IntegerField(
-        min_value=1, max_value=1024, default=DEFAULTS.page_tokens
+        min_value=1, max_value=MAX_PAGE_TOKENS, default=DEFAULTS.page_tokens
     )
     max_batch_tokens = serializers.IntegerField(
-        min_value=1, max_value=LARGEST, default=DEFAULTS.max_batch_tokens
+        min_value=1, max_value=MAX_TOKENS, default=DEFAULTS.max_batch_tokens
     )
     kv_high_water = serializers.FloatField(
-        min_value=0.05, max_value=1.0, default=DEFAULTS.kv_high_water
+        min_value=MIN_HIGH_WATER, max_value=1.0, default=DEFAULTS.kv_high_water
     )
     max_queued_requests = serializers.IntegerField(
-        min_value=0, max_value=LARGEST, default=DEFAULTS.max_queued_requests
+        min_value=0, max_value=MAX_REQUESTS, default=DEFAULTS.max_queued_requests
     )
     max_context_tokens = serializers.IntegerField(
-        min_value=1, max_value=LARGEST, allow_null=True, default=DEFAULTS.max_context_tokens
+        min_value=1, max_value=MAX_TOKENS, allow_null=True, default=DEFAULTS.max_context_tokens
     )
 
     def deploy_options(self) -> DeployOptions:

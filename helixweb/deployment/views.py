@@ -16,6 +16,7 @@ from helixweb.deployment.presentation import (
     endpoint_url,
     latest_report,
     node_rows,
+    silence_of,
     timeline_of,
 )
 from helixweb.planning.models import Plan
@@ -40,7 +41,7 @@ def deployment_new(request: HttpRequest) -> HttpResponse:
     if not (plan_id.isascii() and plan_id.isdigit()):
         raise Http404("Name the plan to deploy: ?plan=1")
     plan = get_object_or_404(Plan.objects.select_related("cluster", "model", "run"), pk=plan_id)
-    form = DeployForm(request.POST or None)
+    form = DeployForm(request.POST if request.method == "POST" else None)
     refusals: tuple[str, ...] = ()
     if request.method == "POST" and form.is_valid():
         try:
@@ -65,16 +66,18 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
     )
     now = timezone.now()
     base_url = endpoint_url(row)
+    nodes = node_rows(row, now=now)
     context = {
         "deployment": row,
         "can_stop": row.status in SERVING,
-        "nodes": node_rows(row, now=now),
+        "nodes": nodes,
+        "silence": silence_of(row, nodes, now=now),
         "report": latest_report(row),
         "base_url": base_url,
         "curl": curl_command(row, base_url),
         "last_event_id": last_event_id,
     }
-    if request.htmx:  # type: ignore[attr-defined]
+    if "HX-Request" in request.headers:
         return render(request, "deployment/_state.html", context)
     context["timeline"] = timeline_of(row, now=now)
     return render(request, "deployment/deployment.html", context)

@@ -11,6 +11,7 @@ from rest_framework.test import APIClient
 from helixweb.common.models import Event
 from helixweb.deployment import services, tasks
 from helixweb.deployment.models import Deployment, Status
+from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.signals import report_received
 from helixweb.inventory.models import Cluster, Coordinator, Node
 from runtime.protocol.control import Phase
@@ -244,15 +245,17 @@ def test_a_bad_request_names_its_field(
 
 def test_two_deployments_at_once_leave_one(joined: FakeCluster, user: Any) -> None:
     """The loser of the race sees the winner's row only through the database's constraints."""
-    winner = services.deploy(
-        joined.plan, user=user, options=services.DeployOptions(), now=timezone.now()
-    )
+    winner = services.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     with pytest.raises(Exception, match=r"(?i)unique"):
         Deployment.objects.create(
             cluster=joined.cluster,
             plan=joined.plan,
             model=joined.model,
             generation=winner.generation + 1,
+            page_tokens=16,
+            max_batch_tokens=512,
+            kv_high_water=0.9,
+            max_queued_requests=64,
             max_context_tokens=1,
             serving_plan={},
             created_at=timezone.now(),

@@ -2,7 +2,6 @@
 
 from helixweb.deployment.services.arriving import admit, take_identity
 from helixweb.deployment.services.deploying import (
-    DeployOptions,
     DeployRefused,
     deploy,
     follow_addresses,
@@ -20,7 +19,6 @@ from helixweb.deployment.services.pushing import announce_keys, overdue_ids, pro
 from helixweb.deployment.services.settling import live_ids, settle
 
 __all__ = [
-    "DeployOptions",
     "DeployRefused",
     "admit",
     "announce_keys",

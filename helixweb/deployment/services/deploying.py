@@ -1,6 +1,5 @@
 """Put a plan to work, take it back, and follow processes that moved."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -9,6 +8,7 @@ from django.db.models import Max
 from rest_framework.exceptions import APIException
 
 from helixweb.deployment.models import LIVE, SERVING, Deployment, NodeAssignment, Status
+from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services.announcing import announce
 from helixweb.deployment.services.obstacles import find_obstacles
 from helixweb.deployment.services.orders import make_orders
@@ -27,20 +27,6 @@ class DeployRefused(APIException):
     def __init__(self, *reasons: str) -> None:
         super().__init__(detail=list(reasons))
         self.reasons = reasons
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeployOptions:
-    """How stages and coordinator run; tokens, and a ratio for the high-water mark.
-
-    `max_context_tokens` None: as long as the model's row allows.
-    """
-
-    page_tokens: int = 16
-    max_batch_tokens: int = 512
-    kv_high_water: float = 0.9
-    max_queued_requests: int = 64
-    max_context_tokens: int | None = None
 
 
 def deploy(plan: Plan, *, user: Any, options: DeployOptions, now: datetime) -> Deployment:

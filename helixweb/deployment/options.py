@@ -1,0 +1,25 @@
+"""How the stages and the coordinator of a deployment run, and what is allowed."""
+
+from dataclasses import dataclass
+
+MAX_TOKENS = 2**20
+MAX_PAGE_TOKENS = 1024
+MAX_REQUESTS = 2**20
+MIN_HIGH_WATER = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployOptions:
+    """Tokens, and a ratio for the high-water mark.
+
+    `max_context_tokens` None: as long as the model's row allows.
+    """
+
+    page_tokens: int = 16
+    max_batch_tokens: int = 512
+    kv_high_water: float = 0.9
+    max_queued_requests: int = 64
+    max_context_tokens: int | None = None
+
+
+DEFAULTS = DeployOptions()

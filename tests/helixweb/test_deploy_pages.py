@@ -1,0 +1,161 @@
+"""What a person sees and presses on the pages of deployments."""
+
+from typing import Any
+
+import pytest
+from django.template.loader import render_to_string
+from django.test import Client
+from process_doubles import FakeCluster, make_plan
+
+from helixweb.deployment.models import Deployment, Status
+from helixweb.inventory.models import Cluster
+from runtime.protocol.control import Phase
+
+
+@pytest.fixture
+def joined(cluster: Cluster, user: Any) -> FakeCluster:
+    return FakeCluster(cluster, user)
+
+
+def press_deploy(browser: Client, joined: FakeCluster, **fields: Any) -> Deployment:
+    answer = browser.post(f"/deployments/new?plan={joined.plan.pk}", fields)
+    assert answer.status_code == 302, answer.content
+    deployment = Deployment.objects.latest("pk")
+    assert answer["Location"] == f"/deployments/{deployment.pk}/"
+    return deployment
+
+
+def test_the_list_explains_itself_while_nothing_is_deployed(browser: Client) -> None:
+    assert "Nothing is deployed yet" in browser.get("/deployments/").content.decode()
+
+
+def test_the_button_alone_deploys_with_the_default_options(
+    browser: Client, joined: FakeCluster
+) -> None:
+    deployment = press_deploy(browser, joined)
+    assert (deployment.page_tokens, deployment.kv_high_water) == (16, 0.9)
+    assert deployment.max_context_tokens == joined.model.max_context_tokens
+    assert deployment.created_by is not None
+    page = browser.get("/deployments/").content.decode()
+    assert "tiny-llama" in page
+    assert "deploying" in page
+
+
+def test_a_bad_option_is_shown_beside_its_field_and_what_was_typed_is_kept(
+    browser: Client, joined: FakeCluster
+) -> None:
+    answer = browser.post(
+        f"/deployments/new?plan={joined.plan.pk}", {"kv_high_water": "7", "page_tokens": "32"}
+    )
+    page = answer.content.decode()
+    assert answer.status_code == 422
+    assert "less than or equal to 1" in page
+    assert 'value="32"' in page
+    assert not Deployment.objects.exists()
+
+
+def test_a_plan_says_why_it_cannot_be_deployed_yet(
+    browser: Client, cluster: Cluster, joined: FakeCluster
+) -> None:
+    joined.silence("tower")
+    button = render_to_string("deployment/_deploy_button.html", {"plan": joined.plan})
+    assert "Node tower is silent; start its agent again." in button
+    assert "<button" not in button
+    answer = browser.post(f"/deployments/new?plan={joined.plan.pk}")
+    assert answer.status_code == 422
+    assert "Node tower is silent" in answer.content.decode()
+
+
+def test_a_deployable_plan_offers_the_button_and_names_what_it_would_replace(
+    browser: Client, joined: FakeCluster
+) -> None:
+    button = render_to_string("deployment/_deploy_button.html", {"plan": joined.plan})
+    assert "Deploy this plan" in button
+    deployment = press_deploy(browser, joined)
+    button = render_to_string("deployment/_deploy_button.html", {"plan": joined.plan})
+    assert f"It takes the place of deployment {deployment.pk}" in button
+
+
+def test_the_page_shows_phase_message_and_progress_of_every_node(
+    browser: Client, joined: FakeCluster
+) -> None:
+    deployment = press_deploy(browser, joined)
+    joined.agents["tower"].beat(
+        Phase.LOADING, generation=1, message="<b>half</b> read", loaded_ratio=0.5
+    )
+    joined.agents["laptop"].beat(Phase.FAILED, generation=1, message="out of memory; add some")
+    page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
+    assert f'data-topics="deployment:{deployment.pk},cluster:{joined.cluster.pk}"' in page
+    assert 'value="0.500"' in page
+    assert "&lt;b&gt;half&lt;/b&gt; read" in page
+    assert "laptop: out of memory; add some" in page
+    assert "http://127.0.0.1:8100/v1/chat/completions" in page
+    assert "YOUR_KEY" in page
+    assert 'style="' not in page, "the content security policy would block it"
+
+
+def test_the_live_part_is_sent_alone_when_htmx_asks(browser: Client, joined: FakeCluster) -> None:
+    deployment = press_deploy(browser, joined)
+    for agent in joined.used_agents.values():
+        agent.beat(Phase.READY, generation=1)
+    part = browser.get(f"/deployments/{deployment.pk}/", headers={"HX-Request": "true"})
+    text = part.content.decode().strip()
+    assert text.startswith('<div id="deployment-state"')
+    assert "<html" not in text
+    assert ">ready<" in text
+
+
+def test_a_ready_deployment_whose_agent_falls_silent_says_so(
+    browser: Client, joined: FakeCluster
+) -> None:
+    deployment = press_deploy(browser, joined)
+    for agent in joined.used_agents.values():
+        agent.beat(Phase.READY, generation=1)
+    joined.silence("mini")
+    page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
+    assert "The agent of mini is silent" in page
+
+
+def test_stop_ends_it_once_the_nodes_are_idle(browser: Client, joined: FakeCluster) -> None:
+    deployment = press_deploy(browser, joined)
+    answer = browser.post(f"/deployments/{deployment.pk}/stop")
+    assert answer["Location"] == f"/deployments/{deployment.pk}/"
+    for agent in joined.used_agents.values():
+        agent.beat(Phase.IDLE, generation=2)
+    deployment.refresh_from_db()
+    assert deployment.status == Status.STOPPED
+    browser.post(f"/deployments/{deployment.pk}/stop")
+    page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
+    assert "only one that is deploying, ready or failed can be stopped" in page
+    assert "This deployment has ended" in page
+
+
+def test_deploying_and_stopping_need_a_csrf_token_and_a_login(
+    joined: FakeCluster, user: Any
+) -> None:
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(user)
+    url = f"/deployments/new?plan={joined.plan.pk}"
+    assert strict.post(url).status_code == 403
+    assert Client().post(url)["Location"].startswith("/login/")
+    assert not Deployment.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "path", ["/deployments/77/", "/deployments/new", "/deployments/new?plan=7"]
+)
+def test_what_does_not_exist_is_not_found(browser: Client, path: str) -> None:
+    assert browser.get(path).status_code == 404
+
+
+def test_an_old_plan_may_be_deployed_again_after_another(
+    browser: Client, joined: FakeCluster
+) -> None:
+    first = press_deploy(browser, joined)
+    old = joined.plan
+    joined.plan = make_plan(joined.cluster, without="mini")
+    press_deploy(browser, joined)
+    joined.plan = old
+    third = press_deploy(browser, joined)
+    first.refresh_from_db()
+    assert (first.status, third.generation) == (Status.SUPERSEDED, 3)
