@@ -118,7 +118,7 @@ def _main_job(
     oracle = None
     try:
         cluster_id = scenario.ensure_cluster(site, checkpoint)
-        scenario.start_nodes(site, cluster_id, checkpoint)
+        scenario.start_nodes(site, cluster_id)
         plan = scenario.ensure_plan(site, cluster_id)
         if reference is not None:
             oracle = check.Reference(

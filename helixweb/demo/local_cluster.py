@@ -13,6 +13,9 @@ CLUSTER = "demo"
 MODEL = "tiny-llama"
 REGION = "local"
 MAX_CONTEXT_TOKENS = 512
+MAX_BATCH_TOKENS = 128
+MEAN_PROMPT_TOKENS = 12
+MEAN_OUTPUT_TOKENS = 20
 # Loopback as declared in the demo's inventory; nothing measures it.
 LOOPBACK_BYTES_PER_S = 1.25e9
 LOOPBACK_LATENCY_S = 1e-4
@@ -20,18 +23,20 @@ LOOPBACK_LATENCY_S = 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalNode:
-    """A CPU agent: how many layers its memory budget holds, its speed relative to this machine."""
+    """A CPU agent: memory for weights, KV cache and activations; speed relative to this machine."""
 
     name: str
-    layers: int
+    memory_bytes: int
     relative_speed: float
 
 
+# No node holds the whole model, and what the tower runs alone is worth three of the others in
+# parallel: so the best placement is uneven, and the tower is part of every pipeline.
 NODES = (
-    LocalNode(name="tower", layers=7, relative_speed=1.0),
-    LocalNode(name="desktop", layers=7, relative_speed=0.6),
-    LocalNode(name="laptop", layers=4, relative_speed=0.4),
-    LocalNode(name="mini", layers=3, relative_speed=0.3),
+    LocalNode(name="tower", memory_bytes=18_000_000, relative_speed=1.0),
+    LocalNode(name="desktop", memory_bytes=16_000_000, relative_speed=0.3),
+    LocalNode(name="laptop", memory_bytes=14_000_000, relative_speed=0.25),
+    LocalNode(name="mini", memory_bytes=12_000_000, relative_speed=0.2),
 )
 
 
@@ -43,7 +48,6 @@ class Checkpoint:
     num_layers: int
     hidden_size: int
     layer_bytes: int
-    embedding_bytes: int
 
     @classmethod
     def read(cls, path: Path) -> "Checkpoint":
@@ -59,12 +63,7 @@ class Checkpoint:
             num_layers=config["num_hidden_layers"],
             hidden_size=hidden,
             layer_bytes=4 * layer,
-            embedding_bytes=4 * config["vocab_size"] * hidden,
         )
-
-    def budget_bytes(self, node: LocalNode) -> int:
-        """Half for weights, half for KV cache, as the Helix prototype splits it."""
-        return 2 * (node.layers * self.layer_bytes + 2 * self.embedding_bytes)
 
 
 def problem(checkpoint: Checkpoint, profiles: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -81,7 +80,10 @@ def problem(checkpoint: Checkpoint, profiles: dict[str, dict[str, Any]]) -> dict
             "token_bytes": 4,
             "bytes_per_layer": checkpoint.layer_bytes,
         },
-        "workload": {"mean_prompt_tokens": 64, "mean_output_tokens": 48},
+        "workload": {
+            "mean_prompt_tokens": MEAN_PROMPT_TOKENS,
+            "mean_output_tokens": MEAN_OUTPUT_TOKENS,
+        },
         "compute_profiles": profiles,
         "nodes": [
             {"name": node.name, "region": REGION, "compute_profile": node.name} for node in NODES

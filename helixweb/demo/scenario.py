@@ -113,13 +113,13 @@ class Scenario:
         if known:
             return int(known[0]["id"])
         with self.timings.step("Measuring layer times on this machine"):
-            nodes = [
-                f"{node.name}:{checkpoint.budget_bytes(node)}:{node.relative_speed}"
-                for node in NODES
-            ]
+            nodes = [f"{node.name}:{node.memory_bytes}:{node.relative_speed}" for node in NODES]
             arguments = [word for node in nodes for word in ("--node", node)]
             measured = self._python(
                 "profile", "-m", "runtime", "profile", "--checkpoint", str(checkpoint.path),
+                "--max-batch-tokens", str(local_cluster.MAX_BATCH_TOKENS),
+                "--mean-prompt-tokens", str(local_cluster.MEAN_PROMPT_TOKENS),
+                "--mean-output-tokens", str(local_cluster.MEAN_OUTPUT_TOKENS),
                 *arguments,
             )  # fmt: skip
         document = local_cluster.problem(checkpoint, json.loads(measured)["compute_profiles"])
@@ -134,12 +134,12 @@ class Scenario:
         )
         return cluster_id
 
-    def start_nodes(self, site: Site, cluster_id: int, checkpoint: Checkpoint) -> None:
+    def start_nodes(self, site: Site, cluster_id: int) -> None:
         """Coordinator and agents, each with a one-time join token unless it joined before."""
         with self.timings.step("Joining the coordinator and four nodes"):
             self.start_coordinator(site, cluster_id)
             for node in NODES:
-                self.start_agent(site, cluster_id, node, checkpoint.budget_bytes(node))
+                self.start_agent(site, cluster_id, node)
 
             def all_online() -> bool:
                 rows = site.results("nodes/", cluster=cluster_id)
@@ -156,14 +156,12 @@ class Scenario:
         ]  # fmt: skip
         return self.processes.start("coordinator", command)
 
-    def start_agent(
-        self, site: Site, cluster_id: int, node: local_cluster.LocalNode, budget_bytes: int
-    ) -> Running:
+    def start_agent(self, site: Site, cluster_id: int, node: local_cluster.LocalNode) -> Running:
         command = [
             sys.executable, "-m", "runtime", "agent",
             "--server", self.places.web_url, "--name", node.name,
             "--region", local_cluster.REGION,
-            "--memory-budget-bytes", str(budget_bytes),
+            "--memory-budget-bytes", str(node.memory_bytes),
             "--relative-speed", str(node.relative_speed),
             *self._join_arguments(site, cluster_id, "node", node.name),
         ]  # fmt: skip
@@ -197,7 +195,10 @@ class Scenario:
         """Deploy unless it is; returns the deployment once every node is ready."""
         with self.timings.step("Deploying: every node loads its layers"):
             live = self._live_deployment(site, cluster_id)
-            deployment = live or site.post("deployments/", {"plan": plan_id})
+            deployment = live or site.post(
+                "deployments/",
+                {"plan": plan_id, "max_batch_tokens": local_cluster.MAX_BATCH_TOKENS},
+            )
 
             def settled() -> bool:
                 status = site.get(f"deployments/{deployment['id']}/")["status"]
