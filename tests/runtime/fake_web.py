@@ -11,7 +11,7 @@ from typing import Self
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from runtime.protocol.control import (
@@ -53,6 +53,7 @@ class FakeWeb:
         self.is_streaming = True  # False: pushes are lost
         self.streams_opened = 0
         self.troubled_answers = 0  # so many calls are answered 503
+        self.proxy_answers = 0  # so many joins are answered by something else
         self._heartbeat_interval_s = heartbeat_interval_s
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -114,13 +115,15 @@ class FakeWeb:
                 Route("/api/v1/agent/stream", self._stream),
                 Route("/api/v1/coordinator/desired", self._coordinator_desired),
                 Route("/api/v1/coordinator/report", self._report, methods=["POST"]),
-                Route("/html", self._html),
             ]
         )
 
     async def _register(self, request: Request) -> Response:
         if self.troubled_answers:
             return self._troubled()
+        if self.proxy_answers:
+            self.proxy_answers -= 1
+            return HTMLResponse("<h1>some proxy</h1>", status_code=502)
         message = RegisterRequest.model_validate_json(await request.body())
         if message.join_token not in self.unused_tokens:
             return problem(403, "Forbidden", "The join token is unknown or used; copy a fresh one.")
@@ -178,9 +181,6 @@ class FakeWeb:
             return refusal
         self.reports.append(CoordinatorReport.model_validate_json(await request.body()))
         return answer(HeartbeatReply(generation=self.coordinator_desired.generation))
-
-    async def _html(self, request: Request) -> Response:
-        return Response("<h1>some proxy</h1>", status_code=502, media_type="text/html")
 
     def _refusal(self, request: Request) -> Response | None:
         if self.troubled_answers:

@@ -55,18 +55,23 @@ class Supervised:
         self.record = directory / "record"
         self.log = StageLog(directory / "stage.log")
         self.states: list[LocalState] = []
+        self.changed = asyncio.Event()
         self.supervisor = Supervisor(
             settings=SETTINGS,
             log=self.log,
-            on_change=lambda: self.states.append(self.supervisor.local),
+            on_change=self._remember,
             command=(sys.executable, fake_stage.__file__, str(self.record)),
             stop_patience_s=stop_patience_s,
         )
 
+    def _remember(self) -> None:
+        self.states.append(self.supervisor.local)
+        self.changed.set()
+
     async def until(self, condition: Callable[[LocalState], object]) -> LocalState:
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition(self.supervisor.local):
-                await asyncio.sleep(0.02)
+        while not condition(self.supervisor.local):
+            self.changed.clear()
+            await asyncio.wait_for(self.changed.wait(), PATIENCE_S)
         return self.supervisor.local
 
     async def until_ready(self) -> None:

@@ -1,6 +1,7 @@
 """The control client against a real server over loopback."""
 
 import asyncio
+import itertools
 import random
 from collections.abc import AsyncIterator, Iterator
 
@@ -10,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.backoff import Backoff
-from runtime.protocol.control import DesiredState, Hardware, RegisterRequest, Role
+from runtime.protocol.control import (
+    CoordinatorDesired,
+    DesiredState,
+    Hardware,
+    RegisterRequest,
+    Role,
+)
 from runtime.server_events import ServerEvent, parse_events
 from runtime.web_client import (
     BadServerAddress,
@@ -89,12 +96,24 @@ def test_trouble_of_the_server_is_not_final(web: FakeWeb) -> None:
 
 
 def test_an_answer_that_is_no_problem_document_is_shown(web: FakeWeb) -> None:
+    web.proxy_answers = 1
+
     async def talk() -> None:
         async with WebClient(web.url) as client:
-            with pytest.raises(ServerRefused, match="some proxy") as refused:
-                async for _ in client._events("/html", last_id=""):
-                    raise AssertionError("no event was sent")
-            assert refused.value.status == 502
+            with pytest.raises(ServerRefused, match=r"502 Bad Gateway.*some proxy") as refused:
+                await client.register(REQUEST)
+            assert not refused.value.is_final
+
+    asyncio.run(talk())
+
+
+def test_an_answer_of_another_kind_is_shown(web: FakeWeb) -> None:
+    async def talk() -> None:
+        async with WebClient(web.url) as client:
+            await client.register(REQUEST)
+            web.desired = CoordinatorDesired(generation=1, api_key_hashes=("a",))  # type: ignore[assignment]
+            with pytest.raises(ServerRefused, match=r"not a DesiredState.*api_key_hashes"):
+                await client.agent_desired()
 
     asyncio.run(talk())
 
@@ -153,7 +172,7 @@ def test_events_are_read_as_the_standard_says() -> None:
 def test_where_the_stream_is_cut_does_not_matter(cuts: list[int]) -> None:
     stream = "id: 1\nevent: ä\ndata: ö\n\ndata: ü\r\n\r\n".encode()
     bounds = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
-    chunks = [stream[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    chunks = [stream[a:b] for a, b in itertools.pairwise(bounds)]
     assert parsed(chunks) == parsed([stream])
 
 
