@@ -26,7 +26,7 @@ async def next_events(stream: AsyncIterator[bytes], count: int) -> list[dict[str
     return found
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)  # the poll gives its connection back
 def test_every_stream_of_a_topic_hears_of_an_event() -> None:
     @async_to_sync
     async def scenario() -> None:
@@ -44,7 +44,7 @@ def test_every_stream_of_a_topic_hears_of_an_event() -> None:
     scenario()
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)  # the poll gives its connection back
 def test_a_stream_that_reconnects_is_replayed_what_it_missed_and_nothing_twice() -> None:
     for number in range(3):
         events.emit("cluster:1", "node", {"number": number})
@@ -62,7 +62,7 @@ def test_a_stream_that_reconnects_is_replayed_what_it_missed_and_nothing_twice()
     scenario()
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)  # the poll gives its connection back
 def test_the_last_stream_to_close_stops_the_polling() -> None:
     @async_to_sync
     async def scenario() -> None:

@@ -94,15 +94,25 @@ def register(request: RegisterRequest, now: datetime) -> Registration:
         "last_seen_at": now,
         "silence_announced": False,
     }
-    process_uuid = _uuid(request.node_uuid)
+    fresh: Node | Coordinator
+    if request.role is Role.NODE:
+        identity["hardware"] = request.hardware.model_dump(mode="json")
+        fresh = Node(name=request.name, region=request.region)
+    else:
+        identity["http_url"] = request.http_url
+        fresh = Coordinator(name=request.name)
+    fresh.uuid = _uuid(request.node_uuid)
+    for name, value in identity.items():
+        setattr(fresh, name, value)
+    check_fields(fresh)
     try:
         with transaction.atomic():
-            cluster = _use_token(request, now)
-            row: Node | Coordinator
-            if request.role is Role.NODE:
-                row = _admit_node(cluster, request, process_uuid, identity)
-            else:
-                row = _admit_coordinator(cluster, request, process_uuid, identity)
+            fresh.cluster = cluster = _use_token(request, now)
+            row = (
+                _admit_node(fresh, identity)
+                if isinstance(fresh, Node)
+                else _admit_coordinator(fresh, identity)
+            )
             announce(row, now=now, text=f"{_title(row)} joined.")
     except IntegrityError as error:  # another machine took the name between look-up and insert
         raise _name_taken(request.name, "another machine") from error
@@ -188,52 +198,42 @@ def _name_taken(name: str, holder: str) -> NameTaken:
     )
 
 
-def _admit_node(
-    cluster: Cluster, request: RegisterRequest, process_uuid: uuid.UUID, identity: dict[str, Any]
-) -> Node:
-    identity["hardware"] = request.hardware.model_dump(mode="json")
-    fresh = Node(
-        cluster=cluster, name=request.name, region=request.region, uuid=process_uuid, **identity
-    )
-    check_fields(fresh)
-    known = Node.objects.select_related("cluster").filter(uuid=process_uuid).first()
+def _admit_node(fresh: Node, identity: dict[str, Any]) -> Node:
+    """The node's row: updated when its uuid is known, adopted when declared, else `fresh`."""
+    known = Node.objects.select_related("cluster").filter(uuid=fresh.uuid).first()
     if known is not None:
-        _check_same(known, cluster, request)
+        _check_same(known, fresh)
         Node.objects.filter(pk=known.pk).update(**identity)
     else:
-        declared = Node.objects.filter(cluster=cluster, name=request.name)
+        declared = Node.objects.filter(cluster=fresh.cluster, name=fresh.name)
         if not declared.exists():
             fresh.save()
             return fresh
-        if not declared.filter(uuid__isnull=True).update(uuid=process_uuid, **identity):
-            raise _name_taken(request.name, "another machine")
-    return Node.objects.get(uuid=process_uuid)
+        if not declared.filter(uuid__isnull=True).update(uuid=fresh.uuid, **identity):
+            raise _name_taken(fresh.name, "another machine")
+    return Node.objects.get(uuid=fresh.uuid)
 
 
-def _admit_coordinator(
-    cluster: Cluster, request: RegisterRequest, process_uuid: uuid.UUID, identity: dict[str, Any]
-) -> Coordinator:
-    identity["http_url"] = request.http_url
-    fresh = Coordinator(cluster=cluster, name=request.name, uuid=process_uuid, **identity)
-    check_fields(fresh)
-    known = Coordinator.objects.select_related("cluster").filter(uuid=process_uuid).first()
+def _admit_coordinator(fresh: Coordinator, identity: dict[str, Any]) -> Coordinator:
+    """The coordinator's row: updated when its uuid is known, else `fresh`."""
+    known = Coordinator.objects.select_related("cluster").filter(uuid=fresh.uuid).first()
     if known is not None:
-        _check_same(known, cluster, request)
+        _check_same(known, fresh)
         Coordinator.objects.filter(pk=known.pk).update(**identity)
         return Coordinator.objects.get(pk=known.pk)
-    present = Coordinator.objects.filter(cluster=cluster).first()
+    present = Coordinator.objects.filter(cluster=fresh.cluster).first()
     if present is not None:
         raise NameTaken(
-            f"Cluster {cluster.name!r} has the coordinator {present.name!r} already; remove it on "
-            "the cluster's page first, or restart it with its own --data-dir."
+            f"Cluster {fresh.cluster.name!r} has the coordinator {present.name!r} already; remove "
+            "it on the cluster's page first, or restart it with its own --data-dir."
         )
     fresh.save()
     return fresh
 
 
-def _check_same(known: Node | Coordinator, cluster: Cluster, request: RegisterRequest) -> None:
+def _check_same(known: Node | Coordinator, fresh: Node | Coordinator) -> None:
     """A machine keeps its cluster and its name, since plans refer to it by name."""
-    if known.cluster_id != cluster.pk or known.name != request.name:
+    if known.cluster_id != fresh.cluster_id or known.name != fresh.name:
         raise NameTaken(
             f"This machine is {known.name!r} of cluster {known.cluster.name!r} already; join under "
             "that name there, or use another --data-dir to join as a new machine."
