@@ -161,6 +161,11 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
         "schedule": 2.0,
         "options": {"expires": 2.0},
     },
+    "prune-metrics": {
+        "task": "helixweb.monitoring.tasks.prune_samples",
+        "schedule": 300.0,
+        "options": {"expires": 300.0},
+    },
 }
 
 # -- People -----------------------------------------------------------------------------------------

@@ -1,0 +1,66 @@
+"""Reads recorded metrics: the newest sample, and points over time. Reads only."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db.models import Avg, F, FloatField, Max
+
+from helixweb.inventory.models import Cluster
+from helixweb.monitoring.models import MetricSample
+from helixweb.monitoring.services import KEEP, KEEP_ALL, THINNED_STEP_S
+
+MAX_POINTS = 900
+MEANS = (
+    "output_tokens_per_s", "prompt_tokens_per_s", "ttft_p50_s", "itl_p50_s", "running", "waiting",
+)  # fmt: skip
+MAXIMA = ("ttft_p95_s", "itl_p95_s")
+FIELDS = (*MEANS, *MAXIMA)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Metrics of one step from `at` on; `values` None: nothing was reported then."""
+
+    at: datetime
+    values: dict[str, float | None] | None
+
+    def __getitem__(self, name: str) -> float | None:
+        return None if self.values is None else self.values[name]
+
+
+def latest_sample(cluster: Cluster) -> MetricSample | None:
+    """The last one kept."""
+    return MetricSample.objects.filter(cluster=cluster).order_by("-second").first()
+
+
+def smallest_step_s(*, since: datetime, now: datetime) -> int:
+    """The step with at most MAX_POINTS from `since` to `now`, no finer than what is kept."""
+    age = min(max(now - since, timedelta(0)), KEEP)
+    step_s = max(1, -(-int(age.total_seconds()) // MAX_POINTS))
+    return max(step_s, THINNED_STEP_S) if age > KEEP_ALL else step_s
+
+
+def points(cluster: Cluster, *, since: datetime, step_s: int) -> list[Point]:
+    """Oldest first: means of rates, gauges and medians, maxima of 95th percentiles, each step.
+
+    Where no report came for a while stands one point without values, so that lines break there.
+    """
+    bucket = F("second") - F("second") % step_s
+    means: dict[str, Any] = {f"step_{name}": Avg(name, output_field=FloatField()) for name in MEANS}
+    maxima = {f"step_{name}": Max(name) for name in MAXIMA}
+    rows = (
+        MetricSample.objects.filter(cluster=cluster, second__gte=int(since.timestamp()))
+        .annotate(bucket=bucket)
+        .order_by("bucket")
+        .values("bucket")
+        .annotate(**means, **maxima)
+    )
+    found: list[Point] = []
+    longest_s = max(4.0, 2.5 * step_s)
+    for row in rows:
+        at = datetime.fromtimestamp(row["bucket"], tz=UTC)
+        if found and (at - found[-1].at).total_seconds() > longest_s:
+            found.append(Point(at=found[-1].at + (at - found[-1].at) / 2, values=None))
+        found.append(Point(at=at, values={name: row[f"step_{name}"] for name in FIELDS}))
+    return found

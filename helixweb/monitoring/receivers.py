@@ -1,0 +1,20 @@
+"""What monitoring hears from the apps below."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from helixweb.monitoring import services
+from runtime.protocol.control import CoordinatorReport, StageStats
+
+
+def keep_report(
+    *,
+    cluster_id: int,
+    report: CoordinatorReport,
+    node_stats: Mapping[str, StageStats],
+    at: datetime,
+    **_: Any,  # the signal's own sender and name
+) -> None:
+    """A coordinator reported; runs in the transaction that stores the report."""
+    services.record_sample(cluster_id=cluster_id, report=report, node_stats=node_stats, at=at)

@@ -1,0 +1,114 @@
+"""Keeps what coordinators report, and forgets it in time."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+
+from helixweb.common import events
+from helixweb.monitoring.models import MetricSample
+from helixweb.monitoring.node_samples import (
+    NodeSample,
+    Reference,
+    entered_tokens_total,
+    node_samples,
+)
+from runtime.protocol.control import CoordinatorReport, StageStats
+
+# Shares of flow are taken over this long.
+SHARE_WINDOW_S = 60
+# Every second for an hour, then one sample in ten: a report covers about ten seconds anyway.
+KEEP_ALL = timedelta(hours=1)
+THINNED_STEP_S = 10
+KEEP = timedelta(hours=24)
+
+
+def record_sample(
+    *,
+    cluster_id: int,
+    report: CoordinatorReport,
+    node_stats: Mapping[str, StageStats],
+    at: datetime,
+) -> MetricSample | None:
+    """Store the report as a sample and send it to open pages; None within the same second."""
+    second = int(at.timestamp())
+    with transaction.atomic():
+        samples = MetricSample.objects.filter(cluster=cluster_id)
+        latest = samples.order_by("-second").first()
+        if latest is not None and latest.second >= second:
+            return None
+        previous = _nodes(latest) if latest and latest.generation == report.generation else {}
+        reference = samples.filter(
+            second__gte=second - SHARE_WINDOW_S, generation=report.generation
+        ).first()
+        nodes = node_samples(
+            report,
+            node_stats,
+            second=second,
+            previous=previous,
+            reference=_reference(reference) if reference else None,
+            silent_after_s=settings.HELIX_NODE_LOST_AFTER_S,
+        )
+        sample = MetricSample.objects.create(
+            cluster_id=cluster_id,
+            second=second,
+            at=at,
+            generation=report.generation,
+            output_tokens_per_s=report.output_tokens_per_s,
+            prompt_tokens_per_s=report.prompt_tokens_per_s,
+            ttft_p50_s=report.ttft_p50_s,
+            ttft_p95_s=report.ttft_p95_s,
+            itl_p50_s=report.itl_p50_s,
+            itl_p95_s=report.itl_p95_s,
+            running=report.requests_running,
+            waiting=report.requests_waiting,
+            entered_tokens_total=entered_tokens_total(report),
+            nodes={name: node.to_json() for name, node in nodes.items()},
+        )
+        events.emit(f"metrics:{cluster_id}", "sample", sample_document(sample))
+    return sample
+
+
+def prune_samples(now: datetime) -> None:
+    """Thin what is older than an hour, drop what is older than a day."""
+    MetricSample.objects.filter(at__lt=now - KEEP).delete()
+    old = MetricSample.objects.filter(at__lt=now - KEEP_ALL)
+    old.annotate(offset=F("second") % THINNED_STEP_S).filter(offset__gt=0).delete()
+
+
+def sample_document(sample: MetricSample) -> dict[str, Any]:
+    """A sample as pages and programs get it."""
+    document = {
+        name: getattr(sample, name)
+        for name in (
+            "generation", "output_tokens_per_s", "prompt_tokens_per_s", "ttft_p50_s", "ttft_p95_s",
+            "itl_p50_s", "itl_p95_s", "running", "waiting",
+        )
+    }  # fmt: skip
+    nodes = {
+        name: {
+            key: getattr(node, key)
+            for key in (
+                "kv_used_pages", "kv_total_pages", "sequences", "busy_ratio", "tokens_per_s",
+                "flow_share",
+            )
+        }
+        for name, node in _nodes(sample).items()
+    }  # fmt: skip
+    return {"cluster": sample.cluster_id, "at": sample.at.isoformat(), **document, "nodes": nodes}
+
+
+def _nodes(sample: MetricSample) -> dict[str, NodeSample]:
+    return {name: NodeSample(**content) for name, content in sample.nodes.items()}
+
+
+def _reference(sample: MetricSample) -> Reference:
+    return Reference(
+        entered_tokens_total=sample.entered_tokens_total,
+        routed_tokens_total={
+            name: node.routed_tokens_total for name, node in _nodes(sample).items()
+        },
+    )
