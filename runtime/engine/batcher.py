@@ -26,8 +26,8 @@ def pick_step(
     Decodes (rows behind the prompt) fill the budget first. The oldest prefill always takes part,
     so that a stage full of decodes still admits requests: on a request's first stage with at
     least `min_prefill_tokens`, on later ones with its whole chunk, as chunks are cut on the first
-    stage only. Beyond it, prefills join while they fit. The step exceeds the budget by that one
-    prefill at most.
+    stage (and where one exceeds the budget of a node with less memory). Beyond it, prefills join
+    while they fit. The step exceeds the budget by that one prefill at most.
     """
     decodes: list[Sequence] = []
     prefills: list[Sequence] = []
@@ -43,7 +43,7 @@ def pick_step(
     ]
     room = max_batch_tokens - len(picks)
     for index, sequence in enumerate(prefills):
-        waiting = sequence.pending[0].n_tokens
+        waiting = min(sequence.pending[0].n_tokens, max_batch_tokens)
         if sequence.is_first_stage:
             at_least = min_prefill_tokens if index == 0 else 0
             n_tokens = min(waiting, max(room, at_least))

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from runtime.engine.event_writer import EventWriter
 from runtime.engine.kv_cache import KvCache
-from runtime.engine.memory import BudgetTooSmall, EngineLimits, kv_pages
+from runtime.engine.memory import BudgetTooSmall, EngineLimits, fit_step, kv_pages
 from runtime.engine.stage import Stage
 from runtime.models.config import CheckpointError, ModelConfig, read_config
 from runtime.models.decoder import Decoder
@@ -113,10 +113,14 @@ def serve(launch: StageLaunch, events: EventWriter, stop: threading.Event) -> No
     keys = _load_keys(launch)
     config = read_config(Path(assignment.checkpoint))
     _check_assignment(assignment, config)
-    limits = EngineLimits(
-        page_tokens=assignment.page_tokens,
-        max_batch_tokens=assignment.max_batch_tokens,
-        max_context_tokens=assignment.max_context_tokens,
+    limits = fit_step(
+        config,
+        EngineLimits(
+            page_tokens=assignment.page_tokens,
+            max_batch_tokens=assignment.max_batch_tokens,
+            max_context_tokens=assignment.max_context_tokens,
+        ),
+        memory_budget_bytes=launch.memory_budget_bytes,
     )
     pages = kv_pages(
         config,
@@ -132,7 +136,8 @@ def serve(launch: StageLaunch, events: EventWriter, stop: threading.Event) -> No
     try:
         stage = Stage(
             name=launch.name,
-            assignment=assignment,
+            generation=assignment.generation,
+            limits=limits,
             decoder=decoder,
             cache=cache,
             transport=transport,
@@ -140,11 +145,12 @@ def serve(launch: StageLaunch, events: EventWriter, stop: threading.Event) -> No
             on_report=lambda stats: events.write(StatsEvent(stats=stats)),
         )
         logger.info(
-            "%s runs layers [%d, %d) with %d KV pages on %s",
+            "%s runs layers [%d, %d) with %d KV pages in steps of %d tokens on %s",
             launch.name,
             assignment.first,
             assignment.end,
             pages,
+            limits.max_batch_tokens,
             device,
         )
         events.write(ReadyEvent(stats=stage.stats()))

@@ -1,9 +1,11 @@
 """How a memory budget is split into weights, activations and KV pages."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.engine.kv_cache import page_bytes
 from runtime.models.config import ModelConfig
+
+_BUDGET_PER_ACTIVATIONS = 8
 
 
 class BudgetTooSmall(Exception):
@@ -27,16 +29,34 @@ class EngineLimits:
 def activation_bytes(config: ModelConfig, limits: EngineLimits, *, has_head: bool) -> int:
     """Upper estimate of what one step needs beside weights and pages.
 
-    Rows of a step: its budget plus one chunk of another stage's budget. Per row: hidden, normed
-    and summed states, fused query/key/value with their rotated copies, gate/up and their
-    product. Once: keys and values gathered for one context. Where the head is: float32 logits
-    for each row of a decode-only step.
+    Rows of a step: decodes up to its budget, and one prefill of as many tokens. Per row: hidden
+    states before, normed and after, and the larger of attention's (fused query/key/value, their
+    rotated copies) and the MLP's (gate and up, their product). Once: keys and values gathered
+    for one context. Where the head is: float32 logits for each row of a decode-only step.
     """
-    per_row = 4 * config.hidden_size + 3 * (config.query_size + config.kv_size)
-    per_row += 4 * config.intermediate_size
+    attention = 3 * (config.query_size + 2 * config.kv_size)
+    per_row = 3 * config.hidden_size + max(attention, 4 * config.intermediate_size)
     gathered = 4 * limits.max_context_tokens * config.kv_size
     head = limits.max_batch_tokens * config.vocab_size * 4 if has_head else 0
     return (2 * limits.max_batch_tokens * per_row + gathered) * config.dtype.itemsize + head
+
+
+def fit_step(
+    config: ModelConfig, limits: EngineLimits, *, memory_budget_bytes: int
+) -> EngineLimits:
+    """`limits` with steps halved until activations take an eighth of the budget at most.
+
+    Never below one page of tokens. So one deployment-wide max_batch_tokens suits large and small
+    nodes: a small one runs a prompt in smaller steps instead of refusing its layers.
+    """
+    allowed = memory_budget_bytes // _BUDGET_PER_ACTIVATIONS
+    while (
+        limits.max_batch_tokens > limits.page_tokens
+        and activation_bytes(config, limits, has_head=True) > allowed
+    ):
+        halved = max(limits.page_tokens, limits.max_batch_tokens // 2)
+        limits = replace(limits, max_batch_tokens=halved)
+    return limits
 
 
 def kv_pages(
@@ -59,6 +79,6 @@ def kv_pages(
             f"({weights} for weights, {activations} for activations of steps of "
             f"{limits.max_batch_tokens} tokens, {least * one_page} for the KV cache of one request "
             f"of {limits.max_context_tokens} tokens); raise the budget, give the node fewer "
-            "layers, or lower max_batch_tokens or max_context_tokens"
+            "layers, or lower max_context_tokens"
         )
     return pages

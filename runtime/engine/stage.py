@@ -15,6 +15,7 @@ from planner.domain.cluster import COORDINATOR
 from runtime.engine.batcher import pick_step
 from runtime.engine.intake import Intake, Refusal, StageShape
 from runtime.engine.kv_cache import KvCache, NoFreePages
+from runtime.engine.memory import EngineLimits
 from runtime.engine.model_runner import ModelRunner, Work
 from runtime.engine.outgoing import (
     WIRE_DTYPES,
@@ -27,7 +28,7 @@ from runtime.engine.outgoing import (
 from runtime.engine.sampler import sample
 from runtime.engine.sequence import RequestKey
 from runtime.models.decoder import Decoder
-from runtime.protocol.control import StageAssignment, StageStats
+from runtime.protocol.control import StageStats
 from runtime.protocol.data import Entry, Flag, FrameError, Kind, Message, Reason, StageStatus
 from runtime.transport.base import Transport, UnknownPeer
 
@@ -47,7 +48,7 @@ class _Counters:
 
 
 class Stage:
-    """Runs the assigned layers for the requests whose rows come in.
+    """Runs the layers of `decoder` for the requests whose rows come in.
 
     `relative_speed` below 1 makes a step last 1/relative_speed as long as it did. `on_report`
     gets the stage's counters about once a second. `clock` and `sleep` are in seconds.
@@ -57,7 +58,8 @@ class Stage:
         self,
         *,
         name: str,
-        assignment: StageAssignment,
+        generation: int,
+        limits: EngineLimits,
         decoder: Decoder,
         cache: KvCache,
         transport: Transport,
@@ -67,10 +69,11 @@ class Stage:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._name = name
-        self._assignment = assignment
+        self._generation = generation
+        self._limits = limits
         self._decoder = decoder
         self._cache = cache
-        self._runner = ModelRunner(decoder, cache, max_context_tokens=assignment.max_context_tokens)
+        self._runner = ModelRunner(decoder, cache, max_context_tokens=limits.max_context_tokens)
         self._transport = transport
         self._relative_speed = relative_speed
         self._on_report = on_report
@@ -84,14 +87,14 @@ class Stage:
         self._intake = Intake(
             StageShape(
                 name=name,
-                generation=assignment.generation,
+                generation=generation,
                 first=decoder.first,
                 end=decoder.end,
                 num_layers=config.num_layers,
                 hidden_size=config.hidden_size,
                 vocab_size=config.vocab_size,
                 dtype=WIRE_DTYPES[config.dtype],
-                max_context_tokens=assignment.max_context_tokens,
+                max_context_tokens=limits.max_context_tokens,
             ),
             forget=lambda sequence: cache.release(sequence.table),
         )
@@ -138,8 +141,8 @@ class Stage:
     def _next_step(self) -> list[Work]:
         picks = pick_step(
             self._intake.sequences.values(),
-            max_batch_tokens=self._assignment.max_batch_tokens,
-            min_prefill_tokens=self._assignment.page_tokens,
+            max_batch_tokens=self._limits.max_batch_tokens,
+            min_prefill_tokens=self._limits.page_tokens,
         )
         step = []
         for pick in picks:
@@ -166,9 +169,8 @@ class Stage:
         if self._relative_speed < 1:
             self._sleep((self._clock() - began_s) * (1 / self._relative_speed - 1))
         self._count(step, self._clock() - began_s)
-        generation = self._assignment.generation
-        self._send(rows_messages(step, hidden_TD, generation=generation))
-        self._send(sampled_messages(sampled, generation=generation))
+        self._send(rows_messages(step, hidden_TD, generation=self._generation))
+        self._send(sampled_messages(sampled, generation=self._generation))
 
     def _sample(self, step: list[Work], hidden_TD: Tensor) -> list[Sampled]:
         ends = []
@@ -187,7 +189,7 @@ class Stage:
             reason = finish_reason(
                 work,
                 token_id=token_id,
-                max_context_tokens=self._assignment.max_context_tokens,
+                max_context_tokens=self._limits.max_context_tokens,
             )
             sampled.append(Sampled(work=work, token_id=token_id, reason=reason))
         return sampled
@@ -234,10 +236,7 @@ class Stage:
         for entry in entries:
             self._intake.end(RequestKey(request=entry.request, epoch=entry.epoch))
         self._refuse(
-            [
-                Refusal(entry=entry, reason=reason, generation=self._assignment.generation)
-                for entry in entries
-            ]
+            [Refusal(entry=entry, reason=reason, generation=self._generation) for entry in entries]
         )
 
     def _refuse(self, refusals: Items[Refusal]) -> None:
@@ -257,7 +256,7 @@ class Stage:
         self._tell_coordinator(
             Message(
                 kind=Kind.STATUS,
-                generation=self._assignment.generation,
+                generation=self._generation,
                 status=StageStatus(
                     first=self._decoder.first,
                     end=self._decoder.end,

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from planner.domain.problem import Workload
 from planner.domain.profile import ComputeProfile
 from runtime.engine.kv_cache import page_bytes
-from runtime.engine.memory import EngineLimits, activation_bytes
+from runtime.engine.memory import EngineLimits, activation_bytes, fit_step
 from runtime.models.config import ModelConfig
 from runtime.profiler.step_times import StepCost, StepTimes
 
@@ -36,6 +36,7 @@ def compute_profile(
     relative_speed: float,
 ) -> ComputeProfile:
     """The profile of a node with that memory and speed; `max_layers` may be 0."""
+    limits = fit_step(config, limits, memory_budget_bytes=memory_budget_bytes)
     max_layers = 0
     for layers in range(1, config.num_layers + 1):
         if needed_bytes(config, limits, layers=layers) <= memory_budget_bytes:
@@ -68,7 +69,8 @@ def compute_profile(
 
 
 def needed_bytes(config: ModelConfig, limits: EngineLimits, *, layers: int) -> int:
-    """Least budget for `layers` layers: twice their weights, and room for one whole context.
+    """Least budget for `layers` layers: twice their weights, and room for one whole context
+    beside the activations of steps of `limits`.
 
     Counted for the least favourable place of the layers in the model, so that a stage never
     finds less room than the planner was told.

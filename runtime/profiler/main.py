@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +81,11 @@ def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str
         progress=lambda _done, _total: None,
     )
     largest_chunk = min(limits.max_batch_tokens, limits.max_context_tokens)
+    chunks = {16, 64, 256, largest_chunk}
     times = measure_step_times(
         decoder,
         decode_batches=_DECODE_BATCHES,
-        prefill_tokens=tuple(sorted({min(16, largest_chunk), largest_chunk})),
+        prefill_tokens=tuple(sorted(size for size in chunks if size <= largest_chunk)),
         context_tokens=min(
             int(workload.mean_prompt_tokens + workload.mean_output_tokens / 2),
             limits.max_context_tokens - 1,
@@ -107,10 +108,11 @@ def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str
     ]
     for profile in profiles:
         if profile.max_layers == 0:
+            smallest = replace(limits, max_batch_tokens=limits.page_tokens)
             print(
                 f"{profile.name}: {profile.vram_bytes:.0f} bytes hold no layer; "
-                f"{needed_bytes(config, limits, layers=1)} are needed, or fewer with a lower "
-                "--max-batch-tokens or --max-context-tokens",
+                f"{needed_bytes(config, smallest, layers=1)} are needed, or fewer with a lower "
+                "--max-context-tokens",
                 file=sys.stderr,
             )
     return {

@@ -1,17 +1,18 @@
 """A cluster of real stages in one process, driven by hand over the in-memory transport."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import torch
 
 from runtime.engine.kv_cache import KvCache
+from runtime.engine.memory import EngineLimits
 from runtime.engine.stage import Stage
 from runtime.models.config import read_config
 from runtime.models.weights import load_decoder
-from runtime.protocol.control import StageAssignment
 from runtime.protocol.data import (
     DType,
     Entry,
@@ -71,6 +72,7 @@ class StageCluster:
         pages: int = 400,
         max_batch_tokens: int = 16,
         max_context_tokens: int = 128,
+        smaller_steps: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         config = read_config(checkpoint)
         network = InMemoryNetwork()
@@ -81,18 +83,11 @@ class StageCluster:
         for name, (first, end) in layers.items():
             self.stages[name] = Stage(
                 name=name,
-                assignment=StageAssignment(
-                    deployment_id=1,
-                    generation=GENERATION,
-                    model_name="tiny",
-                    checkpoint=str(checkpoint),
-                    first=first,
-                    end=end,
-                    num_layers=config.num_layers,
+                generation=GENERATION,
+                limits=EngineLimits(
                     page_tokens=PAGE_TOKENS,
-                    max_batch_tokens=max_batch_tokens,
+                    max_batch_tokens=smaller_steps.get(name, max_batch_tokens),
                     max_context_tokens=max_context_tokens,
-                    peers=(),
                 ),
                 decoder=load_decoder(
                     checkpoint,

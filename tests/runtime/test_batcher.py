@@ -67,8 +67,13 @@ def test_a_later_stage_takes_a_chunk_whole_and_never_lets_a_younger_one_pass() -
     assert picked(sequences, budget=16) == [(0, 12)]
 
 
-def test_a_chunk_above_the_budget_still_runs_on_a_later_stage() -> None:
-    assert picked([prefilling(0, n_tokens=50, hop=1)], budget=16) == [(0, 50)]
+def test_a_later_stage_with_smaller_steps_cuts_a_chunk_that_exceeds_them() -> None:
+    assert picked([prefilling(0, n_tokens=50, hop=1)], budget=16) == [(0, 16)]
+
+
+def test_a_later_stage_takes_a_chunk_whole_beside_decodes() -> None:
+    sequences = [decoding(1, arrival=1), prefilling(0, n_tokens=16, hop=1)]
+    assert picked(sequences, budget=16) == [(1, 1), (0, 16)]
 
 
 def test_a_stage_full_of_decodes_still_admits_the_oldest_prompt() -> None:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from planner.domain.problem import Workload
-from runtime.engine.memory import BudgetTooSmall, EngineLimits, kv_pages
+from runtime.engine.memory import BudgetTooSmall, EngineLimits, activation_bytes, fit_step, kv_pages
 from runtime.models.config import ModelConfig, read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.profiler.compute import compute_profile, needed_bytes, throughput_tokens_per_s
@@ -71,11 +71,12 @@ def test_a_stage_finds_at_least_the_room_its_profile_promises_wherever_its_layer
 ) -> None:
     config = replace(CONFIG, tie_word_embeddings=tied)
     found = profile(budget, config=config)
+    limits = fit_step(config, LIMITS, memory_budget_bytes=budget)
     assert found.max_layers > 0
     for layers in range(1, found.max_layers + 1):
         for first in range(config.num_layers - layers + 1):
             pages = kv_pages(
-                config, LIMITS, memory_budget_bytes=budget, first=first, end=first + layers
+                config, limits, memory_budget_bytes=budget, first=first, end=first + layers
             )
             assert pages * LIMITS.page_tokens >= found.kv_capacity_token_layers[layers - 1]
             assert 2 * config.weights_bytes(first, first + layers) <= budget
@@ -96,9 +97,19 @@ def test_half_the_speed_is_half_the_throughput() -> None:
 
 
 def test_a_budget_below_the_needed_bytes_holds_no_layer() -> None:
-    needed = needed_bytes(CONFIG, LIMITS, layers=1)
+    smallest = replace(LIMITS, max_batch_tokens=LIMITS.page_tokens)
+    needed = needed_bytes(CONFIG, smallest, layers=1)
     assert profile(needed).max_layers == 1
     assert profile(needed - 1).max_layers == 0
+
+
+def test_a_small_node_runs_smaller_steps_and_a_large_one_those_of_the_deployment() -> None:
+    wide = replace(LIMITS, max_batch_tokens=512)
+    small = fit_step(CONFIG, wide, memory_budget_bytes=8_000_000)
+    assert LIMITS.page_tokens <= small.max_batch_tokens < 512
+    assert activation_bytes(CONFIG, small, has_head=True) <= 1_000_000
+    assert fit_step(CONFIG, wide, memory_budget_bytes=800_000_000) == wide
+    assert fit_step(CONFIG, wide, memory_budget_bytes=1).max_batch_tokens == LIMITS.page_tokens
 
 
 def test_a_budget_too_small_for_a_stage_names_the_bytes_needed() -> None:

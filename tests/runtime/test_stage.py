@@ -85,6 +85,20 @@ def test_requests_on_overlapping_pipelines_get_the_tokens_of_the_whole_model(
     cluster.release_all()
 
 
+def test_a_node_with_smaller_steps_cuts_chunks_and_changes_no_token(checkpoint: Path) -> None:
+    cluster = StageCluster(
+        checkpoint, OVERLAPPING, max_batch_tokens=32, smaller_steps={"b": 5, "c": 9}
+    )
+    for request in (1, 2):
+        cluster.prompt(request, random_prompt(request, 40), PATHS[0])
+    cluster.run_all()
+    for request in (1, 2):
+        assert cluster.answers[request, 1].token_ids == greedy_oracle(
+            checkpoint, random_prompt(request, 40), max_tokens=16
+        )
+    cluster.release_all()
+
+
 def test_a_single_node_answers_alone(checkpoint: Path) -> None:
     cluster = StageCluster(checkpoint, {"solo": (0, LAYERS)})
     prompt = random_prompt(1, 21)

@@ -9,12 +9,12 @@ import torch
 
 from runtime.engine.intake import MAX_TOMBSTONES, Intake, StageShape
 from runtime.engine.kv_cache import KvCache
+from runtime.engine.memory import EngineLimits
 from runtime.engine.sequence import RequestKey, Sequence
 from runtime.engine.stage import ORPHAN_AFTER_S, Stage
 from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.models.weights import load_decoder
-from runtime.protocol.control import StageAssignment
 from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Reason, Route, Sampling
 from runtime.transport.in_memory import InMemoryNetwork
 
@@ -147,17 +147,8 @@ def make_stage(checkpoint: Path, clock: ManualClock, network: InMemoryNetwork, s
     )
     return Stage(
         name="a",
-        assignment=StageAssignment(
-            deployment_id=1,
-            generation=GENERATION,
-            model_name="tiny",
-            checkpoint=str(checkpoint),
-            first=0,
-            end=2,
-            num_layers=2,
-            max_context_tokens=64,
-            peers=(),
-        ),
+        generation=GENERATION,
+        limits=EngineLimits(page_tokens=4, max_batch_tokens=512, max_context_tokens=64),
         decoder=decoder,
         cache=KvCache(config, pages=20, page_tokens=4, device=cpu),
         transport=network.join("a"),
