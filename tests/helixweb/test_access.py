@@ -1,12 +1,14 @@
 """Who may see what: nobody anything, but health, the login and a machine with a join token."""
 
+import contextlib
+import itertools
 import re
 from collections.abc import Iterator
 
 import pytest
 from django.contrib.admindocs.views import simplify_regex
 from django.test import Client
-from django.urls import URLPattern, URLResolver, get_resolver
+from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, resolve
 from django.urls.resolvers import RoutePattern
 
 OPEN = {
@@ -19,18 +21,36 @@ OPEN = {
 METHODS = ("get", "post", "put", "patch", "delete")
 
 
-def paths(patterns: list[URLPattern | URLResolver], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """(name, path) of every URL of the site, each argument filled in."""
+def templates(
+    patterns: list[URLPattern | URLResolver], prefix: str = "/"
+) -> Iterator[tuple[str, str]]:
+    """(name, path with <arguments>) of every URL of the site."""
     for pattern in patterns:
         if isinstance(pattern.pattern, RoutePattern):
-            part = str(pattern.pattern)
+            path = prefix + str(pattern.pattern)
         else:
-            part = simplify_regex(str(pattern.pattern)).lstrip("/")
-        path = prefix + re.sub(r"<[^>]+>", "1", part)
+            path = prefix + simplify_regex(str(pattern.pattern)).lstrip("/")
         if isinstance(pattern, URLResolver):
-            yield from paths(pattern.url_patterns, path)
+            yield from templates(pattern.url_patterns, path)
         else:
-            yield pattern.name or "", f"/{path}"
+            yield pattern.name or "", path
+
+
+def filled(template: str) -> str:
+    """The template with arguments of a kind that the URL accepts."""
+    parts = re.split(r"<[^>]+>", template)
+    for words in itertools.product(("1", "flow-diagram", "x"), repeat=len(parts) - 1):
+        path = "".join(itertools.chain(*itertools.zip_longest(parts, words, fillvalue="")))
+        with contextlib.suppress(Resolver404):
+            resolve(path)
+            return path
+    raise AssertionError(f"no argument fits {template}; add one to the words tried here")
+
+
+def paths(patterns: list[URLPattern | URLResolver]) -> Iterator[tuple[str, str]]:
+    """(name, path) of every URL of the site."""
+    for name, template in templates(patterns):
+        yield name, filled(template)
 
 
 EVERY_URL = sorted(set(paths(get_resolver().url_patterns)))
