@@ -6,14 +6,17 @@ delivered; a stream that reconnects with Last-Event-ID is replayed from the tabl
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
 
 from asgiref.sync import sync_to_async
-from django.db import close_old_connections
+from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 
 from helixweb.common.models import Event
+
+logger = logging.getLogger(__name__)
 
 POLL_INTERVAL_S = 0.2
 KEEP_ALIVE_S = 15.0
@@ -45,15 +48,22 @@ class Broadcaster:
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
         self._poll: asyncio.Task[None] | None = None
+        self._started = asyncio.Event()
         self._cursor = 0
         self._delivered: set[int] = set()
 
     async def subscribe(self, topics: Iterable[str]) -> Subscription:
         subscription = Subscription(topics)
-        if self._poll is None or self._poll.done():
-            await sync_to_async(self._skip_to_now)()
-            self._poll = asyncio.create_task(self._run())
         self._subscriptions.add(subscription)
+        if self._poll is None or self._poll.done():
+            # Set without waiting in between, so that streams that open together share one poll.
+            self._started = asyncio.Event()
+            self._poll = asyncio.create_task(self._run(self._started))
+        try:
+            await self._started.wait()
+        except asyncio.CancelledError:
+            self.unsubscribe(subscription)
+            raise
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
@@ -62,11 +72,17 @@ class Broadcaster:
             self._poll.cancel()
             self._poll = None
 
-    async def _run(self) -> None:
+    async def _run(self, started: asyncio.Event) -> None:
         while True:
-            for event in await sync_to_async(self._fetch)():
-                for subscription in list(self._subscriptions):
-                    subscription.offer(event)
+            try:
+                if not started.is_set():
+                    await sync_to_async(self._skip_to_now)()
+                    started.set()
+                for event in await sync_to_async(self._fetch)():
+                    for subscription in list(self._subscriptions):
+                        subscription.offer(event)
+            except DatabaseError:
+                logger.exception("the event outbox could not be read; trying again")
             await asyncio.sleep(POLL_INTERVAL_S)
 
     def _skip_to_now(self) -> None:

@@ -5,11 +5,14 @@ import json
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.utils import timezone
 from process_doubles import FakeAgent, FakeCluster, FakeCoordinator
 from rest_framework.test import APIClient
 
 from helixweb.common.auth import create_api_key, sha256_hex
+from helixweb.common.broadcaster import Broadcaster
+from helixweb.common.events import emit
 from helixweb.common.models import ApiKey, Event
 from helixweb.deployment import services
 from helixweb.deployment.process_api import follow
@@ -175,6 +178,36 @@ def test_a_stream_notices_a_change_that_nobody_announced_and_ends_with_its_proce
         return len([frame async for frame in frames if b"event: desired" in frame])
 
     assert asyncio.run(listen()) == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_streams_that_open_together_and_outlive_a_database_error_all_hear_what_follows(
+    cluster: Cluster, user: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart of the web, when every process dials in at the same moment."""
+    agents = [FakeAgent(cluster, name, user, port=7001).row for name in ("tower", "laptop")]
+    read_events, failures = Broadcaster._fetch, iter([OperationalError("the database restarts")])
+
+    def fail_once(broadcaster: Broadcaster) -> list[Event]:
+        for error in failures:
+            raise error
+        return read_events(broadcaster)
+
+    monkeypatch.setattr(Broadcaster, "_fetch", fail_once)
+
+    async def listen() -> set[str]:
+        broadcaster = Broadcaster()
+        topics = [services.process_topic(agent) for agent in agents]
+        opened = await asyncio.gather(*(broadcaster.subscribe([topic]) for topic in topics))
+        for topic in topics:
+            await asyncio.to_thread(emit, topic, "desired", {})
+        heard = {(await asyncio.wait_for(stream.queue.get(), 20)).topic for stream in opened}
+        for stream in opened:
+            broadcaster.unsubscribe(stream)
+        assert len(asyncio.all_tasks()) <= 2, "one poll for all, and it ends with the last stream"
+        return heard
+
+    assert asyncio.run(listen()) == {services.process_topic(agent) for agent in agents}
 
 
 async def next_state(frames: Any) -> Any:
