@@ -123,7 +123,7 @@ def _main_job(
         if reference is not None:
             oracle = check.Reference(
                 checkpoint=checkpoint.path,
-                question=QUESTION,
+                questions=[QUESTION],
                 max_tokens=MAX_TOKENS,
                 log=reference,
                 cwd=ROOT,
@@ -131,7 +131,7 @@ def _main_job(
         scenario.ensure_deployed(site, cluster_id, plan["id"])
         with scenario.timings.step("Asking one question"):
             answer = scenario.ask(key)
-        expected = oracle.token_ids() if oracle is not None else []
+        expected = oracle.token_ids()[0] if oracle is not None else []
     finally:
         site.close()
         if oracle is not None:

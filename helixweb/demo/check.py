@@ -19,20 +19,21 @@ class Reference:
     """
 
     def __init__(
-        self, *, checkpoint: Path, question: str, max_tokens: int, log: Path, cwd: Path
+        self, *, checkpoint: Path, questions: list[str], max_tokens: int, log: Path, cwd: Path
     ) -> None:
         self._log = log
         command = [
             sys.executable, "-m", "runtime", "reference",
-            "--checkpoint", str(checkpoint), "--chat", question, "--max-tokens", str(max_tokens),
+            "--checkpoint", str(checkpoint), "--max-tokens", str(max_tokens),
+            *(word for question in questions for word in ("--chat", question)),
         ]  # fmt: skip
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, cwd=cwd
             )
 
-    def token_ids(self) -> list[int]:
-        """Wait for the answer. Raises DemoFailed."""
+    def token_ids(self) -> list[list[int]]:
+        """Wait for the answers, one per question. Raises DemoFailed."""
         try:
             output, _ = self._process.communicate(timeout=120)
         except subprocess.TimeoutExpired as error:
@@ -42,8 +43,7 @@ class Reference:
             raise DemoFailed(
                 f"the reference ended with exit code {self._process.returncode}; see {self._log}"
             )
-        ids: list[int] = json.loads(output)["token_ids"]
-        return ids
+        return [answer["token_ids"] for answer in json.loads(output)]
 
     def stop(self) -> None:
         if self._process.poll() is None:

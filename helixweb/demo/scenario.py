@@ -87,8 +87,8 @@ class Scenario:
         """Migrate, then web and worker; the site answers afterwards."""
         with self.timings.step("Starting web and worker"):
             self._python("migrate", "manage.py", "migrate", "--no-input")
-            self.processes.start("web", web_command(self.places.web_port))
-            self.start_worker()
+            self.web = self.processes.start("web", web_command(self.places.web_port))
+            self.worker = self.start_worker()
             self._wait(
                 "the site answers", lambda: answers(f"{self.places.web_url}/readyz"), timeout_s=60
             )

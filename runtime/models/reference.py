@@ -1,7 +1,7 @@
 """What `transformers` generates greedily from a whole checkpoint: the answer ours must equal.
 
-`python -m runtime reference --checkpoint DIR --chat QUESTION --max-tokens N` prints
-{"prompt_token_ids": [...], "token_ids": [...]}; used by `make demo CHECK=1` and by tests.
+`python -m runtime reference --checkpoint DIR --chat QUESTION [--chat ...] --max-tokens N` prints
+[{"prompt_token_ids": [...], "token_ids": [...]}, ...]; used by `make demo CHECK=1` and by tests.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
     """Exit status 2 when `transformers` is not installed or the checkpoint is not there."""
     parser = argparse.ArgumentParser(prog="python -m runtime reference", description=__doc__)
     parser.add_argument("--checkpoint", type=Path, required=True)
-    parser.add_argument("--chat", required=True, help="one user message")
+    parser.add_argument("--chat", required=True, action="append", help="one user message")
     parser.add_argument("--max-tokens", type=int, default=48)
     arguments = parser.parse_args(argv)
     if not (arguments.checkpoint / "config.json").exists():
@@ -58,9 +58,12 @@ def main(argv: list[str]) -> int:
         return 2
     library: Any = transformers
     library.logging.set_verbosity_error()
-    prompt = chat_prompt(arguments.checkpoint, arguments.chat)
-    tokens = greedy_tokens(
-        arguments.checkpoint, prompt_token_ids=prompt, max_tokens=arguments.max_tokens
-    )
-    print(json.dumps({"prompt_token_ids": prompt, "token_ids": tokens}))
+    answers = []
+    for question in arguments.chat:
+        prompt = chat_prompt(arguments.checkpoint, question)
+        tokens = greedy_tokens(
+            arguments.checkpoint, prompt_token_ids=prompt, max_tokens=arguments.max_tokens
+        )
+        answers.append({"prompt_token_ids": prompt, "token_ids": tokens})
+    print(json.dumps(answers))
     return 0
