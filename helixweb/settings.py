@@ -216,6 +216,8 @@ CONTENT_SECURITY_POLICY = {
         "default-src": [SELF],
         "script-src": [SELF, NONCE],
         "style-src": [SELF, NONCE],
+        # Plotly writes style attributes on what it draws; style elements still need the nonce.
+        "style-src-attr": ["'unsafe-inline'"],
         "img-src": [SELF, "data:", "blob:"],
         "connect-src": [SELF],
         "object-src": [NONE],
