@@ -55,7 +55,7 @@ class Agent:
         self._supervisor = Supervisor(
             settings=settings,
             log=StageLog(data_dir.stage_log),
-            on_change=self._on_stage_change,
+            on_change=self._note_change,
             command=stage_command,
             clock=clock,
         )
@@ -66,9 +66,14 @@ class Agent:
 
     async def run(self, stopped: asyncio.Event) -> None:
         """Until `stopped`; the stage has gone when it returns. Raises NodeRemoved."""
-        tasks: list[asyncio.Task[object]] = [asyncio.create_task(stopped.wait())]
+        first = asyncio.create_task(self._find_first_desired())
+        tasks: list[asyncio.Task[object]] = [asyncio.create_task(stopped.wait()), first]
         try:
-            await self._find_first_desired()
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if stopped.is_set():
+                return
+            first.result()
+            tasks.remove(first)
             tasks += [
                 asyncio.create_task(work)
                 for work in (self._follow(), self._beat(), self._reconcile())
@@ -164,10 +169,14 @@ class Agent:
             return
         logger.info("generation %d is wanted", desired.generation)
         self._desired = desired
-        self._data_dir.save_desired(desired)
-        self._on_stage_change()
+        try:
+            self._data_dir.save_desired(desired)
+        except OSError as error:  # a full disk must not end the stage
+            logger.error("a start without helixweb will not know this generation: %s", error)
+        self._note_change()
 
-    def _on_stage_change(self) -> None:
+    def _note_change(self) -> None:
+        """Of what is wanted or what is: decide anew; tell at once what pages show."""
         self._to_reconcile.set()
         if self._desired is None:
             return

@@ -1,0 +1,111 @@
+"""What an agent finds on its machine: GPUs, memory, and a port that stays its own."""
+
+import os
+import socket
+from pathlib import Path
+
+import psutil
+import pytest
+
+from runtime.agent.data_address import AddressError, choose_port, data_endpoint
+from runtime.agent.hardware import detect_hardware, find_gpus, parse_gpus
+from runtime.protocol.control import Gpu
+
+LOOPBACK = "127.0.0.1"
+
+
+class Clock:
+    """Time passes only by sleeping."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def sleep(self, wait_s: float) -> None:
+        self.now_s += wait_s
+
+
+def test_gpus_are_read_from_nvidia_smi() -> None:
+    listing = "NVIDIA H200, 143771\nTesla T4, 15360\n\n"
+    assert parse_gpus(listing) == (
+        Gpu(name="NVIDIA H200", memory_bytes=143771 << 20),
+        Gpu(name="Tesla T4", memory_bytes=15360 << 20),
+    )
+
+
+def test_a_gpu_that_does_not_tell_its_memory_is_left_out_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert parse_gpus("NVIDIA GB10, [N/A]\n") == ()
+    assert "NVIDIA GB10" in caplog.text
+
+
+def install_nvidia_smi(directory: Path, script: str) -> None:
+    program = directory / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+def test_the_budget_is_most_of_the_first_gpu_or_half_of_main_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    memory_bytes = psutil.virtual_memory().total
+    hardware = detect_hardware(memory_budget_bytes=None, relative_speed=0.5)
+    assert hardware.gpus == ()
+    assert hardware.memory_bytes == memory_bytes
+    assert hardware.memory_budget_bytes == memory_bytes // 2
+    assert hardware.relative_speed == 0.5
+    install_nvidia_smi(tmp_path, "echo 'Tesla T4, 1000'")
+    assert detect_hardware(
+        memory_budget_bytes=None, relative_speed=1.0
+    ).memory_budget_bytes == pytest.approx(900 << 20, abs=1)
+    assert detect_hardware(memory_budget_bytes=7, relative_speed=1.0).memory_budget_bytes == 7
+
+
+def test_an_nvidia_smi_that_fails_means_no_gpus_and_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    install_nvidia_smi(tmp_path, "exit 9")
+    monkeypatch.setenv("PATH", str(tmp_path) + os.pathsep + os.environ["PATH"])
+    assert find_gpus() == ()
+    assert "nvidia-smi does not work" in caplog.text
+
+
+def test_a_port_is_kept_while_it_is_free_and_another_taken_when_it_stays_in_use() -> None:
+    clock = Clock()
+    port = choose_port(LOOPBACK, wanted=0, kept=None, clock=clock, sleep=clock.sleep)
+    assert choose_port(LOOPBACK, wanted=0, kept=port, clock=clock, sleep=clock.sleep) == port
+    assert clock.now_s == 0
+    with socket.create_server((LOOPBACK, port)):
+        other = choose_port(LOOPBACK, wanted=0, kept=port, clock=clock, sleep=clock.sleep)
+        assert other != port
+        assert clock.now_s >= 5
+        with pytest.raises(AddressError, match=f"{port}.*--data-port"):
+            choose_port(LOOPBACK, wanted=port, kept=None, clock=clock, sleep=clock.sleep)
+
+
+def test_a_port_that_the_last_run_is_just_leaving_is_waited_for() -> None:
+    clock = Clock()
+    leaving = socket.create_server((LOOPBACK, 0))
+    port = leaving.getsockname()[1]
+
+    def sleep(wait_s: float) -> None:
+        clock.sleep(wait_s)
+        if clock.now_s >= 1:
+            leaving.close()
+
+    assert choose_port(LOOPBACK, wanted=0, kept=port, clock=clock, sleep=sleep) == port
+    assert 1 <= clock.now_s < 2
+
+
+@pytest.mark.parametrize("host", ["*", "", "::"])
+def test_a_host_that_nobody_can_dial_is_refused(host: str) -> None:
+    with pytest.raises(AddressError, match="--data-host"):
+        choose_port(host, wanted=0, kept=None)
+
+
+def test_the_endpoint_is_what_peers_dial() -> None:
+    assert data_endpoint(LOOPBACK, 9000) == "tcp://127.0.0.1:9000"
