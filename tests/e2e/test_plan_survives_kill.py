@@ -1,0 +1,198 @@
+"""Real workers: one is killed in the middle of a plan run, another is told to cancel."""
+
+import contextlib
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from helixweb.demo.processes import Processes, Running, free_port
+
+ROOT = Path(__file__).parents[2]
+PYTHON = sys.executable
+pytestmark = pytest.mark.e2e
+
+
+def long_search(name: str) -> dict[str, Any]:
+    """A problem whose optimum takes any solver far longer to prove than these tests last."""
+    draw = random.Random(7)
+    regions = ["here", "there"]
+    profiles = {
+        f"gpu-{kind}": {
+            "gpu": f"GPU {kind}",
+            "vram_bytes": 1e9,
+            "max_layers": most,
+            "tokens_per_s": [draw.uniform(600, 900) / layers for layers in range(1, most + 1)],
+            "kv_capacity_token_layers": [1e5] * most,
+        }
+        for kind, most in enumerate((4, 6, 9))
+    }
+    return {
+        "format": "helixweb.problem/1",
+        "name": name,
+        "model": {
+            "name": "long-search",
+            "num_layers": 32,
+            "activation_bytes_per_token": 16384,
+            "token_bytes": 2,
+            "bytes_per_layer": 1e8,
+        },
+        "workload": {"mean_prompt_tokens": 512, "mean_output_tokens": 128},
+        "compute_profiles": profiles,
+        "nodes": [
+            {
+                "name": f"node-{number}",
+                "region": regions[number % 2],
+                "compute_profile": f"gpu-{number % 3}",
+            }
+            for number in range(14)
+        ],
+        "coordinator": {"region": "here"},
+        "network": {
+            "region_pairs": [
+                {
+                    "source": source,
+                    "target": target,
+                    "bandwidth_bytes_per_s": 1.25e9 if source == target else 2e6,
+                    "latency_s": 0.001,
+                }
+                for source in regions
+                for target in regions
+            ],
+            "links": [],
+        },
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A running web with its REST client; workers are started by the test."""
+
+    processes: Processes
+    rest: httpx.Client
+
+    def start_worker(self) -> Running:
+        command = [PYTHON, "-m", "celery", "-A", "helixweb", "worker", "-B", "-c", "2"]
+        return self.processes.start("worker", command)
+
+    def start_run(self, *, name: str, time_limit_s: float) -> str:
+        """Import a cluster of its own and queue a run; returns the run's URL."""
+        cluster = self.rest.post("/api/v1/clusters/import/", json={"problem": long_search(name)})
+        assert cluster.status_code == 201, cluster.text
+        models = self.rest.get("/api/v1/models/", params={"name": "long-search"}).json()
+        started = self.rest.post(
+            "/api/v1/plan-runs/",
+            json={
+                "cluster": cluster.json()["id"],
+                "model": models["results"][0]["id"],
+                "options": {"time_limit_s": time_limit_s, "solver": "highs", "relative_gap": 0},
+            },
+        )
+        assert started.status_code == 202, started.text
+        return started.headers["Location"]
+
+    def wait_for(self, url: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The run as soon as `condition` holds for it; fails after a minute."""
+        deadline = time.monotonic() + 60
+        run: dict[str, Any] = {}
+        while time.monotonic() < deadline:
+            run = self.rest.get(url).json()
+            if condition(run):
+                return run
+            time.sleep(0.1)
+        pytest.fail(f"the run did not get there: {run}")
+
+
+BACKENDS = [
+    "sqlite",
+    pytest.param("postgres-redis", marks=[pytest.mark.postgres, pytest.mark.redis]),
+]
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def site(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    tmp_path = tmp_path_factory.mktemp("site")
+    url = f"http://127.0.0.1:{free_port()}"
+    environment = {
+        "HELIX_DATA_DIR": str(tmp_path / "data"),
+        "HELIX_URL": url,
+        "OMP_NUM_THREADS": "1",
+        "DATABASE_URL": "",
+        "REDIS_URL": "",
+    }
+    if request.param == "postgres-redis":
+        environment["DATABASE_URL"] = request.getfixturevalue("postgres_url")
+        environment["REDIS_URL"] = request.getfixturevalue("redis_url")
+    with Processes(log_dir=tmp_path / "logs", cwd=ROOT, env=environment) as processes:
+        processes.run("migrate", [PYTHON, "manage.py", "migrate", "-v0"])
+        processes.run("loginlink", [PYTHON, "manage.py", "loginlink", "ada"])
+        key = processes.run(
+            "apikey", [PYTHON, "manage.py", "apikey", "ada", "e2e", "--scopes", "read,write"]
+        ).strip()
+        port = url.rpartition(":")[2]
+        processes.start(
+            "web", [PYTHON, "-m", "uvicorn", "helixweb.asgi:application", "--port", port]
+        )
+        headers = {"Authorization": f"Bearer {key}"}
+        with httpx.Client(base_url=url, headers=headers, timeout=20) as rest:
+            _wait_until_ready(processes, rest)
+            yield Site(processes=processes, rest=rest)
+
+
+def _wait_until_ready(processes: Processes, rest: httpx.Client) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        processes.check_alive()
+        with contextlib.suppress(httpx.TransportError):
+            if rest.get("/readyz").status_code == 200:
+                return
+        time.sleep(0.2)
+    pytest.fail("the web did not become ready")
+
+
+def _is_searching(run: dict[str, Any]) -> bool:
+    return run["status"] == "running" and run["flow_tokens_per_s"] is not None
+
+
+def test_a_run_whose_worker_is_killed_is_finished_by_a_second_attempt(
+    site: Site, tmp_path: Path
+) -> None:
+    worker = site.start_worker()
+    url = site.start_run(name=f"killed-{tmp_path.name}", time_limit_s=6)
+    before = site.wait_for(url, _is_searching)
+    os.killpg(worker.process.pid, signal.SIGKILL)  # the worker and its children
+    site.processes.stop(worker)
+    assert site.rest.get(url).json()["status"] == "running"
+
+    worker = site.start_worker()
+    after = site.wait_for(url, lambda run: run["finished_at"] is not None)
+    assert (after["status"], after["attempt"]) == ("succeeded", 2), after
+    assert after["flow_tokens_per_s"] >= before["flow_tokens_per_s"]
+    plan = site.rest.get(f"/api/v1/plans/{after['plan']}/").json()
+    assert plan["document"]["format"] == "helixweb.plan/1"
+    incumbents = site.rest.get(f"{url}incumbents/", params={"limit": 1000}).json()["results"]
+    assert {row["attempt"] for row in incumbents} == {1, 2}
+    site.processes.stop(worker)
+
+
+def test_cancelling_a_running_search_keeps_its_best_so_far(site: Site, tmp_path: Path) -> None:
+    worker = site.start_worker()
+    url = site.start_run(name=f"cancelled-{tmp_path.name}", time_limit_s=600)
+    before = site.wait_for(url, _is_searching)
+    assert site.rest.post(f"{url}cancel/").status_code == 202
+    after = site.wait_for(url, lambda run: run["finished_at"] is not None)
+    assert after["status"] == "cancelled"
+    plan = site.rest.get(f"/api/v1/plans/{after['plan']}/").json()
+    assert plan["flow_tokens_per_s"] >= before["flow_tokens_per_s"] > 0
+    assert plan["document"]["stop_reason"] == "cancelled"
+    site.processes.stop(worker)

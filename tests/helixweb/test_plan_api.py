@@ -1,0 +1,143 @@
+"""Plan runs and plans over REST."""
+
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from helixweb.common.auth import create_api_key
+from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.planning import attempts
+from helixweb.planning.models import Plan, PlanRun
+from planner.compute_plan import PlanOptions, compute_plan
+from planner.placers.base import NeverCancelled
+from planner.serialization import plan_from_dict, problem_from_dict
+
+RUNS = "/api/v1/plan-runs/"
+
+
+@pytest.fixture
+def request_body(cluster: Cluster) -> dict[str, Any]:
+    return {"cluster": cluster.pk, "model": LanguageModel.objects.get().pk}
+
+
+@pytest.fixture
+def run(api: APIClient, request_body: dict[str, Any]) -> PlanRun:
+    return PlanRun.objects.get(pk=api.post(RUNS, request_body).json()["id"])
+
+
+@pytest.fixture
+def plan(run: PlanRun) -> Plan:
+    """The run's plan, found without a worker."""
+    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
+    assert attempt is not None
+    found = compute_plan(
+        problem_from_dict(run.problem),
+        options=PlanOptions(time_limit_s=10),
+        progress=lambda incumbent: attempts.record_incumbents(
+            run_id=run.pk, attempt=attempt, incumbents=[incumbent], elapsed_before_s=0.0
+        ),
+        cancel=NeverCancelled(),
+    )
+    return attempts.finish_with_plan(run=run, attempt=attempt, plan=found, now=timezone.now())
+
+
+def test_posting_a_run_answers_202_with_its_address(
+    api: APIClient, request_body: dict[str, Any]
+) -> None:
+    answer = api.post(RUNS, {**request_body, "options": {"time_limit_s": 5, "solver": "highs"}})
+    assert answer.status_code == 202
+    run = api.get(answer.headers["Location"]).json()
+    assert run == answer.json()
+    assert (run["status"], run["plan"], run["created_by"]) == ("queued", None, "ada")
+    assert run["options"]["time_limit_s"] == 5
+    assert run["options"]["partial_inference"] is True
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "says"),
+    [
+        ({"time_limit": 5}, "options.time_limit", "known ones are: time_limit_s"),
+        ({"time_limit_s": 0}, "options.time_limit_s", "greater than or equal to 1"),
+        ({"time_limit_s": 1e6}, "options.time_limit_s", "less than or equal to 14400"),
+        ({"time_limit_s": "nan"}, "options.time_limit_s", "valid number"),
+        ({"solver": "cplex"}, "options.solver", '"cplex" is not a valid choice'),
+        ({"warm_start": "magic"}, "options.warm_start", '"magic" is not a valid choice'),
+        ({"relative_gap": -0.1}, "options.relative_gap", "greater than or equal to 0"),
+        ({"prune_degree": "many"}, "options.prune_degree", "valid number"),
+        ({"partial_inference": "perhaps"}, "options.partial_inference", "valid boolean"),
+        ({"seed": -1}, "options.seed", "greater than or equal to 0"),
+        ([], "options", "dictionary"),
+    ],
+)
+def test_a_bad_option_is_refused_by_name(
+    api: APIClient, request_body: dict[str, Any], options: Any, field: str, says: str
+) -> None:
+    answer = api.post(RUNS, {**request_body, "options": options})
+    assert answer.status_code == 400
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    (error,) = answer.json()["errors"]
+    assert error["field"].startswith(field)
+    assert says in error["message"]
+    assert not PlanRun.objects.exists()
+
+
+def test_unknown_clusters_and_models_that_do_not_fit_are_refused_in_words(
+    api: APIClient, cluster: Cluster, request_body: dict[str, Any]
+) -> None:
+    answer = api.post(RUNS, {**request_body, "cluster": 999})
+    assert answer.status_code == 400
+    assert '"999"' in answer.json()["detail"]
+    cluster.links.all().delete()
+    cluster.nodes.exclude(name="mini").delete()
+    answer = api.post(RUNS, request_body)
+    assert answer.status_code == 400
+    assert "can hold 2 layers" in answer.json()["detail"]
+    assert not PlanRun.objects.exists()
+
+
+def test_cancelling_twice_is_a_conflict_that_says_why(api: APIClient, run: PlanRun) -> None:
+    first = api.post(f"{RUNS}{run.pk}/cancel/")
+    assert (first.status_code, first.json()["status"]) == (202, "cancelled")
+    second = api.post(f"{RUNS}{run.pk}/cancel/")
+    assert second.status_code == 409
+    assert "cancelled" in second.json()["detail"]
+
+
+def test_incumbents_are_listed_oldest_first_with_their_gap(api: APIClient, plan: Plan) -> None:
+    rows = api.get(f"{RUNS}{plan.run_id}/incumbents/").json()["results"]
+    flows = [row["flow_tokens_per_s"] for row in rows]
+    assert flows == sorted(flows)
+    assert rows[-1]["gap"] == pytest.approx(
+        1 - rows[-1]["flow_tokens_per_s"] / rows[-1]["upper_bound_tokens_per_s"]
+    )
+    assert set(rows[-1]["placement"]) <= {"tower", "laptop", "mini"}
+
+
+def test_a_plan_is_a_document_that_reads_back(api: APIClient, plan: Plan) -> None:
+    assert api.get(f"{RUNS}{plan.run_id}/").json()["plan"] == plan.pk
+    shown = api.get(f"/api/v1/plans/{plan.pk}/").json()
+    assert plan_from_dict(shown["document"]).flow.value_tokens_per_s == shown["flow_tokens_per_s"]
+    (listed,) = api.get("/api/v1/plans/", {"cluster": shown["cluster"]}).json()["results"]
+    assert "document" not in listed
+
+
+def test_figures_of_a_plan_are_served_by_name(api: APIClient, plan: Plan) -> None:
+    for name in ("flow", "layers", "utilisation"):
+        figure = api.get(f"/api/v1/plans/{plan.pk}/figures/{name}/").json()
+        assert figure["data"]
+        assert figure["summary"]
+    missing = api.get(f"/api/v1/plans/{plan.pk}/figures/sunburst/")
+    assert missing.status_code == 404
+    assert "use one of: flow, layers, utilisation" in missing.json()["detail"]
+
+
+def test_a_key_that_may_only_read_starts_nothing(
+    user: Any, request_body: dict[str, Any], cluster: Cluster
+) -> None:
+    key = create_api_key(name="reader", user=user, scopes=["read"])
+    reader = APIClient(headers={"Authorization": f"Bearer {key.secret}"})
+    assert reader.get(RUNS).status_code == 200
+    assert reader.post(RUNS, request_body).status_code == 403
+    assert APIClient().get(RUNS).status_code == 401

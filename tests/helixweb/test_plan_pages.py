@@ -1,0 +1,169 @@
+"""The pages of plan runs: start one, watch it, read the plan."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.planning import attempts, services
+from helixweb.planning.models import PlanRun
+from planner.compute_plan import PlanOptions, compute_plan
+from planner.placers.base import NeverCancelled
+from planner.serialization import problem_from_dict
+
+
+@pytest.fixture
+def form(cluster: Cluster) -> dict[str, Any]:
+    """What the form sends when nothing is changed."""
+    return {
+        "cluster": cluster.pk,
+        "model": LanguageModel.objects.get().pk,
+        "time_limit_s": "60",
+        "partial_inference": "on",
+        "solver": "auto",
+        "warm_start": "best",
+        "prune_degree": "",
+        "gap_percent": "0.1",
+    }
+
+
+@pytest.fixture
+def run(cluster: Cluster, user: Any) -> PlanRun:
+    return services.start_plan_run(
+        cluster=cluster,
+        model=LanguageModel.objects.get(),
+        options=PlanOptions(time_limit_s=10),
+        user=user,
+    )
+
+
+def finish(run: PlanRun) -> None:
+    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
+    assert attempt is not None
+    plan = compute_plan(
+        problem_from_dict(run.problem),
+        options=PlanOptions(time_limit_s=10),
+        progress=lambda incumbent: attempts.record_incumbents(
+            run_id=run.pk, attempt=attempt, incumbents=[incumbent], elapsed_before_s=0.0
+        ),
+        cancel=NeverCancelled(),
+    )
+    attempts.finish_with_plan(run=run, attempt=attempt, plan=plan, now=timezone.now())
+
+
+def text(browser: Client, path: str) -> str:
+    answer = browser.get(path)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def test_without_a_cluster_the_page_says_what_to_add_first(browser: Client) -> None:
+    assert "no cluster to plan for yet" in text(browser, "/plans/new")
+    assert "Compute the first plan" in text(browser, "/plans/")
+
+
+def test_the_form_starts_a_run_and_shows_it(browser: Client, form: dict[str, Any]) -> None:
+    answer = browser.post("/plans/new", {**form, "gap_percent": "2", "prune_degree": "6"})
+    run = PlanRun.objects.get()
+    assert answer.headers["Location"] == f"/plans/{run.pk}/"
+    assert run.options["relative_gap"] == pytest.approx(0.02)
+    assert run.options["prune_degree"] == 6
+    assert run.created_by.username == "ada"
+    assert "tiny-llama on tiny" in text(browser, f"/plans/{run.pk}/")
+
+
+def test_what_is_wrong_is_said_beside_the_field_and_what_was_typed_stays(
+    browser: Client, form: dict[str, Any]
+) -> None:
+    answer = browser.post("/plans/new", {**form, "time_limit_s": "0.25", "gap_percent": "3.5"})
+    page = answer.content.decode()
+    assert answer.status_code == 422
+    assert "greater than or equal to 1" in page
+    assert 'value="0.25"' in page
+    assert 'value="3.5"' in page
+    assert not PlanRun.objects.exists()
+
+
+def test_a_cluster_that_cannot_hold_the_model_is_refused_with_a_remedy(
+    browser: Client, cluster: Cluster, form: dict[str, Any]
+) -> None:
+    cluster.links.all().delete()
+    cluster.nodes.exclude(name="mini").delete()
+    assert "does not fit" in text(
+        browser, f"/plans/new/fit?cluster={form['cluster']}&model={form['model']}"
+    )
+    page = browser.post("/plans/new", form).content.decode()
+    assert "can hold 2 layers" in page
+    assert "add nodes" in page
+    assert not PlanRun.objects.exists()
+
+
+def test_the_preview_counts_layers_and_bounds_the_flow(
+    browser: Client, form: dict[str, Any]
+) -> None:
+    page = text(browser, f"/plans/new/fit?cluster={form['cluster']}&model={form['model']}")
+    assert "can hold 7 layers; tiny-llama has 4" in page
+    assert "No placement can exceed" in page
+    assert browser.get("/plans/new/fit?cluster=x&model=1").status_code == 404
+
+
+def test_the_preview_says_what_the_inventory_lacks(
+    browser: Client, cluster: Cluster, form: dict[str, Any]
+) -> None:
+    cluster.profiles.all().delete()
+    page = text(browser, f"/plans/new/fit?cluster={form['cluster']}&model={form['model']}")
+    assert "tower" in page
+
+
+def test_while_it_runs_the_page_listens_from_the_moment_it_was_rendered(
+    browser: Client, run: PlanRun
+) -> None:
+    page = text(browser, f"/plans/{run.pk}/")
+    assert f'data-topics="plan-run:{run.pk}"' in page
+    assert "data-last-event-id=" in page
+    assert 'hx-trigger="helix:plan-run from:document"' in page
+    assert "Waiting for a worker" in page
+    assert "No placement has been found yet." in page
+
+
+def test_a_finished_run_shows_its_plan_and_stops_listening(browser: Client, run: PlanRun) -> None:
+    finish(run)
+    page = text(browser, f"/plans/{run.pk}/")
+    run.refresh_from_db()
+    assert "data-topics" not in page
+    assert "compute limits" in page or "the link limits" in page
+    for figure in ("flow-figure", "layers-figure", "utilisation-figure", "curve-figure"):
+        assert f'<script id="{figure}" type="application/json">' in page
+    for name in run.plan.document["placement"]:
+        assert name in page
+    assert 'id="deploy"' in page
+    assert "style=" not in page, "the content security policy blocks inline styles"
+
+
+def test_cancel_ends_a_queued_run_and_a_second_cancel_says_so(
+    browser: Client, run: PlanRun
+) -> None:
+    browser.post(f"/plans/{run.pk}/cancel")
+    assert "cancelled" in text(browser, f"/plans/{run.pk}/")
+    browser.post(f"/plans/{run.pk}/cancel")
+    assert "had ended already" in text(browser, f"/plans/{run.pk}/")
+
+
+def test_a_failed_run_shows_its_error(browser: Client, run: PlanRun) -> None:
+    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
+    assert attempt is not None
+    attempts.finish_without_plan(
+        run=run,
+        attempt=attempt,
+        status=PlanRun.Status.FAILED,
+        error="no placement <found>",
+        now=timezone.now(),
+    )
+    assert "no placement &lt;found&gt;" in text(browser, f"/plans/{run.pk}/")
+
+
+def test_unknown_runs_are_not_found(browser: Client) -> None:
+    assert browser.get("/plans/999/").status_code == 404
+    assert browser.post("/plans/999/cancel").status_code == 404
