@@ -3,6 +3,7 @@
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.domain.errors import PlannerError
 from planner.domain.problem import Problem
+from planner.domain.rules import PlacementRules
 
 _COORDINATOR_ENDS = frozenset({COORDINATOR, SOURCE, SINK})
 
@@ -14,6 +15,26 @@ class ModelDoesNotFit(PlannerError):
 def max_layers(problem: Problem, node_name: str) -> int:
     """Most layers a node may hold: its memory's limit, never more than the model has."""
     return min(problem.profile_of(node_name).max_layers, problem.model.num_layers)
+
+
+def allowed_layers(problem: Problem, node_name: str, rules: PlacementRules) -> int:
+    """Most layers a node may hold under the rules; 0 when it is excluded.
+
+    A pinned node holds exactly its pin; what it could hold otherwise is returned all the same.
+    """
+    if node_name in rules.excluded_nodes:
+        return 0
+    limit = max_layers(problem, node_name)
+    if rules.max_layers_per_node is not None:
+        limit = min(limit, rules.max_layers_per_node)
+    limit = min(limit, rules.max_layers_of.get(node_name, limit))
+    kv_capacity = problem.profile_of(node_name).kv_capacity_token_layers
+    with_kv_room = 0
+    while with_kv_room < limit and kv_capacity[with_kv_room] >= rules.kv_reserve_tokens * (
+        with_kv_room + 1
+    ):
+        with_kv_room += 1
+    return with_kv_room
 
 
 def throughput_tokens_per_s(problem: Problem, node_name: str, layers_held: int) -> float:

@@ -1,7 +1,7 @@
 """What every placement search has in common: options, result, progress, cancel."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, Protocol
 
@@ -9,6 +9,7 @@ from planner.domain.errors import PlannerError
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
+from planner.domain.rules import PlacementRules
 
 StopReason = Literal["heuristic", "optimal", "bound reached", "time limit", "cancelled"]
 
@@ -38,11 +39,12 @@ class NeverCancelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
-    """What a search may spend, and which connections are valid (Helix §4.4, constraint 4)."""
+    """What a search may spend and must honour; `partial_inference` is Helix §4.4, constraint 4."""
 
     time_limit_s: float
     partial_inference: bool = True
     seed: int = 0
+    rules: PlacementRules = field(default_factory=PlacementRules)
 
     def __post_init__(self) -> None:
         if not 0 < self.time_limit_s < math.inf:

@@ -1,0 +1,47 @@
+"""What a person demands of a placement beyond flow: hops, exclusions, pins, layers, KV room."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from planner.domain.errors import PlannerError
+from planner.domain.placement import LayerRange
+
+
+class InvalidRules(PlannerError, ValueError):
+    """Rules that contradict themselves, each other or the problem."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementRules:
+    """Rules that every placer honours; none by default.
+
+    `max_hops`: no request visits more stages. `excluded_nodes` hold nothing. `pinned` nodes hold
+    exactly the given layers. `max_layers_per_node` limits all nodes, `max_layers_of` some.
+    `kv_reserve_tokens`: every node keeps KV room for that many tokens on each layer it holds.
+    """
+
+    max_hops: int | None = None
+    excluded_nodes: frozenset[str] = frozenset()
+    pinned: Mapping[str, LayerRange] = field(default_factory=dict)
+    max_layers_per_node: int | None = None
+    max_layers_of: Mapping[str, int] = field(default_factory=dict)
+    kv_reserve_tokens: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.max_hops is not None and self.max_hops < 1:
+            raise InvalidRules(f"max_hops is {self.max_hops}; it must be 1 or more")
+        if self.max_layers_per_node is not None and self.max_layers_per_node < 1:
+            raise InvalidRules(
+                f"max_layers_per_node is {self.max_layers_per_node}; it must be 1 or more"
+            )
+        for node, limit in self.max_layers_of.items():
+            if limit < 0:
+                raise InvalidRules(f"max_layers_of {node!r} is {limit}; it must be 0 or more")
+        if not 0 <= self.kv_reserve_tokens < float("inf"):
+            raise InvalidRules(
+                f"kv_reserve_tokens is {self.kv_reserve_tokens}; it must be 0 or more and finite"
+            )
+        for node in sorted(self.excluded_nodes & self.pinned.keys()):
+            raise InvalidRules(
+                f"node {node!r} is excluded and pinned to layers {self.pinned[node]}; keep one"
+            )
