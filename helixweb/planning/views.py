@@ -86,7 +86,7 @@ def _id(text: str | None) -> int:
 
 @require_GET
 def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
-    """A search while it runs, and the plan once it has ended."""
+    """A search while it runs, and the plan once it has ended; htmx swaps only what is inside."""
     last_event_id = events.latest_id()
     run = get_object_or_404(
         PlanRun.objects.select_related("cluster", "model", "created_by").defer("problem"), pk=pk
@@ -101,7 +101,8 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
         "view": plan_view(plan) if plan else None,
         "last_event_id": last_event_id,
     }
-    return render(request, "planning/plan_run.html", context)
+    is_swap = request.headers.get("HX-Request") == "true"
+    return render(request, f"planning/{'_run' if is_swap else 'plan_run'}.html", context)
 
 
 @require_POST

@@ -142,6 +142,14 @@ def test_a_finished_run_shows_its_plan_and_stops_listening(browser: Client, run:
     assert "style=" not in page, "the content security policy blocks inline styles"
 
 
+def test_a_change_of_state_swaps_the_run_without_the_shell_around_it(
+    browser: Client, run: PlanRun
+) -> None:
+    swapped = browser.get(f"/plans/{run.pk}/", headers={"HX-Request": "true"}).content.decode()
+    assert swapped.startswith('<div id="run"')
+    assert "<nav" not in swapped
+
+
 def test_cancel_ends_a_queued_run_and_a_second_cancel_says_so(
     browser: Client, run: PlanRun
 ) -> None:
