@@ -1,5 +1,10 @@
-"""URLs of monitoring."""
+"""URLs of monitoring under /api/v1/."""
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from helixweb.monitoring import api
+
+urlpatterns = [
+    path("clusters/<int:pk>/metrics/", api.SeriesView.as_view(), name="api-cluster-metrics"),
+    path("metrics/latest/", api.LatestView.as_view(), name="api-metrics-latest"),
+]

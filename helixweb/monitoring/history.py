@@ -1,5 +1,6 @@
 """Reads recorded metrics: the newest sample, and points over time. Reads only."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +12,8 @@ from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.services import KEEP, KEEP_ALL, THINNED_STEP_S
 
 MAX_POINTS = 900
+# Reports come about once a second; after this long without one nothing is known of now.
+SILENT_AFTER_S = 5.0
 MEANS = (
     "output_tokens_per_s", "prompt_tokens_per_s", "ttft_p50_s", "itl_p50_s", "running", "waiting",
 )  # fmt: skip
@@ -30,8 +33,19 @@ class Point:
 
 
 def latest_sample(cluster: Cluster) -> MetricSample | None:
-    """The last one kept."""
+    """The last one kept, however old."""
     return MetricSample.objects.filter(cluster=cluster).order_by("-second").first()
+
+
+def age_s(sample: MetricSample, *, now: datetime) -> float:
+    """Seconds since the report."""
+    return max(0.0, (now - sample.at).total_seconds())
+
+
+def current_sample(cluster: Cluster, *, now: datetime) -> MetricSample | None:
+    """The last one kept unless the coordinator has fallen silent since."""
+    sample = latest_sample(cluster)
+    return sample if sample and age_s(sample, now=now) <= SILENT_AFTER_S else None
 
 
 def smallest_step_s(*, since: datetime, now: datetime) -> int:
@@ -49,7 +63,7 @@ def points(cluster: Cluster, *, since: datetime, step_s: int) -> list[Point]:
     bucket = F("second") - F("second") % step_s
     means: dict[str, Any] = {f"step_{name}": Avg(name, output_field=FloatField()) for name in MEANS}
     maxima = {f"step_{name}": Max(name) for name in MAXIMA}
-    rows = (
+    rows: Iterable[Any] = (
         MetricSample.objects.filter(cluster=cluster, second__gte=int(since.timestamp()))
         .annotate(bucket=bucket)
         .order_by("bucket")

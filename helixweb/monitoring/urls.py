@@ -8,4 +8,5 @@ urlpatterns = [
     path("", views.overview, name="overview"),
     path("monitor/", views.monitor, name="monitor"),
     path("playground/", views.playground, name="playground"),
+    path("playground/chat", views.playground_chat, name="playground-chat"),
 ]

@@ -1,23 +1,122 @@
-"""Pages of monitoring."""
+"""Overview, monitor, playground."""
 
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
-from django.views.decorators.http import require_GET
+import httpx
+from asgiref.sync import sync_to_async
+from django.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    JsonResponse,
+    StreamingHttpResponse,
+)
+from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from helixweb.common import events
+from helixweb.deployment.services import current_generation
+from helixweb.inventory.models import Cluster
+from helixweb.monitoring import chat_proxy
+from helixweb.monitoring.endpoints import NoEndpoint, all_endpoints, endpoint_of
+from helixweb.monitoring.history import SILENT_AFTER_S, age_s, current_sample, latest_sample
+from helixweb.monitoring.overview import focus, overview_of
+from helixweb.monitoring.presentation import RANGES, history, node_charts, numbers, serving_of
 
 
 @require_GET
+@never_cache
 def overview(request: HttpRequest) -> HttpResponse:
-    """Where a person lands."""
-    return render(request, "monitoring/overview.html")
+    """How far the set-up is; once something serves, how it does."""
+    last_event_id = events.latest_id()
+    view = overview_of(_chosen(request), now=timezone.now())
+    live = "HX-Request" in request.headers
+    template = "monitoring/_overview.html" if live else "monitoring/overview.html"
+    context = {"view": view, "section": "overview", "last_event_id": last_event_id}
+    return render(request, template, context)
 
 
 @require_GET
+@never_cache
 def monitor(request: HttpRequest) -> HttpResponse:
-    """Live metrics of one cluster."""
-    return render(request, "monitoring/monitor.html")
+    """`?cluster=&range=`: a cluster's numbers, now and over time."""
+    last_event_id = events.latest_id()
+    cluster = _chosen(request)
+    clusters = Cluster.objects.all()
+    if cluster is None:
+        return render(request, "monitoring/monitor.html", {"clusters": clusters})
+    now = timezone.now()
+    latest = latest_sample(cluster)
+    sample = current_sample(cluster, now=now)
+    serving = serving_of(cluster, sample)
+    asked = request.GET.get("range")
+    chosen = next((range_ for range_ in RANGES if range_.name == asked), RANGES[0])
+    context = {
+        "clusters": clusters,
+        "cluster": cluster,
+        "ranges": RANGES,
+        "serving": serving,
+        "charts": node_charts(serving) if serving else None,
+        "history": history(cluster, chosen, now=now),
+        "sample": sample,
+        "now": numbers(sample),
+        "generation": current_generation(cluster.pk),
+        "latest": latest,
+        "silent_after_s": SILENT_AFTER_S,
+        "age_s": age_s(latest, now=now) if latest else None,
+        "efficiency": serving.efficiency(sample) if serving else None,
+        "last_event_id": last_event_id,
+    }
+    return render(request, "monitoring/monitor.html", context)
 
 
 @require_GET
+@never_cache
 def playground(request: HttpRequest) -> HttpResponse:
-    """Chat with what is deployed."""
-    return render(request, "monitoring/playground.html")
+    """`?deployment=`: chat with what is deployed."""
+    chosen = _id(request.GET.get("deployment"))
+    return render(
+        request, "monitoring/playground.html", {"endpoints": all_endpoints(), "chosen": chosen}
+    )
+
+
+@require_POST
+async def playground_chat(request: HttpRequest) -> HttpResponseBase:
+    """An OpenAI chat request with `deployment` in place of `model`; answers as a coordinator."""
+    try:
+        chat = chat_proxy.read_chat(request.body)
+        endpoint = await sync_to_async(endpoint_of)(chat.deployment_id)
+    except chat_proxy.InvalidChat as error:
+        return _refusal(400, str(error), code="invalid_value", param=error.param)
+    except NoEndpoint as error:
+        return _refusal(409, str(error), code="not_in_service")
+    if endpoint is None:
+        return _refusal(
+            404,
+            f"There is no deployment {chat.deployment_id}; choose one that is in service.",
+            code="deployment_not_found",
+            param="deployment",
+        )
+    try:
+        answer = await chat_proxy.open_chat(endpoint, chat)
+    except httpx.HTTPError as error:
+        return JsonResponse(chat_proxy.unreachable(endpoint, error), status=502)
+    if isinstance(answer.content, bytes):
+        return HttpResponse(answer.content, status=answer.status, headers=dict(answer.headers))
+    headers = {**answer.headers, "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+    return StreamingHttpResponse(answer.content, headers=headers)
+
+
+def _refusal(status: int, message: str, *, code: str, param: str | None = None) -> JsonResponse:
+    return JsonResponse(chat_proxy.error_object(message, code=code, param=param), status=status)
+
+
+def _chosen(request: HttpRequest) -> Cluster | None:
+    """The cluster asked for, else the one in focus; 404 for one that is not there."""
+    asked = request.GET.get("cluster")
+    return focus() if not asked else get_object_or_404(Cluster, pk=_id(asked))
+
+
+def _id(text: str | None) -> int:
+    """The id in a query; 0, which no row has, for anything else."""
+    return int(text) if text and len(text) < 19 and text.isascii() and text.isdigit() else 0

@@ -1,0 +1,88 @@
+"""Which share of all tokens passed each node, beside the share that the plan gave it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from helixweb.charts.chart import UNKNOWN, Chart, figure_json
+
+# Two bars a node, axis and legend.
+PAIR_HEIGHT_PX = 34
+MARGIN_PX = 110
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowShare:
+    """Of one node, 0 to 1; `measured` None: nothing passed the cluster lately."""
+
+    node: str
+    planned: float
+    measured: float | None
+
+
+def flow_share(shares: Sequence[FlowShare]) -> Chart:
+    """Bars in the order given, first on top. Trace 0 is measured, trace 1 planned."""
+    nodes = [share.node for share in shares]
+    traces = [
+        _bars("measured", nodes, [share.measured for share in shares], colour="var(--accent)"),
+        _bars("planned", nodes, [share.planned for share in shares], colour="var(--flow)"),
+    ]
+    layout = {
+        "height": max(200, MARGIN_PX + PAIR_HEIGHT_PX * len(shares)),
+        "barmode": "group",
+        "bargap": 0.3,
+        "uirevision": "nodes",
+        "showlegend": True,
+        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
+        "margin": {"l": 8, "r": 24, "t": 34, "b": 44},
+        "xaxis": {
+            "title": {"text": "share of all tokens"},
+            "range": [0, 1.02],
+            "tickformat": ".0%",
+        },
+        "yaxis": {
+            "categoryorder": "array",
+            "categoryarray": list(reversed(nodes)),
+            "tickmode": "linear",
+            "showgrid": False,
+        },
+    }
+    return Chart(
+        figure=figure_json(traces, layout),
+        summary=_summary(shares),
+        columns=("Node", "Measured", "Planned"),
+        rows=tuple(
+            (share.node, _percent(share.measured), _percent(share.planned)) for share in shares
+        ),
+    )
+
+
+def _bars(name: str, nodes: list[str], values: Sequence[float | None], *, colour: str) -> go.Bar:
+    return go.Bar(
+        name=name,
+        orientation="h",
+        y=nodes,
+        x=list(values),
+        marker={"color": colour},
+        hovertemplate="%{y}: %{x:.1%}<extra>" + name + "</extra>",
+    )
+
+
+def _summary(shares: Sequence[FlowShare]) -> str:
+    gaps = [
+        (abs(share.measured - share.planned), share)
+        for share in shares
+        if share.measured is not None
+    ]
+    if not gaps:
+        return "No token passed in the last minute."
+    _, widest = max(gaps, key=lambda gap: gap[0])
+    return (
+        f"Farthest from the plan: {widest.node}, {_percent(widest.measured)} measured, "
+        f"{_percent(widest.planned)} planned."
+    )
+
+
+def _percent(share: float | None) -> str:
+    return UNKNOWN if share is None else f"{share:.1%}"

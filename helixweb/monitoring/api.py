@@ -1,0 +1,61 @@
+"""REST: live and recorded metrics."""
+
+from datetime import timedelta
+
+from django.http import Http404
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from helixweb.inventory.models import Cluster
+from helixweb.monitoring.history import latest_sample, points, smallest_step_s
+from helixweb.monitoring.serializers import (
+    LatestQuerySerializer,
+    SampleSerializer,
+    SeriesQuerySerializer,
+    SeriesSerializer,
+)
+from helixweb.monitoring.services import KEEP, sample_document
+
+DEFAULT_LENGTH = timedelta(minutes=5)
+
+
+class SeriesView(APIView):
+    @extend_schema(parameters=[SeriesQuerySerializer], responses=SeriesSerializer)
+    def get(self, request: Request, pk: int) -> Response:
+        """A cluster's metrics over time, at most a day back and at most 900 points.
+
+        A step without a report has no point.
+        """
+        cluster = get_object_or_404(Cluster, pk=pk)
+        asked = SeriesQuerySerializer(data=request.query_params)
+        asked.is_valid(raise_exception=True)
+        now = timezone.now()
+        since = max(asked.validated_data.get("since", now - DEFAULT_LENGTH), now - KEEP)
+        step_s = max(asked.validated_data.get("step", 1), smallest_step_s(since=since, now=now))
+        found = [
+            {"at": point.at, **point.values}
+            for point in points(cluster, since=since, step_s=step_s)
+            if point.values is not None
+        ]
+        series = {"cluster": cluster.pk, "since": since, "step_s": step_s, "points": found}
+        return Response(SeriesSerializer(series).data)
+
+
+class LatestView(APIView):
+    @extend_schema(parameters=[LatestQuerySerializer], responses=SampleSerializer)
+    def get(self, request: Request) -> Response:
+        """The newest sample of a cluster, with every node; its `at` says how old it is."""
+        asked = LatestQuerySerializer(data=request.query_params)
+        asked.is_valid(raise_exception=True)
+        cluster = get_object_or_404(Cluster, pk=asked.validated_data["cluster"])
+        sample = latest_sample(cluster)
+        if sample is None:
+            raise Http404(
+                f"Cluster {cluster} has no metrics of the last 24 hours; "
+                "its coordinator reports once it has joined."
+            )
+        return Response(SampleSerializer(sample_document(sample)).data)

@@ -1,0 +1,130 @@
+"""Carries a chat from the browser to a coordinator and streams the answer back.
+
+The browser holds a session here, not an API key; the coordinator judges the request, and what it
+refuses comes back as it said it. Closing the stream closes the coordinator's and ends the request.
+"""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from helixweb.monitoring.endpoints import Endpoint
+
+# Between two tokens a request may wait in the coordinator's queue; the stream itself has no end.
+TIMEOUT = httpx.Timeout(10.0, connect=5.0, read=300.0)
+PASSED_HEADERS = ("Content-Type", "Retry-After", "X-Request-Id")
+
+
+class InvalidChat(Exception):
+    """The browser's request cannot be read; `param` names the part that is wrong."""
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """`body` is an OpenAI chat request but for its model."""
+
+    deployment_id: int
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the coordinator answered: a stream of events, or a refusal as a whole."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: AsyncIterator[bytes] | bytes
+
+
+def read_chat(text: bytes) -> ChatRequest:
+    """Raises InvalidChat. Everything but `deployment` is left to the coordinator to judge."""
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidChat(f"The request is not JSON: {error}.") from error
+    if not isinstance(body, dict):
+        raise InvalidChat("The request is not a JSON object.")
+    deployment_id = body.pop("deployment", None)
+    if not isinstance(deployment_id, int) or isinstance(deployment_id, bool):
+        raise InvalidChat(
+            f"deployment is {json.dumps(deployment_id)[:80]}; give the number of a deployment.",
+            param="deployment",
+        )
+    return ChatRequest(deployment_id=deployment_id, body=body)
+
+
+async def open_chat(endpoint: Endpoint, chat: ChatRequest) -> Answer:
+    """Send the request; returns once the coordinator has begun to answer.
+
+    Raises httpx.HTTPError when it cannot be reached.
+    """
+    request_body = {
+        **chat.body,
+        "model": endpoint.model_name,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(
+            httpx.AsyncClient(timeout=TIMEOUT, trust_env=False)
+        )
+        answer = await stack.enter_async_context(
+            client.stream(
+                "POST",
+                f"{endpoint.base_url}/chat/completions",
+                content=json.dumps(request_body).encode(),
+                headers={
+                    "Authorization": f"Bearer {endpoint.key}",
+                    "Content-Type": "application/json",
+                },
+            )
+        )
+        content = (
+            _relay(answer, stack.pop_all()) if answer.status_code == 200 else await answer.aread()
+        )
+    headers = {name: answer.headers[name] for name in PASSED_HEADERS if name in answer.headers}
+    return Answer(status=answer.status_code, headers=headers, content=content)
+
+
+async def _relay(answer: httpx.Response, closing: AsyncExitStack) -> AsyncIterator[bytes]:
+    async with closing:
+        try:
+            async for chunk in answer.aiter_bytes():
+                yield chunk
+        except httpx.HTTPError as error:
+            yield b"data: " + json.dumps(broken_off(error)).encode() + b"\n\n"
+
+
+def unreachable(endpoint: Endpoint, error: httpx.HTTPError) -> dict[str, Any]:
+    """An OpenAI error object for a coordinator that does not answer."""
+    return error_object(
+        f"The coordinator at {endpoint.base_url} does not answer "
+        f"({type(error).__name__}); start it again, or correct the address it was started with.",
+        code="coordinator_unreachable",
+        type_="server_error",
+    )
+
+
+def broken_off(error: httpx.HTTPError) -> dict[str, Any]:
+    """The last event of a stream that the coordinator did not end."""
+    return error_object(
+        f"The coordinator broke off in the middle of the answer ({type(error).__name__}); "
+        "look at its log, and ask again.",
+        code="coordinator_lost",
+        type_="server_error",
+    )
+
+
+def error_object(
+    message: str, *, code: str, type_: str = "invalid_request_error", param: str | None = None
+) -> dict[str, Any]:
+    """As OpenAI writes errors, so that the page reads one kind."""
+    return {"error": {"message": message, "type": type_, "param": param, "code": code}}

@@ -1,0 +1,73 @@
+"""Deployments that the playground can talk to. Reads only."""
+
+from dataclasses import dataclass
+
+from django.db.models import QuerySet
+
+from helixweb.deployment.models import SERVING, Deployment
+from helixweb.deployment.services import service_key
+from helixweb.inventory.models import Coordinator
+
+
+class NoEndpoint(Exception):
+    """The deployment answers no chats; the text says why and the remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where a deployment is reached, and the key that opens it to this site."""
+
+    deployment_id: int
+    model_name: str
+    cluster_name: str
+    max_context_tokens: int
+    base_url: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.model_name} on {self.cluster_name}"
+
+
+def all_endpoints() -> list[Endpoint]:
+    """Of every deployment in service whose coordinator is known, newest first."""
+    deployments = _deployments().filter(status__in=SERVING).order_by("-pk")
+    coordinators = {row.cluster_id: row for row in Coordinator.objects.exclude(http_url="")}
+    return [
+        _endpoint(deployment, coordinators[deployment.cluster_id])
+        for deployment in deployments
+        if deployment.cluster_id in coordinators
+    ]
+
+
+def endpoint_of(deployment_id: int) -> Endpoint | None:
+    """None: there is no such deployment. Raises NoEndpoint."""
+    deployment = _deployments().filter(pk=deployment_id).first()
+    if deployment is None:
+        return None
+    if deployment.status not in SERVING:
+        raise NoEndpoint(
+            f"Deployment {deployment_id} is {deployment.status}; choose one in service, "
+            "or deploy a plan."
+        )
+    coordinator = Coordinator.objects.filter(cluster=deployment.cluster_id).first()
+    if coordinator is None or not coordinator.http_url:
+        raise NoEndpoint(
+            f"The coordinator of cluster {deployment.cluster} has not said where it is reached; "
+            "let it join from the cluster's page, or start it with --host and --port."
+        )
+    return _endpoint(deployment, coordinator)
+
+
+def _deployments() -> QuerySet[Deployment]:
+    return Deployment.objects.select_related("cluster", "model").defer("serving_plan")
+
+
+def _endpoint(deployment: Deployment, coordinator: Coordinator) -> Endpoint:
+    return Endpoint(
+        deployment_id=deployment.pk,
+        model_name=deployment.model.name,
+        cluster_name=deployment.cluster.name,
+        max_context_tokens=deployment.max_context_tokens,
+        base_url=f"{coordinator.http_url.rstrip('/')}/v1",
+        key=service_key(coordinator),
+    )
