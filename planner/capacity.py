@@ -80,7 +80,10 @@ def check_cluster_can_hold_model(problem: Problem) -> None:
         )
     else:
         remedy += " with memory for at least one layer,"
+    missing_bytes = missing * problem.model.bytes_per_layer
     raise ModelDoesNotFit(
         f"the cluster {problem.cluster.name!r} can hold {holdable} layers but model "
-        f"{problem.model.name!r} has {needed}; {remedy} or choose a smaller model"
+        f"{problem.model.name!r} has {needed}; {remedy} or choose a smaller model "
+        f"(layers [{holdable}, {needed}) cannot be held: {missing_bytes / 1e9:.3g} GB of memory "
+        "for weights are missing)"
     )

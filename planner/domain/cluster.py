@@ -1,6 +1,8 @@
 """Nodes, links and the coordinator of one cluster (Helix §4.1)."""
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
 
 from planner.domain.errors import InvalidProblem
 
@@ -45,20 +47,60 @@ class Link:
                 "it must be greater than 0 (leave the link out if there is none)"
             )
         if not self.latency_s >= 0:
+            raise InvalidProblem(f"{where}: latency_s is {self.latency_s}; it must be 0 or greater")
+
+
+SharedDirection = Literal["egress", "ingress"]
+SharedScope = Literal["region", "nic"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedBandwidth:
+    """Bandwidth in bytes/s that everything leaving ("egress") or reaching members has together.
+
+    Members are nodes, regions (all their nodes, the coordinator too if it is there) or the
+    coordinator. With scope "region" only what leaves or enters the group of members counts, with
+    "nic" also what one member sends to another.
+    """
+
+    name: str
+    members: tuple[str, ...]
+    direction: SharedDirection
+    bandwidth_bytes_per_s: float
+    scope: SharedScope
+
+    def __post_init__(self) -> None:
+        where = f"shared bandwidth {self.name!r}"
+        if not self.name or self.name in RESERVED_NAMES:
+            raise InvalidProblem(f"{where}: the name is empty or reserved; name it differently")
+        if not self.members:
+            raise InvalidProblem(f"{where} has no members; name nodes, regions or {COORDINATOR!r}")
+        if self.direction not in get_args(SharedDirection):
             raise InvalidProblem(
-                f"{where}: latency_s is {self.latency_s}; it must be 0 or greater"
+                f"{where}: direction is {self.direction!r}; use 'egress' or 'ingress'"
+            )
+        if self.scope not in get_args(SharedScope):
+            raise InvalidProblem(f"{where}: scope is {self.scope!r}; use 'region' or 'nic'")
+        if not self.bandwidth_bytes_per_s > 0:
+            raise InvalidProblem(
+                f"{where}: bandwidth_bytes_per_s is {self.bandwidth_bytes_per_s}; "
+                "it must be greater than 0"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """All nodes and directed links. `links` override `region_links`, whose ends are regions."""
+    """All nodes and directed links. `links` override `region_links`, whose ends are regions.
+
+    `shared` limits several links together; the links' own bandwidths hold as well.
+    """
 
     name: str
     coordinator_region: str
     nodes: tuple[Node, ...]
     region_links: tuple[Link, ...] = ()
     links: tuple[Link, ...] = ()
+    shared: tuple[SharedBandwidth, ...] = ()
     _nodes_by_name: dict[str, Node] = field(init=False, repr=False, compare=False)
     _links_by_ends: dict[tuple[str, str], Link] = field(init=False, repr=False, compare=False)
     _links_by_regions: dict[tuple[str, str], Link] = field(init=False, repr=False, compare=False)
@@ -95,6 +137,7 @@ class Cluster:
                     f"region pair {link.source} -> {link.target} is listed twice; keep one"
                 )
             regions[link.source, link.target] = link
+        _check_shared(self.shared, nodes=nodes, coordinator_region=self.coordinator_region)
         object.__setattr__(self, "_nodes_by_name", nodes)
         object.__setattr__(self, "_links_by_ends", links)
         object.__setattr__(self, "_links_by_regions", regions)
@@ -126,3 +169,53 @@ class Cluster:
             bandwidth_bytes_per_s=default.bandwidth_bytes_per_s,
             latency_s=default.latency_s,
         )
+
+    def members_of(self, shared: SharedBandwidth) -> frozenset[str]:
+        """The nodes, and perhaps the coordinator, that share the bandwidth; a node's name wins."""
+        members: set[str] = set()
+        for name in shared.members:
+            if name == COORDINATOR or name in self._nodes_by_name:
+                members.add(name)
+                continue
+            members.update(node.name for node in self.nodes if node.region == name)
+            if self.coordinator_region == name:
+                members.add(COORDINATOR)
+        return frozenset(members)
+
+    def without(self, names: Collection[str]) -> "Cluster":
+        """The cluster that is left when these nodes are gone, with their links and shares."""
+        nodes = tuple(node for node in self.nodes if node.name not in names)
+        kept = {COORDINATOR, self.coordinator_region}
+        kept |= {node.name for node in nodes} | {node.region for node in nodes}
+        shared = []
+        for share in self.shared:
+            members = tuple(name for name in share.members if name in kept)
+            if members:
+                shared.append(replace(share, members=members))
+        return replace(
+            self,
+            nodes=nodes,
+            links=tuple(
+                link for link in self.links if link.source not in names and link.target not in names
+            ),
+            shared=tuple(shared),
+        )
+
+
+def _check_shared(
+    shared: tuple[SharedBandwidth, ...], *, nodes: dict[str, Node], coordinator_region: str
+) -> None:
+    regions = {node.region for node in nodes.values()} | {coordinator_region}
+    seen: set[str] = set()
+    for share in shared:
+        if share.name in seen:
+            raise InvalidProblem(
+                f"shared bandwidth {share.name!r} is listed twice; names must be unique"
+            )
+        seen.add(share.name)
+        for member in share.members:
+            if member != COORDINATOR and member not in nodes and member not in regions:
+                raise InvalidProblem(
+                    f"shared bandwidth {share.name!r}: member {member!r} is neither a node nor a "
+                    f"region of the cluster; name one of these or {COORDINATOR!r}"
+                )

@@ -1,0 +1,135 @@
+"""Whether rules and a problem agree, and the problem that is left when the rules are applied."""
+
+from dataclasses import replace
+
+from planner.capacity import ModelDoesNotFit, allowed_layers, check_cluster_can_hold_model
+from planner.domain.cluster import Node
+from planner.domain.problem import Problem
+from planner.domain.profile import ComputeProfile
+from planner.domain.rules import InvalidRules, PlacementRules
+
+
+def restricted_problem(problem: Problem, rules: PlacementRules) -> Problem:
+    """The problem without excluded nodes, in which nobody can hold more layers than allowed.
+
+    A placement that keeps to the restricted problem has the same flow in both. Pins and the hop
+    limit are not part of a problem; they stay with the rules. Raises InvalidRules when no node is
+    left, or when the rules name a node that does not exist.
+    """
+    _check_names(problem, rules)
+    profiles: dict[str, ComputeProfile] = {}
+    nodes: list[Node] = []
+    for node in problem.cluster.nodes:
+        if node.name in rules.excluded_nodes:
+            continue
+        profile = problem.profile_of(node.name)
+        limit = allowed_layers(problem, node.name, rules)
+        if limit < profile.max_layers:
+            profile = replace(profile, name=f"{profile.name}, {limit} layers", max_layers=limit)
+        profiles[profile.name] = profile
+        nodes.append(replace(node, compute_profile=profile.name))
+    if not nodes:
+        raise InvalidRules(
+            f"all {len(problem.cluster.nodes)} nodes of the cluster are excluded; leave some in"
+        )
+    cluster = problem.cluster.without(rules.excluded_nodes)
+    return replace(problem, compute_profiles=profiles, cluster=replace(cluster, nodes=tuple(nodes)))
+
+
+def check_rules(problem: Problem, rules: PlacementRules) -> None:
+    """Raises InvalidRules for rules that contradict the problem, ModelDoesNotFit for too little.
+
+    What passes may still be infeasible, when pins cut the layers so that no ranges fit between.
+    """
+    restricted = restricted_problem(problem, rules)
+    for name, pin in rules.pinned.items():
+        limit = allowed_layers(problem, name, rules)
+        if pin.end > problem.model.num_layers:
+            raise InvalidRules(
+                f"node {name!r} is pinned to layers {pin} but model {problem.model.name!r} has "
+                f"{problem.model.num_layers} layers; the end must be at most that"
+            )
+        if len(pin) > limit:
+            raise InvalidRules(
+                f"node {name!r} is pinned to {len(pin)} layers {pin} but "
+                f"{_what_limits(problem, name, limit)}; pin it to {limit} layers or fewer"
+            )
+    check_cluster_can_hold_model(restricted)
+    _check_beside_pins(restricted, rules)
+    _check_hops(restricted, rules)
+
+
+def _check_names(problem: Problem, rules: PlacementRules) -> None:
+    for what, names in (
+        ("excluded", rules.excluded_nodes),
+        ("pinned", rules.pinned.keys()),
+        ("limited in layers", rules.max_layers_of.keys()),
+    ):
+        for name in sorted(names):
+            if not problem.cluster.has_node(name):
+                raise InvalidRules(
+                    f"node {name!r} is {what} but is not a node of cluster "
+                    f"{problem.cluster.name!r}; use the cluster's node names"
+                )
+
+
+def _what_limits(problem: Problem, name: str, limit: int) -> str:
+    profile = problem.profile_of(name)
+    if limit == profile.max_layers:
+        return f"its profile {profile.name!r} has memory for {limit}"
+    return f"the rules leave its profile {profile.name!r} (memory for {profile.max_layers}) {limit}"
+
+
+def _check_beside_pins(restricted: Problem, rules: PlacementRules) -> None:
+    """Nodes that are not pinned must be able to hold what no pin holds."""
+    held_by_pins = {layer for pin in rules.pinned.values() for layer in range(pin.first, pin.end)}
+    open_layers = [
+        layer for layer in range(restricted.model.num_layers) if layer not in held_by_pins
+    ]
+    holdable = sum(
+        restricted.profile_of(node.name).max_layers
+        for node in restricted.cluster.nodes
+        if node.name not in rules.pinned
+    )
+    missing = len(open_layers) - holdable
+    if missing <= 0:
+        return
+    missing_bytes = missing * restricted.model.bytes_per_layer
+    raise ModelDoesNotFit(
+        f"the pins leave layers {_as_ranges(open_layers)} to nodes that can hold {holdable} of "
+        f"these {len(open_layers)}; {missing} layers ({missing_bytes / 1e9:.3g} GB) are missing: "
+        "pin fewer nodes, or pin them to different layers"
+    )
+
+
+def _check_hops(restricted: Problem, rules: PlacementRules) -> None:
+    num_layers = restricted.model.num_layers
+    if rules.max_hops is None:
+        return
+    largest_first = sorted(
+        (
+            min(restricted.profile_of(node.name).max_layers, num_layers)
+            for node in restricted.cluster.nodes
+        ),
+        reverse=True,
+    )
+    held = sum(largest_first[: rules.max_hops])
+    if held >= num_layers:
+        return
+    needed = next(
+        count
+        for count in range(1, len(largest_first) + 1)
+        if sum(largest_first[:count]) >= num_layers
+    )
+    raise ModelDoesNotFit(
+        f"max_hops is {rules.max_hops}, and the {rules.max_hops} largest nodes hold {held} of "
+        f"{num_layers} layers; layers [{held}, {num_layers}) cannot be held: allow {needed} hops "
+        "or more, or add larger nodes"
+    )
+
+
+def _as_ranges(layers: list[int]) -> str:
+    """[0, 1, 2, 7] -> "[0, 3) and [7, 8)"."""
+    starts = [layer for layer in layers if layer - 1 not in set(layers)]
+    ends = [layer + 1 for layer in layers if layer + 1 not in set(layers)]
+    return " and ".join(f"[{first}, {end})" for first, end in zip(starts, ends, strict=True))

@@ -1,0 +1,122 @@
+from dataclasses import replace
+
+import pytest
+from tiny_problems import placement, tiny_problem
+
+from planner.capacity import ModelDoesNotFit, allowed_layers, max_layers
+from planner.domain.placement import LayerRange
+from planner.domain.rules import InvalidRules, PlacementRules
+from planner.feasibility import check_rules, restricted_problem
+from planner.max_flow import max_flow
+
+PROBLEM = tiny_problem([[90.0, 50.0, 30.0], [40.0, 20.0], [40.0, 20.0]], num_layers=5)
+
+
+def with_kv(problem, capacities):
+    return replace(
+        problem,
+        compute_profiles={
+            name: replace(profile, kv_capacity_token_layers=tuple(capacities[: profile.max_layers]))
+            for name, profile in problem.compute_profiles.items()
+        },
+    )
+
+
+def test_without_rules_a_node_may_hold_what_its_memory_holds():
+    assert [allowed_layers(PROBLEM, f"n{i}", PlacementRules()) for i in range(3)] == [3, 2, 2]
+
+
+def test_the_strictest_limit_counts():
+    rules = PlacementRules(
+        max_layers_per_node=2, max_layers_of={"n1": 1}, excluded_nodes=frozenset({"n2"})
+    )
+    assert [allowed_layers(PROBLEM, f"n{i}", rules) for i in range(3)] == [2, 1, 0]
+
+
+def test_a_kv_reserve_leaves_room_for_that_many_tokens_on_every_layer_held():
+    problem = with_kv(PROBLEM, [900.0, 800.0, 300.0])
+    limits = [
+        allowed_layers(problem, "n0", PlacementRules(kv_reserve_tokens=tokens))
+        for tokens in (0, 100, 101, 400, 401, 900, 901)
+    ]
+    assert limits == [3, 3, 2, 2, 1, 1, 0]
+
+
+def test_a_placement_has_the_same_flow_in_the_restricted_problem():
+    rules = PlacementRules(max_layers_of={"n0": 2}, excluded_nodes=frozenset({"n2"}))
+    placed = placement(n0=(0, 2), n1=(2, 4))
+    problem = replace(PROBLEM, model=replace(PROBLEM.model, num_layers=4))
+    restricted = restricted_problem(problem, rules)
+    assert [node.name for node in restricted.cluster.nodes] == ["n0", "n1"]
+    assert max_layers(restricted, "n0") == 2
+    assert max_flow(restricted, placed, partial_inference=True) == max_flow(
+        problem, placed, partial_inference=True
+    )
+
+
+def test_applying_rules_twice_changes_nothing_more():
+    rules = PlacementRules(max_layers_of={"n0": 2})
+    once = restricted_problem(PROBLEM, rules)
+    assert restricted_problem(once, rules) == once
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ({"excluded_nodes": frozenset({"n9"})}, "'n9' is excluded but is not a node"),
+        ({"max_layers_of": {"n9": 1}}, "'n9' is limited in layers but is not a node"),
+        ({"pinned": {"n9": LayerRange(first=0, end=1)}}, "'n9' is pinned but is not a node"),
+        ({"pinned": {"n0": LayerRange(first=3, end=6)}}, "the end must be at most"),
+        (
+            {"pinned": {"n1": LayerRange(first=0, end=3)}},
+            r"'n1' is pinned to 3 layers \[0, 3\) but its profile .* has memory for 2",
+        ),
+        (
+            {"pinned": {"n0": LayerRange(first=0, end=3)}, "max_layers_per_node": 2},
+            r"'n0' is pinned to 3 layers .* the rules leave its profile .* \(memory for 3\) 2",
+        ),
+        ({"excluded_nodes": frozenset({"n0", "n1", "n2"})}, "all 3 nodes .* are excluded"),
+    ],
+)
+def test_rules_that_contradict_the_problem_name_both(rules, words):
+    with pytest.raises(InvalidRules, match=words):
+        check_rules(PROBLEM, PlacementRules(**rules))
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        (
+            {"excluded_nodes": frozenset({"n0"})},
+            r"can hold 4 layers .*layers \[4, 5\) cannot be held: 0.001 GB",
+        ),
+        (
+            {"pinned": {"n0": LayerRange(first=0, end=1), "n1": LayerRange(first=0, end=1)}},
+            r"leave layers \[1, 5\) to nodes that can hold 2 of these 4; 2 layers",
+        ),
+        ({"max_hops": 1}, r"1 largest nodes hold 3 of 5 layers; layers \[3, 5\) .* allow 2 hops"),
+    ],
+)
+def test_what_cannot_be_held_is_named(rules, words):
+    with pytest.raises(ModelDoesNotFit, match=words):
+        check_rules(PROBLEM, PlacementRules(**rules))
+
+
+def test_rules_that_fit_pass():
+    check_rules(PROBLEM, PlacementRules(max_hops=2, pinned={"n0": LayerRange(first=2, end=5)}))
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"max_hops": 0},
+        {"max_layers_per_node": 0},
+        {"max_layers_of": {"n0": -1}},
+        {"kv_reserve_tokens": -1.0},
+        {"kv_reserve_tokens": float("inf")},
+        {"excluded_nodes": frozenset({"a"}), "pinned": {"a": LayerRange(first=0, end=1)}},
+    ],
+)
+def test_rules_out_of_range_are_refused(rules):
+    with pytest.raises(InvalidRules):
+        PlacementRules(**rules)
