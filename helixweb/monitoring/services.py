@@ -68,7 +68,7 @@ def record_sample(
             entered_tokens_total=entered_tokens_total(report),
             nodes={name: node.to_json() for name, node in nodes.items()},
         )
-        events.emit(f"metrics:{cluster_id}", "sample", sample_document(sample))
+        events.emit(f"metrics:{cluster_id}", "metrics", sample_document(sample))
     return sample
 
 

@@ -162,7 +162,7 @@
     // A coordinator that has not followed to the present deployment speaks of other nodes.
     showNow(newest.generation === Number(generation) ? newest : { ...newest, nodes: {} });
   };
-  document.addEventListener("helix:sample", (event) => {
+  document.addEventListener("helix:metrics", (event) => {
     // The first report ever, and another deployment, need another page.
     if (heardAt === null || event.detail.generation > Number(generation)) { location.reload(); return; }
     heardAt = performance.now();

@@ -263,7 +263,7 @@ def test_two_deployments_at_once_leave_one(joined: FakeCluster, user: Any) -> No
         )
 
 
-def test_the_coordinators_report_becomes_a_frame_of_metrics_for_pages_and_listeners(
+def test_the_coordinators_report_is_kept_and_told_to_listeners(
     joined: FakeCluster, api: APIClient
 ) -> None:
     deployment = deploy(joined, api)
@@ -278,9 +278,6 @@ def test_the_coordinators_report_becomes_a_frame_of_metrics_for_pages_and_listen
         assert joined.coordinator.report(output_tokens_per_s=42.0) == deployment.generation
     finally:
         report_received.disconnect(listen)
-    frame = Event.objects.get(topic=f"metrics:{joined.cluster.pk}", type="metrics").data
-    assert frame["report"]["output_tokens_per_s"] == 42.0
-    assert frame["nodes"]["tower"]["kv_pages_used"] == STATS.kv_pages_used
     assert heard[0]["cluster_id"] == joined.cluster.pk
     assert heard[0]["report"].ttft_p50_s == 0.2
     assert heard[0]["node_stats"]["tower"] == STATS

@@ -42,31 +42,21 @@ def record_heartbeat(node: Node, heartbeat: Heartbeat, *, now: datetime) -> int:
 
 
 def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: datetime) -> int:
-    """Keep the newest report, send pages a frame of metrics, and tell whoever stores history.
+    """Keep the newest report, and tell whoever makes metrics of it.
 
     Returns the generation the coordinator shall be at.
     """
     with transaction.atomic():
         record_seen(coordinator, now)
-        content = report.model_dump(mode="json")
         LatestReport.objects.update_or_create(
-            coordinator=coordinator, defaults={"report": content, "at": now}
-        )
-        stats = _stage_stats(coordinator.cluster_id)
-        events.emit(
-            f"metrics:{coordinator.cluster_id}",
-            "metrics",
-            {
-                "at": now.isoformat(),
-                "report": content,
-                "nodes": {name: stage.model_dump(mode="json") for name, stage in stats.items()},
-            },
+            coordinator=coordinator,
+            defaults={"report": report.model_dump(mode="json"), "at": now},
         )
         report_received.send(
             sender=Coordinator,
             cluster_id=coordinator.cluster_id,
             report=report,
-            node_stats=stats,
+            node_stats=_stage_stats(coordinator.cluster_id),
             at=now,
         )
     return current_generation(coordinator.cluster_id)
