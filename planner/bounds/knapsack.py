@@ -51,11 +51,6 @@ def knapsack_bound_tokens_per_s(problem: Problem) -> float:
     return high
 
 
-def upper_bound_tokens_per_s(problem: Problem) -> float:
-    """The tightest bound known here."""
-    return knapsack_bound_tokens_per_s(problem)
-
-
 def _can_hold_model(problem: Problem, options_of_nodes: list[list[tuple[int, float]]]) -> bool:
     """Whether the nodes can hold every layer while all of them still run."""
     holdable = sum(

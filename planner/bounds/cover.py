@@ -1,0 +1,64 @@
+"""Cheapest covers: sets of items whose speeds add up to a target, by dynamic programming.
+
+Speeds are whole numbers of speed units. One run answers every target at once.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+_UNREACHABLE = np.inf
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoverTable:
+    """`price_of[m, g]`: the least price of at least m items that reach g units together."""
+
+    price_of: Floats
+    _last_item: Integers
+    _units: Integers
+
+    def items_of(self, *, units: int, at_least: int = 0) -> Counter[int]:
+        """How many of each item the cheapest cover of `units` by `at_least` items takes."""
+        chosen: Counter[int] = Counter()
+        left, missing = units, at_least
+        while left > 0 or missing > 0:
+            item = int(self._last_item[missing, left])
+            chosen[item] += 1
+            left = max(0, left - int(self._units[item]))
+            missing = max(0, missing - 1)
+        return chosen
+
+
+def cheapest_covers(
+    prices: Floats, units: Integers, *, target_units: int, at_least: int = 0
+) -> CoverTable:
+    """Covers of 0 .. `target_units` by 0 .. `at_least` items or more, any number of each.
+
+    price(m, g) = min over items i of price_i + price(max(m-1, 0), max(g-u_i, 0)), 0 at (0, 0).
+    As every item has u_i >= u_min >= 1, u_min consecutive targets depend on earlier ones only and
+    are computed together.
+    """
+    usable = np.minimum(units, target_units)
+    offset = int(usable.max())
+    block = int(usable.min())
+    # Column offset + g stands for target g; those to the left of it for "reached already".
+    table = np.full((at_least + 1, offset + target_units + 1), _UNREACHABLE)
+    last = np.zeros((at_least + 1, target_units + 1), dtype=np.int64)
+    table[0, : offset + 1] = 0.0
+    for missing in range(1, at_least + 1):
+        table[missing, : offset + 1] = missing * prices.min()
+        last[missing, 0] = int(prices.argmin())
+    for first in range(1, target_units + 1, block):
+        end = min(first + block, target_units + 1)
+        columns = offset + np.arange(first, end)[None, :] - usable[:, None]
+        for missing in range(at_least + 1):
+            candidates = prices[:, None] + table[max(missing - 1, 0)][columns]
+            best = candidates.argmin(axis=0)
+            table[missing, offset + first : offset + end] = candidates[best, np.arange(end - first)]
+            last[missing, first:end] = best
+    return CoverTable(price_of=table[:, offset:], _last_item=last, _units=usable)

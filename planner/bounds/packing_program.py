@@ -1,0 +1,73 @@
+"""A linear program over columns that are found one by one (column generation), by HiGHS.
+
+maximise sum over columns of value * y, subject to rows of use <= limit, y >= 0.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import highspy
+import numpy as np
+import numpy.typing as npt
+
+from planner.domain.errors import PlannerError
+
+Floats = npt.NDArray[np.float64]
+
+
+class LinearProgramFailed(PlannerError):
+    """HiGHS ended without an optimum where one exists."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackingSolution:
+    """The optimum: its value, the price of every row (>= 0) and the amount of every column."""
+
+    value: float
+    row_prices: Floats
+    amounts: Floats
+
+
+class PackingProgram:
+    """Keeps its basis from one solve to the next, so that a new column costs a few pivots."""
+
+    def __init__(self, row_limits: Sequence[float]) -> None:
+        self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
+        for option, value in (("output_flag", False), ("threads", 1), ("presolve", "off")):
+            self._solver.setOptionValue(option, value)
+        self._solver.changeObjectiveSense(highspy.ObjSense.kMaximize)
+        nothing = np.array([], dtype=np.int32)
+        for limit in row_limits:
+            self._solver.addRow(-highspy.kHighsInf, float(limit), 0, nothing, np.array([]))
+        self.num_columns = 0
+
+    def add_column(
+        self, use_of_rows: Mapping[int, float], *, value: float, upper: float = highspy.kHighsInf
+    ) -> None:
+        """One more column, of which between 0 and `upper` may be taken."""
+        rows = sorted(row for row, use in use_of_rows.items() if use != 0)
+        self._solver.addCol(
+            value,
+            0.0,
+            upper,
+            len(rows),
+            np.array(rows, dtype=np.int32),
+            np.array([use_of_rows[row] for row in rows]),
+        )
+        self.num_columns += 1
+
+    def solve(self) -> PackingSolution:
+        """Raises LinearProgramFailed."""
+        self._solver.run()
+        status = self._solver.getModelStatus()
+        if status != highspy.HighsModelStatus.kOptimal:
+            raise LinearProgramFailed(
+                f"a bound's linear program ended as {self._solver.modelStatusToString(status)!r}; "
+                "it always has an optimum, so please report this problem"
+            )
+        solution = self._solver.getSolution()
+        return PackingSolution(
+            value=float(self._solver.getInfo().objective_function_value),
+            row_prices=np.maximum(np.array(solution.row_dual), 0.0),
+            amounts=np.array(solution.col_value),
+        )

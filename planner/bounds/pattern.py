@@ -1,0 +1,114 @@
+"""The pattern bound B2: every layer is covered by items, and every node is paid for once.
+
+**Statement.** Let a placement have a flow F. On each layer l, the nodes that hold it have speeds
+of at least F together (their compute edges cut source from sink, with or without partial inference
+and links). Let every node of kind k cost pi_k >= 0, spread evenly over the j layers it holds. Then
+
+    sum over k of n_k * pi_k  >=  sum over layers of the price of what covers it  >=  L * v(F),
+
+v(F) = the least sum of pi_k / j over multisets of items (k, j) with speeds of at least F together.
+So prices with `sum n_k pi_k < L * v(F)` prove that F is impossible, whatever the prices. The best
+prices are the duals of the linear program over all covers; they are found by column generation with
+`cheapest_covers`, in which speeds are rounded **up** to units, so that v is never too large.
+v rises with F, so one set of prices proves a whole range of F impossible at once.
+
+**Hops.** With at most M stages on every path, a path that uses a node runs at most its j layers
+there, so `sum over layers and nodes of (flow on it) / j <= M * F`. That is one more row, with a
+price eta for each hop: an item costs pi_k / j + eta * (its flow / F) / j.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from planner.bounds.cover import Floats, Integers, cheapest_covers
+from planner.bounds.knapsack import knapsack_bound_tokens_per_s
+from planner.bounds.node_kinds import Item, NodeKind, undominated_items
+from planner.bounds.packing_program import PackingProgram
+
+_UNITS_OF_SLOWEST = 40
+_UNITS_MIN, _UNITS_MAX = 4000, 20000
+_MAX_ITERATIONS = 400
+_STEP = 2e-4  # relative; the program stops when it cannot lower the bound by that much
+# How far rounding in sums of prices may lean; a bound leans to "possible".
+_PROOF_RELATIVE_TOLERANCE = 1e-9
+
+
+def pattern_bounds_tokens_per_s(
+    kinds: list[NodeKind], *, num_layers: int, known_bound_tokens_per_s: float
+) -> Iterator[float]:
+    """Ever tighter bounds, from `known_bound_tokens_per_s` on, until the program can prove no more.
+
+    Each is valid when it is yielded, so a caller may stop at any time. Deterministic.
+    """
+    if known_bound_tokens_per_s <= 0:
+        return
+    items = undominated_items(kinds, enough_tokens_per_s=known_bound_tokens_per_s)
+    search = _PatternSearch(kinds, items, num_layers=num_layers, top=known_bound_tokens_per_s)
+    yield from search.run()
+
+
+class _PatternSearch:
+    """Column generation at a target that comes down whenever prices prove it impossible."""
+
+    def __init__(
+        self, kinds: list[NodeKind], items: list[Item], *, num_layers: int, top: float
+    ) -> None:
+        slowest = min(item.tokens_per_s for item in items)
+        target = min(_UNITS_MAX, max(_UNITS_MIN, math.ceil(_UNITS_OF_SLOWEST * top / slowest)))
+        self._num_layers = num_layers
+        self._unit_tokens_per_s = top / target
+        self._target = target
+        self._kind_of: Integers = np.array([item.kind for item in items], dtype=np.int64)
+        self._layers: Integers = np.array([item.layers for item in items], dtype=np.int64)
+        self._units = units_rounded_up(items, unit_tokens_per_s=self._unit_tokens_per_s)
+        self._counts: Floats = np.array([float(kind.count) for kind in kinds])
+        self._program = PackingProgram(self._counts.tolist())
+        self._known: set[tuple[tuple[int, int], ...]] = set()
+
+    def run(self) -> Iterator[float]:
+        for item, units in enumerate(self._units):
+            self._add(Counter({item: -(-self._target // int(units))}))
+        for _ in range(_MAX_ITERATIONS):
+            solution = self._program.solve()
+            prices = solution.row_prices[self._kind_of] / self._layers
+            covers = cheapest_covers(prices, self._units, target_units=self._target)
+            budget = float(solution.row_prices @ self._counts)
+            impossible = (
+                covers.price_of[0] * self._num_layers * (1 - _PROOF_RELATIVE_TOLERANCE) > budget
+            )
+            if impossible[self._target]:
+                # The first impossible target; every smaller flow may still be possible.
+                first = int(np.argmax(impossible))
+                yield first * self._unit_tokens_per_s
+                self._target = first - max(1, int(first * _STEP))
+                if self._target < 1:
+                    return
+                continue
+            if solution.value >= self._num_layers or not self._add(
+                covers.items_of(units=self._target)
+            ):
+                return
+
+    def _add(self, cover: Counter[int]) -> bool:
+        """False when the program has the cover already: then its prices are optimal."""
+        key = tuple(sorted(cover.items()))
+        if key in self._known:
+            return False
+        self._known.add(key)
+        use: dict[int, float] = {}
+        for item, number in cover.items():
+            kind = int(self._kind_of[item])
+            use[kind] = use.get(kind, 0.0) + number / int(self._layers[item])
+        self._program.add_column(use, value=1.0)
+        return True
+
+
+def units_rounded_up(items: list[Item], *, unit_tokens_per_s: float) -> Integers:
+    """Speeds in units, never less than they are."""
+    return np.array(
+        [max(1, math.ceil(item.tokens_per_s / unit_tokens_per_s * (1 - 1e-12))) for item in items],
+        dtype=np.int64,
+    )
