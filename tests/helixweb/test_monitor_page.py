@@ -1,0 +1,125 @@
+"""The monitor shows the numbers of one cluster, says what is missing, and never pretends."""
+
+import json
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from helixweb.deployment import services as deployment
+from helixweb.deployment.options import DeployOptions
+from helixweb.inventory.models import Cluster
+from helixweb.monitoring.models import MetricSample
+from runtime.protocol.control import NodeTraffic, Phase
+from tests.helixweb.metric_samples import bare_sample
+from tests.helixweb.process_doubles import STATS, FakeCluster
+
+
+@pytest.fixture
+def joined(cluster: Cluster, user: Any) -> FakeCluster:
+    """All nodes ready."""
+    joined = FakeCluster(cluster, user)
+    deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    for agent in joined.used_agents.values():
+        agent.beat(Phase.READY, generation=1)
+    return joined
+
+
+def page(browser: Client, **query: Any) -> str:
+    response = browser.get("/monitor/", query)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def figure(html: str, name: str) -> dict[str, Any]:
+    found = re.search(rf'<script id="{name}-figure" type="application/json">(.*?)</script>', html)
+    assert found is not None
+    content: dict[str, Any] = json.loads(found[1])
+    return content
+
+
+def test_without_a_cluster_there_is_nothing_to_watch(browser: Client) -> None:
+    assert "no cluster to watch" in page(browser)
+
+
+def test_without_metrics_the_page_says_what_they_wait_for(
+    cluster: Cluster, browser: Client
+) -> None:
+    html = page(browser)
+    assert "No metrics yet." in html
+    assert "begin when a coordinator has joined" in html
+    assert "-figure" not in html
+
+
+def test_a_deployment_that_nobody_reported_on_shows_its_nodes_as_unknown(
+    joined: FakeCluster, browser: Client
+) -> None:
+    html = page(browser)
+    assert "The coordinator has not reported" in html
+    assert figure(html, "busy")["data"][0]["text"] == ["no report"] * 3
+
+
+def test_the_newest_numbers_stand_in_tiles_charts_and_table(
+    joined: FakeCluster, browser: Client
+) -> None:
+    traffic = {
+        name: NodeTraffic(
+            kv_estimate_token_layers=0, kv_capacity_token_layers=1, tokens_total=0, ready=True
+        )
+        for name in joined.used_agents
+    }
+    joined.coordinator.report(output_tokens_per_s=432.0, itl_p50_s=0.055, nodes=traffic)
+    html = page(browser, cluster=joined.cluster.pk)
+    assert 'data-live="output">432<' in html
+    assert ">55 ms<" in html
+    assert f"{STATS.kv_pages_used} of {STATS.kv_pages_total}" in html
+    assert figure(html, "tokens")["data"][0]["y"] == [432.0]
+    assert figure(html, "kv")["data"][0]["x"] == [0.25] * 3
+    planned = figure(html, "flow")["data"][1]
+    assert planned["name"] == "planned"
+    assert max(planned["x"]) == pytest.approx(1.0)
+    assert re.search(r'id="silence" hidden', html)
+
+
+def test_a_silent_coordinator_is_named_with_the_time_since(
+    joined: FakeCluster, browser: Client
+) -> None:
+    joined.coordinator.report(output_tokens_per_s=432.0)
+    MetricSample.objects.update(at=timezone.now() - timedelta(seconds=90))
+    html = page(browser)
+    assert not re.search(r'id="silence" hidden', html)
+    age = re.search(r'data-live="age">(\d+)<', html)
+    assert age is not None
+    assert int(age[1]) >= 90
+    assert 'data-live="output">—<' in html
+
+
+@pytest.mark.parametrize(("name", "step_s"), [("5m", 1), ("1h", 4), ("24h", 96), ("7y", 1)])
+def test_the_range_decides_how_far_back_and_how_fine(
+    cluster: Cluster, browser: Client, name: str, step_s: int
+) -> None:
+    now = timezone.now()
+    MetricSample.objects.bulk_create(
+        bare_sample(cluster, now - timedelta(seconds=age), output=1.0) for age in range(0, 600, 10)
+    )
+    html = page(browser, range=name)
+    assert f'data-step="{step_s}"' in html
+    assert f"One point every {step_s} s" in html
+
+
+def test_tables_of_charts_are_newest_first_and_short(cluster: Cluster, browser: Client) -> None:
+    now = timezone.now()
+    MetricSample.objects.bulk_create(
+        bare_sample(cluster, now - timedelta(seconds=age), output=float(age)) for age in range(200)
+    )
+    table = page(browser).split('id="tokens-table"')[1].split("</table>")[0]
+    values = re.findall(r"<td>(\d+)</td><td>0</td>", table)
+    assert values == [str(age) for age in range(60)]
+
+
+def test_an_unknown_cluster_is_not_found(cluster: Cluster, browser: Client) -> None:
+    assert browser.get("/monitor/?cluster=99").status_code == 404
+    assert browser.get("/monitor/?cluster=%E0%A5%A9").status_code == 404

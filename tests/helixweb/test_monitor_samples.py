@@ -1,0 +1,234 @@
+"""Reports become samples: rates between heartbeats, shares of flow, one a second, not for ever."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from rest_framework.test import APIClient
+
+from helixweb.common.models import Event
+from helixweb.inventory.models import Cluster
+from helixweb.monitoring import services
+from helixweb.monitoring.history import points, smallest_step_s
+from helixweb.monitoring.models import MetricSample
+from helixweb.monitoring.node_samples import NodeSample, Reference, node_samples
+from runtime.protocol.control import CoordinatorReport, NodeTraffic, StageStats
+from tests.helixweb.metric_samples import bare_sample
+from tests.helixweb.process_doubles import STATS, FakeCluster
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+
+
+def report(*, routed: dict[str, int] | None = None, entered: int = 0, **changes: Any) -> Any:
+    traffic = {
+        name: NodeTraffic(
+            kv_estimate_token_layers=0, kv_capacity_token_layers=1, tokens_total=tokens, ready=True
+        )
+        for name, tokens in (routed or {}).items()
+    }
+    return CoordinatorReport(
+        generation=1,
+        serving=True,
+        window_s=10.0,
+        requests_running=1,
+        requests_waiting=2,
+        requests_total=3,
+        requests_failed_total=0,
+        requests_rejected_total=0,
+        prompt_tokens_total=100,
+        output_tokens_total=50,
+        prompt_tokens_per_s=10.0,
+        output_tokens_per_s=5.0,
+        nodes=traffic,
+        edge_tokens_total={"source->tower": entered, "tower->sink": 7},
+    ).model_copy(update=changes)
+
+
+def stats(**changes: Any) -> StageStats:
+    return STATS.model_copy(update=changes)
+
+
+def one_node(stage: StageStats | None, previous: NodeSample | None, *, second: int) -> NodeSample:
+    samples = node_samples(
+        report(routed={"tower": 0}),
+        {"tower": stage} if stage else {},
+        second=second,
+        previous={"tower": previous} if previous else {},
+        reference=None,
+        silent_after_s=10.0,
+    )
+    return samples["tower"]
+
+
+def test_the_first_counters_of_a_stage_give_gauges_but_no_rates() -> None:
+    sample = one_node(STATS, None, second=100)
+    assert (sample.kv_used_pages, sample.kv_total_pages, sample.sequences) == (25, 100, 1)
+    assert sample.busy_ratio is None
+    assert sample.tokens_per_s is None
+
+
+def test_rates_are_between_two_heartbeats_and_hold_until_the_next() -> None:
+    first = one_node(
+        stats(uptime_s=3.0, busy_s_total=0.5, prompt_tokens_total=64, decode_tokens_total=12),
+        None,
+        second=100,
+    )
+    later = stats(uptime_s=5.0, busy_s_total=2.0, prompt_tokens_total=70, decode_tokens_total=26)
+    second = one_node(later, first, second=102)
+    assert second.busy_ratio == pytest.approx(0.75)
+    assert second.tokens_per_s == pytest.approx(10.0)
+    between_heartbeats = one_node(later, second, second=103)
+    assert between_heartbeats.busy_ratio == second.busy_ratio
+    assert between_heartbeats.tokens_per_s == second.tokens_per_s
+
+
+def test_a_stage_whose_counters_stand_still_for_long_is_not_known_any_more() -> None:
+    first = one_node(stats(uptime_s=3.0), None, second=100)
+    sample = one_node(stats(uptime_s=5.0), first, second=102)
+    for second in range(103, 113):
+        sample = one_node(stats(uptime_s=5.0), sample, second=second)
+    assert sample.busy_ratio is not None
+    sample = one_node(stats(uptime_s=5.0), sample, second=113)
+    assert sample.busy_ratio is None
+    assert sample.kv_total_pages is None
+    assert one_node(stats(uptime_s=7.0), sample, second=114).kv_total_pages == 100
+
+
+def test_a_stage_that_was_started_anew_has_no_rates_at_first() -> None:
+    before = one_node(stats(uptime_s=50.0, busy_s_total=40.0), None, second=100)
+    after = one_node(stats(uptime_s=1.0, busy_s_total=0.1), before, second=101)
+    assert after.busy_ratio is None
+    assert after.tokens_per_s is None
+
+
+def test_a_node_without_a_stage_is_listed_as_unknown() -> None:
+    assert one_node(None, None, second=100) == NodeSample()
+
+
+@pytest.mark.parametrize(
+    ("routed", "entered", "share"),
+    [(130, 300, 0.15), (100, 300, 0.0), (100, 100, None), (5, 10, None)],
+    ids=["a part passed", "none passed it", "nothing entered", "coordinator began anew"],
+)
+def test_the_flow_share_is_what_passed_a_node_of_what_entered(
+    routed: int, entered: int, share: float | None
+) -> None:
+    samples = node_samples(
+        report(routed={"tower": routed}, entered=entered),
+        {},
+        second=100,
+        previous={},
+        reference=Reference(entered_tokens_total=100, routed_tokens_total={"tower": 100}),
+        silent_after_s=10.0,
+    )
+    assert samples["tower"].flow_share == (None if share is None else pytest.approx(share))
+
+
+def keep(cluster: Cluster, at: datetime, **changes: Any) -> MetricSample | None:
+    return services.record_sample(
+        cluster_id=cluster.pk, report=report(**changes), node_stats={}, at=at
+    )
+
+
+def test_a_coordinators_report_becomes_a_sample_and_a_frame_for_pages(
+    cluster: Cluster, user: Any, api: APIClient
+) -> None:
+    joined = FakeCluster(cluster, user)
+    joined.coordinator.report(output_tokens_per_s=42.0, ttft_p50_s=0.25)
+    sample = MetricSample.objects.get()
+    assert sample.output_tokens_per_s == 42.0
+    frame = Event.objects.get(topic=f"metrics:{cluster.pk}", type="metrics").data
+    assert frame["output_tokens_per_s"] == 42.0
+    assert frame["ttft_p50_s"] == 0.25
+    assert api.get(f"/api/v1/metrics/latest/?cluster={cluster.pk}").json()["nodes"] == {}
+
+
+def test_at_most_one_sample_a_second_is_kept(cluster: Cluster) -> None:
+    assert keep(cluster, NOW) is not None
+    assert keep(cluster, NOW + timedelta(milliseconds=900)) is None
+    assert keep(cluster, NOW - timedelta(seconds=3)) is None
+    assert keep(cluster, NOW + timedelta(seconds=1)) is not None
+    assert Event.objects.filter(type="metrics").count() == 2
+
+
+def test_shares_of_flow_are_taken_over_the_last_minute(cluster: Cluster) -> None:
+    for second, entered in enumerate(range(0, 1000, 10)):
+        sample = keep(
+            cluster,
+            NOW + timedelta(seconds=second),
+            routed={"tower": entered // 2},
+            entered=entered,
+        )
+    assert sample is not None
+    assert sample.nodes["tower"]["flow_share"] == pytest.approx(0.5)
+    sample = keep(
+        cluster, NOW + timedelta(seconds=100), routed={"tower": 495 + 400}, entered=990 + 400
+    )
+    assert sample is not None
+    assert sample.nodes["tower"]["flow_share"] == pytest.approx((895 - 200) / (1390 - 400))
+
+
+def test_another_generation_begins_with_nothing_known(cluster: Cluster) -> None:
+    keep(cluster, NOW, routed={"tower": 10}, entered=10)
+    sample = keep(
+        cluster, NOW + timedelta(seconds=1), routed={"tower": 20}, entered=20, generation=2
+    )
+    assert sample is not None
+    assert sample.nodes["tower"]["flow_share"] is None
+
+
+def test_samples_are_thinned_after_an_hour_and_dropped_after_a_day(cluster: Cluster) -> None:
+    for age in (0, 1, 2, 3600, 3601, 3605, 3610, 86_300, 86_401):
+        MetricSample.objects.bulk_create(
+            [bare_sample(cluster, NOW - timedelta(seconds=age), output=1.0)]
+        )
+    services.prune_samples(NOW)
+    kept = {round((NOW - sample.at).total_seconds()) for sample in MetricSample.objects.all()}
+    assert kept == {0, 1, 2, 3600, 3610, 86_300}
+
+
+def test_points_are_means_but_the_highest_of_95th_percentiles(cluster: Cluster) -> None:
+    MetricSample.objects.bulk_create(
+        bare_sample(
+            cluster,
+            NOW + timedelta(seconds=second),
+            output=float(second),
+            ttft_p50_s=None if second < 2 else 1.0,
+            ttft_p95_s=float(second),
+        )
+        for second in range(8)
+    )
+    first, second = points(cluster, since=NOW, step_s=4)
+    assert (first.at, second.at) == (NOW, NOW + timedelta(seconds=4))
+    assert first["output_tokens_per_s"] == pytest.approx(1.5)
+    assert first["ttft_p50_s"] == pytest.approx(1.0)
+    assert first["ttft_p95_s"] == 3.0
+    assert second["running"] == 1.0
+    assert second["itl_p50_s"] is None
+
+
+def test_a_line_breaks_where_nothing_was_reported(cluster: Cluster) -> None:
+    MetricSample.objects.bulk_create(
+        bare_sample(cluster, NOW + timedelta(seconds=second), output=1.0)
+        for second in (0, 1, 2, 30, 31)
+    )
+    found = points(cluster, since=NOW, step_s=1)
+    assert [point["output_tokens_per_s"] for point in found] == [1.0, 1.0, 1.0, None, 1.0, 1.0]
+    assert NOW + timedelta(seconds=2) < found[3].at < NOW + timedelta(seconds=30)
+
+
+@pytest.mark.parametrize(
+    ("length", "step_s"),
+    [
+        (timedelta(minutes=5), 1),
+        (timedelta(hours=1), 4),
+        (timedelta(hours=2), 10),
+        (timedelta(hours=24), 96),
+        (timedelta(days=9), 96),
+        (timedelta(seconds=-5), 1),
+    ],
+)
+def test_the_step_keeps_a_series_short_and_no_finer_than_what_is_kept(
+    length: timedelta, step_s: int
+) -> None:
+    assert smallest_step_s(since=NOW - length, now=NOW) == step_s
