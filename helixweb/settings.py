@@ -114,7 +114,7 @@ DATABASES = {
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# -- Celery: the row is the truth, a message is only a wake-up (docs/decisions) --------------------
+# -- Celery: the row is the truth, a message is only a wake-up (docs/decisions) -------------------
 REDIS_URL = environment.text("REDIS_URL")
 CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any]
 if REDIS_URL:
@@ -168,7 +168,7 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
     },
 }
 
-# -- People -----------------------------------------------------------------------------------------
+# -- People ----------------------------------------------------------------------------------------
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "overview"
 LOGOUT_REDIRECT_URL = "login"
@@ -182,7 +182,7 @@ AUTH_PASSWORD_VALIDATORS = [
     )
 ]
 
-# -- REST -------------------------------------------------------------------------------------------
+# -- REST ------------------------------------------------------------------------------------------
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "helixweb.common.auth.ApiKeyAuthentication",
@@ -210,7 +210,7 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {"NodeStateEnum": "helixweb.inventory.models.NodeState"},
 }
 
-# -- Pages ------------------------------------------------------------------------------------------
+# -- Pages -----------------------------------------------------------------------------------------
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": [SELF],
@@ -251,7 +251,7 @@ LOGGING = {
     "root": {"handlers": ["stderr"], "level": os.environ.get("HELIX_LOG_LEVEL", "INFO")},
 }
 
-# -- The product ------------------------------------------------------------------------------------
+# -- The product -----------------------------------------------------------------------------------
 HELIX_HEARTBEAT_INTERVAL_S = 2.0
 # A node that stays silent this long is shown as lost.
 HELIX_NODE_LOST_AFTER_S = 10.0
