@@ -19,12 +19,11 @@ price eta for each hop: an item costs pi_k / j + eta * (its flow / F) / j.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
 from planner.bounds.cover import Floats, Integers, cheapest_covers
-from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.bounds.node_kinds import Item, NodeKind, undominated_items
 from planner.bounds.packing_program import PackingProgram
 
