@@ -60,7 +60,7 @@ class PackingProgram:
         """Raises LinearProgramFailed."""
         self._solver.run()
         status = self._solver.getModelStatus()
-        if status != highspy.HighsModelStatus.kOptimal:
+        if status not in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kModelEmpty):
             raise LinearProgramFailed(
                 f"a bound's linear program ended as {self._solver.modelStatusToString(status)!r}; "
                 "it always has an optimum, so please report this problem"

@@ -1,0 +1,111 @@
+"""The highest flow for which stages can be chosen: bisection, first fractional, then whole."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from planner.placers.pattern_choice import ChoiceLimits, choose_stages
+from planner.placers.patterns import PatternPool
+from planner.placers.solvers.choice import SolverName
+from planner.placers.stages import StageNodes, filled_stages, slowest_tokens_per_s
+
+_RELATIVE_STEP = 5e-4
+_FIRST_STEP_DOWN = 0.01
+_SHARE_OF_TIME_PER_CHOICE = 0.15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundStages:
+    """Stages, and the speed of the slowest: their flow wherever links do not bind."""
+
+    stages: tuple[StageNodes, ...]
+    tokens_per_s: float
+    solver: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatternLimits:
+    """What a search may spend; `should_stop` is asked at least every 50 ms."""
+
+    time_limit_s: float
+    seed: int
+    solver: SolverName
+    should_stop: Callable[[], bool]
+    clock: Callable[[], float] = time.monotonic
+
+
+def improving_stages(
+    pool: PatternPool,
+    *,
+    num_layers: int,
+    above_tokens_per_s: float,
+    below_tokens_per_s: float,
+    limits: PatternLimits,
+) -> Iterator[FoundStages]:
+    """Ever better stages between the two flows, until no better ones can be chosen or time ends."""
+    started_s = limits.clock()
+
+    def left_s() -> float:
+        return limits.time_limit_s - (limits.clock() - started_s)
+
+    def should_stop() -> bool:
+        return limits.should_stop() or left_s() <= 0
+
+    low = above_tokens_per_s
+    high = _fractional_limit(
+        pool, num_layers=num_layers, low=low, high=below_tokens_per_s, should_stop=should_stop
+    )
+    step = _FIRST_STEP_DOWN / 4
+    target, has_found = high * (1 - _RELATIVE_STEP), False
+    while high - low > _RELATIVE_STEP * high and not should_stop():
+        target = max(target, low * (1 + _RELATIVE_STEP / 2))
+        found = None
+        if pool.most_layers(target) >= num_layers * (1 - 1e-9):
+            choice = choose_stages(
+                pool,
+                flow=target,
+                num_layers=num_layers,
+                limits=ChoiceLimits(
+                    solver=limits.solver,
+                    time_limit_s=min(left_s(), limits.time_limit_s * _SHARE_OF_TIME_PER_CHOICE),
+                    seed=limits.seed,
+                    should_stop=should_stop,
+                ),
+            )
+            if choice.stages is not None:
+                stages = filled_stages(pool.kinds, choice.stages, num_layers=num_layers)
+                found = FoundStages(
+                    stages=stages,
+                    tokens_per_s=slowest_tokens_per_s(pool.kinds, stages),
+                    solver=choice.solver,
+                )
+        if found is not None:
+            yield found
+            low, has_found = max(target, found.tokens_per_s), True
+            target = (low + high) / 2
+        else:
+            high = target
+            step *= 2
+            target = (low + high) / 2 if has_found else target * (1 - step)
+            if not has_found and target <= low:
+                return
+
+
+def _fractional_limit(
+    pool: PatternPool,
+    *,
+    num_layers: int,
+    low: float,
+    high: float,
+    should_stop: Callable[[], bool],
+) -> float:
+    """The highest flow whose fractional stages hold every layer, from above."""
+    if pool.most_layers(high) >= num_layers * (1 - 1e-9):
+        return high
+    while high - low > _RELATIVE_STEP * high and not should_stop():
+        middle = (low + high) / 2
+        if pool.most_layers(middle) >= num_layers * (1 - 1e-9):
+            low = middle
+        else:
+            high = middle
+    return high
