@@ -1,25 +1,25 @@
 """Checks of a flow that share no code with the way it was found.
 
 `check_flow` needs only the flow itself: feasible, and as large as a cut that separates source from
-sink, hence maximal. `flow_value_by_linear_program` solves the same graph by the simplex method.
+sink, hence maximal. Where bandwidth is shared it needs the problem too, which says who shares it,
+and prices take the cut's place. `flow_value_by_linear_program` solves the same graph by the
+simplex method.
 """
 
+import math
 from collections import defaultdict
+from collections.abc import Collection, Mapping
 
-import highspy
-import numpy as np
-
-from planner.capacity import throughput_tokens_per_s
-from planner.domain.cluster import SINK, SOURCE
+from planner.domain.cluster import COORDINATOR, SINK, SOURCE, SharedBandwidth
 from planner.domain.errors import PlannerError
-from planner.domain.flow import Flow
+from planner.domain.flow import EdgeFlow, Flow, PriceKind
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
-from planner.flow_graph import build_flow_graph, edges_with_capacity
+from planner.flow_graph import build_flow_graph, gates_of
+from planner.linear_flow import solve_linear_flow
 
 RELATIVE_TOLERANCE = 1e-6
 _ABSOLUTE_TOLERANCE_TOKENS_PER_S = 1e-6
-_SIMPLEX_TOLERANCE = 1e-10  # the least that HiGHS accepts
 
 
 class FlowCheckFailed(PlannerError):
@@ -32,8 +32,11 @@ def nearly_equal(left: float, right: float) -> bool:
     return abs(left - right) <= _ABSOLUTE_TOLERANCE_TOKENS_PER_S + RELATIVE_TOLERANCE * larger
 
 
-def check_flow(flow: Flow) -> None:
-    """Raises FlowCheckFailed unless the flow is feasible, conserved and equal to its cut."""
+def check_flow(flow: Flow, *, problem: Problem | None = None) -> None:
+    """Raises FlowCheckFailed unless the flow is feasible, conserved and equal to its cut.
+
+    `problem` may be left out when no bandwidth is shared.
+    """
     entering: dict[str, float] = defaultdict(float)
     leaving: dict[str, float] = defaultdict(float)
     for edge in flow.edges:
@@ -47,74 +50,33 @@ def check_flow(flow: Flow) -> None:
         _check_equal(f"flow out of node {name}", leaving[name], node.flow_tokens_per_s)
     _check_equal("flow out of the source", leaving[SOURCE], flow.value_tokens_per_s)
     _check_equal("flow into the sink", entering[SINK], flow.value_tokens_per_s)
-    _check_cut(flow)
+    if problem is None:
+        if flow.shared:
+            raise FlowCheckFailed("the flow shares bandwidth; give its problem to check that too")
+        _check_cut(flow)
+        return
+    _check_shared(problem, flow)
+    if flow.min_cut.prices:
+        _check_prices(problem, flow)
+    else:
+        _check_cut(flow)
 
 
 def flow_value_by_linear_program(
-    problem: Problem, placement: Placement, *, partial_inference: bool
+    problem: Problem,
+    placement: Placement,
+    *,
+    partial_inference: bool,
+    max_hops: int | None = None,
 ) -> float:
     """The max flow in tokens/s by HiGHS' simplex method on the linear program of the flow graph.
 
-    Raises InvalidPlacement, and FlowCheckFailed when HiGHS does not reach optimality.
+    Raises InvalidPlacement and LinearFlowFailed.
     """
-    graph = build_flow_graph(problem, placement, partial_inference=partial_inference)
-    edges = edges_with_capacity(graph)
-    inner = [vertex for vertex in graph if vertex not in (SOURCE, SINK)]
-    row_of = {vertex: row for row, vertex in enumerate(inner)}
-    # In units of the coverage, which no link can exceed: a coordinator link of 5e8 tokens/s beside
-    # nodes of 1e3 would defeat HiGHS' absolute tolerances.
-    unit_tokens_per_s = _coverage_tokens_per_s(problem, placement)
-    if unit_tokens_per_s <= 0:
-        return 0.0
-    starts, rows, signs = [0], [], []
-    for tail, head, _ in edges:
-        if tail in row_of:
-            rows.append(row_of[tail])
-            signs.append(-1.0)
-        if head in row_of:
-            rows.append(row_of[head])
-            signs.append(1.0)
-        starts.append(len(rows))
-    program = highspy.HighsLp()
-    program.num_col_ = len(edges)
-    program.num_row_ = len(inner)
-    program.sense_ = highspy.ObjSense.kMaximize
-    program.col_cost_ = np.array([1.0 if tail == SOURCE else 0.0 for tail, _, _ in edges])
-    program.col_lower_ = np.zeros(len(edges))
-    program.col_upper_ = np.array(
-        [min(capacity / unit_tokens_per_s, 1.0) for _, _, capacity in edges]
+    graph = build_flow_graph(
+        problem, placement, partial_inference=partial_inference, max_hops=max_hops
     )
-    program.row_lower_ = np.zeros(len(inner))
-    program.row_upper_ = np.zeros(len(inner))
-    program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    program.a_matrix_.start_ = np.array(starts, dtype=np.int32)
-    program.a_matrix_.index_ = np.array(rows, dtype=np.int32)
-    program.a_matrix_.value_ = np.array(signs)
-    solver = highspy.Highs()  # type: ignore[no-untyped-call]
-    solver.setOptionValue("output_flag", False)
-    solver.setOptionValue("primal_feasibility_tolerance", _SIMPLEX_TOLERANCE)
-    solver.setOptionValue("dual_feasibility_tolerance", _SIMPLEX_TOLERANCE)
-    solver.passModel(program)
-    solver.run()
-    status = solver.getModelStatus()
-    if status != highspy.HighsModelStatus.kOptimal:
-        raise FlowCheckFailed(
-            f"the linear program of the flow ended as {solver.modelStatusToString(status)!r}; "
-            "a feasible flow always has an optimum, so please report this placement"
-        )
-    return float(solver.getObjectiveValue()) * unit_tokens_per_s
-
-
-def _coverage_tokens_per_s(problem: Problem, placement: Placement) -> float:
-    """The speed of the slowest layer's nodes together: an upper bound on the placement's flow."""
-    return min(
-        sum(
-            throughput_tokens_per_s(problem, name, len(held))
-            for name, held in placement.layers.items()
-            if held.first <= layer < held.end
-        )
-        for layer in range(problem.model.num_layers)
-    )
+    return solve_linear_flow(graph, gates_of(problem, graph)).value_tokens_per_s
 
 
 def _check_within(where: str, flow: float, capacity: float) -> None:
@@ -152,3 +114,96 @@ def _check_cut(flow: Flow) -> None:
             f"the minimum cut (nodes {sorted(cut_nodes)}, connections {sorted(cut_edges)}) leaves "
             "a path from source to sink; it must separate them"
         )
+
+
+def _bytes_per_token(
+    problem: Problem, edge: EdgeFlow, shared: SharedBandwidth, *, members: Collection[str]
+) -> float:
+    """What a token on this connection takes of a shared bandwidth; 0 if it does not pass it."""
+    ends = {
+        "egress": COORDINATOR if edge.source == SOURCE else edge.source,
+        "ingress": COORDINATOR if edge.target == SINK else edge.target,
+    }
+    here = ends.pop(shared.direction)
+    (there,) = ends.values()
+    if here not in members or (shared.scope == "region" and there in members):
+        return 0.0
+    if COORDINATOR in (here, there):
+        return problem.model.token_bytes
+    return problem.model.activation_bytes_per_token
+
+
+def _check_shared(problem: Problem, flow: Flow) -> None:
+    for shared in problem.cluster.shared:
+        members = problem.cluster.members_of(shared)
+        used = sum(
+            _bytes_per_token(problem, edge, shared, members=members) * edge.flow_tokens_per_s
+            for edge in flow.edges
+        )
+        where = f"{shared.direction} of {shared.name}"
+        if used > shared.bandwidth_bytes_per_s and not nearly_equal(
+            used, shared.bandwidth_bytes_per_s
+        ):
+            raise FlowCheckFailed(
+                f"{where} carries {used} bytes/s; its bandwidth is {shared.bandwidth_bytes_per_s}"
+            )
+
+
+def _check_prices(problem: Problem, flow: Flow) -> None:
+    """Every path pays at least 1 and all limits together cost the flow: so none is larger.
+
+    (Weak duality: the flow's tokens pay for every limit that they use, and use no more of it than
+    there is.)
+    """
+    prices: dict[tuple[PriceKind, tuple[str, ...]], float] = {
+        (price.kind, price.name): price.price for price in flow.min_cut.prices
+    }
+    for (kind, name), price in prices.items():
+        if price < 0:
+            raise FlowCheckFailed(f"the price of {kind} {name} is {price}; none may be below 0")
+    charged: dict[tuple[str, str], float] = defaultdict(float)
+    cost = sum(
+        prices.get(("node", (name,)), 0.0) * node.capacity_tokens_per_s
+        for name, node in flow.nodes.items()
+    )
+    for edge in flow.edges:
+        price = prices.get(("connection", (edge.source, edge.target)), 0.0)
+        charged[edge.source, edge.target] += price
+        cost += price * edge.capacity_tokens_per_s
+    for shared in problem.cluster.shared:
+        price = prices.get(("shared", (shared.name,)), 0.0)
+        if price == 0:
+            continue
+        cost += price * shared.bandwidth_bytes_per_s
+        members = problem.cluster.members_of(shared)
+        for edge in flow.edges:
+            charged[edge.source, edge.target] += price * _bytes_per_token(
+                problem, edge, shared, members=members
+            )
+    _check_equal("cost of all limits at the minimum cut's prices", cost, flow.value_tokens_per_s)
+    cheapest = _cheapest_path(
+        charged, {name: prices.get(("node", (name,)), 0.0) for name in flow.nodes}
+    )
+    if cheapest < 1 and not nearly_equal(cheapest, 1.0):
+        raise FlowCheckFailed(
+            f"a path from source to sink pays {cheapest} at the minimum cut's prices; "
+            "every path must pay 1 or more"
+        )
+
+
+def _cheapest_path(
+    charged: Mapping[tuple[str, str], float], node_price: Mapping[str, float]
+) -> float:
+    """Least sum of prices from source to sink (Bellman-Ford until nothing changes)."""
+    least = {SOURCE: 0.0}
+    changed = True
+    while changed:
+        changed = False
+        for (source, target), price in charged.items():
+            if source not in least:
+                continue
+            total = least[source] + price + node_price.get(target, 0.0)
+            if total < least.get(target, math.inf):
+                least[target] = total
+                changed = True
+    return least.get(SINK, math.inf)

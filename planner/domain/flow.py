@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +31,44 @@ class NodeFlow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedFlow:
+    """What the members of a shared bandwidth send or receive through it, in bytes/s."""
+
+    name: str
+    bandwidth_bytes_per_s: float
+    used_bytes_per_s: float
+
+
+PriceKind = Literal["node", "connection", "shared"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What one more unit of a limit is worth: tokens/s per token/s, or per byte/s if shared.
+
+    `name` is a node's, the two ends of a connection, or a shared bandwidth's.
+    """
+
+    kind: PriceKind
+    name: tuple[str, ...]
+    price: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MinCut:
-    """The saturated nodes and edges that together limit the flow."""
+    """The saturated nodes and edges that together limit the flow.
+
+    Where bandwidth is shared, no set of nodes and edges need weigh as little as the flow: then
+    `shared` names the saturated bandwidths and `prices` proves the flow maximal. Every path from
+    source to sink pays at least 1 by them, and all capacities cost `capacity_tokens_per_s`.
+    Without `prices` every node and edge of the cut has the price 1.
+    """
 
     nodes: tuple[str, ...]
     edges: tuple[tuple[str, str], ...]
     capacity_tokens_per_s: float
+    shared: tuple[str, ...] = ()
+    prices: tuple[Price, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,3 +79,4 @@ class Flow:
     edges: tuple[EdgeFlow, ...]
     nodes: Mapping[str, NodeFlow]
     min_cut: MinCut
+    shared: tuple[SharedFlow, ...] = ()
