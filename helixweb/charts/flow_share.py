@@ -26,7 +26,7 @@ def flow_share(shares: Sequence[FlowShare]) -> Chart:
     nodes = [share.node for share in shares]
     traces = [
         _bars("measured", nodes, [share.measured for share in shares], colour="var(--accent)"),
-        _bars("planned", nodes, [share.planned for share in shares], colour="var(--flow)"),
+        _bars("planned", nodes, [share.planned for share in shares], colour="var(--muted)"),
     ]
     layout = {
         "height": max(200, MARGIN_PX + PAIR_HEIGHT_PX * len(shares)),
