@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.domain.cluster import COORDINATOR
 from runtime.engine.sequence import Chunk, RequestKey, Sequence
 from runtime.protocol.data import DTYPE_BYTES, DType, Entry, Flag, Kind, Message, Reason, Route
 
@@ -56,9 +57,17 @@ class Intake:
         self.sequences: dict[RequestKey, Sequence] = {}
         # requests that ended; their late rows are dropped. Bounded, oldest out first.
         self._tombstones: OrderedDict[RequestKey, None] = OrderedDict()
+        self._intruders: set[tuple[str, Kind]] = set()  # told of in the log already
 
-    def accept(self, message: Message, *, now_s: float) -> list[Refusal]:
-        """Take in one message at `now_s`; returns what must be refused."""
+    def accept(self, message: Message, *, sender: str, now_s: float) -> list[Refusal]:
+        """Take in one message at `now_s`; returns what must be refused.
+
+        What `sender` has no business to send is dropped, not refused: a refusal would end the
+        request, and that is not the sender's business either.
+        """
+        if message.kind in (Kind.PROMPT, Kind.RELEASE) and sender != COORDINATOR:
+            self._drop(message.kind, sender)
+            return []
         if message.kind == Kind.RELEASE:
             for entry in message.entries:
                 self.end(RequestKey(request=entry.request, epoch=entry.epoch))
@@ -78,7 +87,7 @@ class Intake:
         for entry in message.entries:
             rows = payload[offset : offset + entry.n_tokens * row_bytes]
             offset += entry.n_tokens * row_bytes
-            reason = self._accept_entry(message, entry, rows, now_s)
+            reason = self._accept_entry(message, entry, rows, sender=sender, now_s=now_s)
             if reason is not Reason.NONE:
                 self.end(RequestKey(request=entry.request, epoch=entry.epoch))
                 refusals.append(Refusal(entry=entry, reason=reason, generation=message.generation))
@@ -106,8 +115,13 @@ class Intake:
             return self._shape.hidden_size * DTYPE_BYTES[self._shape.dtype]
         return DTYPE_BYTES[DType.INT32]
 
+    def _drop(self, kind: Kind, sender: str) -> None:
+        if (sender, kind) not in self._intruders:
+            self._intruders.add((sender, kind))
+            logger.warning("dropped a %s message that is not %r's to send", kind.name, sender)
+
     def _accept_entry(
-        self, message: Message, entry: Entry, rows: memoryview, now_s: float
+        self, message: Message, entry: Entry, rows: memoryview, *, sender: str, now_s: float
     ) -> Reason:
         key = RequestKey(request=entry.request, epoch=entry.epoch)
         if key in self._tombstones:
@@ -116,10 +130,15 @@ class Intake:
             return Reason.NONE  # the coordinator releases it
         try:
             sequence = self.sequences.get(key)
+            route = entry.route if sequence is None else sequence.route
+            if route is None:
+                return Reason.UNKNOWN_REQUEST
+            hop = entry.hop if sequence is None else sequence.hop
+            if sender != _rightful_sender(message.kind, route, hop=hop):
+                self._drop(message.kind, sender)
+                return Reason.NONE
             if sequence is None:
-                if entry.route is None:
-                    return Reason.UNKNOWN_REQUEST
-                sequence = self._open(key, entry, entry.route)
+                sequence = self._open(key, entry, route)
             self._append(sequence, message, entry, rows)
             sequence.heard_s = now_s
         except _BadEntry as error:
@@ -193,3 +212,12 @@ class Intake:
     def _next_arrival(self) -> int:
         self._arrivals += 1
         return self._arrivals
+
+
+def _rightful_sender(kind: Kind, route: Route, *, hop: int) -> str:
+    """Who sends tokens or rows of a request with `route` to its stage `hop`; empty: nobody."""
+    if kind == Kind.PROMPT:
+        return COORDINATOR
+    if kind == Kind.SAMPLED:
+        return route.hops[-1].node
+    return route.hops[hop - 1].node if 1 <= hop <= len(route.hops) else ""

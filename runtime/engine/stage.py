@@ -104,7 +104,7 @@ class Stage:
         while not stopped():
             self._report_when_due()
             for received in self._transport.receive(timeout_s=self._patience_s()):
-                self._accept(received.message)
+                self._accept(received.message, sender=received.sender)
             step = self._next_step()
             if step:
                 self._run_step(step)
@@ -206,7 +206,7 @@ class Stage:
     def _send(self, messages: list[Outgoing]) -> None:
         for outgoing in messages:
             if outgoing.peer == self._name:
-                self._accept(outgoing.message)
+                self._accept(outgoing.message, sender=self._name)
                 continue
             try:
                 self._transport.send(outgoing.peer, outgoing.message)
@@ -214,8 +214,8 @@ class Stage:
                 logger.error("cannot send to %s: %r", outgoing.peer, error)
                 self._end_and_refuse(outgoing.message.entries, Reason.STAGE_ERROR)
 
-    def _accept(self, message: Message) -> None:
-        self._refuse(self._intake.accept(message, now_s=self._clock()))
+    def _accept(self, message: Message, *, sender: str) -> None:
+        self._refuse(self._intake.accept(message, sender=sender, now_s=self._clock()))
 
     def _give_up(self, step: list[Work], reason: Reason) -> None:
         self._end_and_refuse(

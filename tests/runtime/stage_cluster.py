@@ -80,7 +80,9 @@ class StageCluster:
         self.answers: dict[tuple[int, int], Answer] = {}
         self.statuses: dict[str, StageStatus] = {}
         self.stages: dict[str, Stage] = {}
+        self.transports: dict[str, Transport] = {"coordinator": self.coordinator}
         for name, (first, end) in layers.items():
+            self.transports[name] = network.join(name)
             self.stages[name] = Stage(
                 name=name,
                 generation=GENERATION,
@@ -100,7 +102,7 @@ class StageCluster:
                 cache=KvCache(
                     config, pages=pages, page_tokens=PAGE_TOKENS, device=torch.device("cpu")
                 ),
-                transport=NeverWaits(network.join(name)),
+                transport=NeverWaits(self.transports[name]),
             )
 
     def prompt(

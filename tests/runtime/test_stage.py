@@ -251,9 +251,11 @@ def test_another_generation_is_refused_with_its_own_number(checkpoint: Path) -> 
     assert nacks[0].entries[0].reason is Reason.WRONG_GENERATION
 
 
-def rows_for(node: str, cluster: StageCluster, entry: Entry, *, floats: int = 32) -> None:
+def rows_for(
+    node: str, cluster: StageCluster, entry: Entry, *, sender: str = "a", floats: int = 32
+) -> None:
     payload = np.zeros((entry.n_tokens, floats), dtype="<f4").tobytes()
-    cluster.coordinator.send(
+    cluster.transports[sender].send(
         node,
         Message(
             kind=Kind.ROWS,

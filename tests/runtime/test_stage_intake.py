@@ -65,7 +65,7 @@ def make_intake() -> tuple[Intake, list[Sequence]]:
 def test_an_abandoned_request_is_forgotten_and_one_with_rows_to_run_is_not() -> None:
     intake, forgotten = make_intake()
     for request, now_s in [(1, 10.0), (2, 10.0), (3, 50.0)]:
-        assert intake.accept(prompt(request), now_s=now_s) == []
+        assert intake.accept(prompt(request), sender="coordinator", now_s=now_s) == []
     for request in (1, 3):
         intake.sequences[RequestKey(request=request, epoch=0)].take(99)
     intake.end_orphans(silent_since_s=40.0)
@@ -75,11 +75,11 @@ def test_an_abandoned_request_is_forgotten_and_one_with_rows_to_run_is_not() -> 
 
 def test_a_request_that_ended_stays_ended_while_it_is_remembered() -> None:
     intake, forgotten = make_intake()
-    intake.accept(prompt(1), now_s=0.0)
+    intake.accept(prompt(1), sender="coordinator", now_s=0.0)
     intake.end(RequestKey(request=1, epoch=0))
     intake.end(RequestKey(request=1, epoch=0))
     assert len(forgotten) == 1
-    assert intake.accept(prompt(1), now_s=0.0) == []
+    assert intake.accept(prompt(1), sender="coordinator", now_s=0.0) == []
     assert intake.sequences == {}
 
 
@@ -87,8 +87,8 @@ def test_only_so_many_ended_requests_are_remembered() -> None:
     intake, _ = make_intake()
     for request in range(MAX_TOMBSTONES + 1):
         intake.end(RequestKey(request=request, epoch=0))
-    intake.accept(prompt(0), now_s=0.0)
-    intake.accept(prompt(1), now_s=0.0)
+    intake.accept(prompt(0), sender="coordinator", now_s=0.0)
+    intake.accept(prompt(1), sender="coordinator", now_s=0.0)
     assert [key.request for key in intake.sequences] == [0]
 
 
@@ -103,7 +103,7 @@ def test_a_prompt_shorter_than_it_says_is_refused(payload_bytes: int) -> None:
         dtype=whole.dtype,
         payload=bytes(whole.payload)[:payload_bytes],
     )
-    refusals = intake.accept(cut, now_s=0.0)
+    refusals = intake.accept(cut, sender="coordinator", now_s=0.0)
     assert [refusal.reason for refusal in refusals] == [Reason.STAGE_ERROR]
     assert intake.sequences == {}
 
@@ -111,7 +111,7 @@ def test_a_prompt_shorter_than_it_says_is_refused(payload_bytes: int) -> None:
 def test_messages_a_stage_has_no_use_for_change_nothing() -> None:
     intake, _ = make_intake()
     nack = Message(kind=Kind.NACK, generation=GENERATION, entries=prompt(1).entries)
-    assert intake.accept(nack, now_s=0.0) == []
+    assert intake.accept(nack, sender="coordinator", now_s=0.0) == []
     assert intake.sequences == {}
 
 

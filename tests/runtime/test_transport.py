@@ -69,9 +69,7 @@ def opened() -> Iterator[Callable[[ZmqTransport], ZmqTransport]]:
 def zmq_pair(
     keys: dict[str, KeyPair], opened: Callable[[ZmqTransport], ZmqTransport]
 ) -> tuple[ZmqTransport, ZmqTransport]:
-    ada, bob = (
-        opened(ZmqTransport(name=name, bind=LOOPBACK, keys=keys[name])) for name in NAMES
-    )
+    ada, bob = (opened(ZmqTransport(name=name, bind=LOOPBACK, keys=keys[name])) for name in NAMES)
     peers = (address("ada", ada, keys["ada"]), address("bob", bob, keys["bob"]))
     ada.set_peers(peers)
     bob.set_peers(peers)
@@ -162,12 +160,8 @@ def test_a_key_that_is_not_listed_gets_nothing_through_until_it_is_listed(
 ) -> None:
     bob = opened(ZmqTransport(name="bob", bind=LOOPBACK, keys=keys["bob"]))
     bob_address = address("bob", bob, keys["bob"])
-    eve = opened(
-        ZmqTransport(name="ada", bind=LOOPBACK, keys=keys["eve"], peers=(bob_address,))
-    )
-    ada = opened(
-        ZmqTransport(name="ada", bind=LOOPBACK, keys=keys["ada"], peers=(bob_address,))
-    )
+    eve = opened(ZmqTransport(name="ada", bind=LOOPBACK, keys=keys["eve"], peers=(bob_address,)))
+    ada = opened(ZmqTransport(name="ada", bind=LOOPBACK, keys=keys["ada"], peers=(bob_address,)))
     bob.set_peers([address("ada", ada, keys["ada"])])
     eve.send("bob", rows(666))
     ada.send("bob", rows(1))
@@ -222,9 +216,7 @@ def test_a_client_that_dials_the_wrong_server_key_says_nothing_to_it(
             bind=LOOPBACK,
             keys=keys["ada"],
             peers=(
-                PeerAddress(
-                    name="bob", endpoint=bob.endpoint, public_key=keys["eve"].public_key
-                ),
+                PeerAddress(name="bob", endpoint=bob.endpoint, public_key=keys["eve"].public_key),
             ),
         )
     )
@@ -271,9 +263,7 @@ def test_a_message_waits_for_a_peer_that_starts_later_and_a_restart_is_dialled_a
     first = opened(ZmqTransport(name="bob", bind=LOOPBACK, keys=keys["bob"]))
     bob_address = address("bob", first, keys["bob"])
     first.close()
-    ada = opened(
-        ZmqTransport(name="ada", bind=LOOPBACK, keys=keys["ada"], peers=(bob_address,))
-    )
+    ada = opened(ZmqTransport(name="ada", bind=LOOPBACK, keys=keys["ada"], peers=(bob_address,)))
     ada.send("bob", rows(1))
     for request in (1, 2):
         bob = opened(
