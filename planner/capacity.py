@@ -1,6 +1,8 @@
 """Capacities of nodes and links in tokens/s: the flow graph's edge capacities (Helix §4.3)."""
 
-from planner.domain.cluster import COORDINATOR, SINK, SOURCE
+from collections.abc import Collection
+
+from planner.domain.cluster import COORDINATOR, SINK, SOURCE, SharedBandwidth
 from planner.domain.errors import PlannerError
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
@@ -63,6 +65,30 @@ def link_capacity_tokens_per_s(problem: Problem, source: str, target: str) -> fl
     if from_coordinator or to_coordinator:
         return link.bandwidth_bytes_per_s / problem.model.token_bytes
     return link.bandwidth_bytes_per_s / problem.model.activation_bytes_per_token
+
+
+def shared_bytes_per_token(
+    problem: Problem,
+    shared: SharedBandwidth,
+    source: str,
+    target: str,
+    *,
+    members: Collection[str],
+) -> float:
+    """Bytes of a shared bandwidth that a token takes from `source` to `target`; 0 if none.
+
+    The ends are as for `link_capacity_tokens_per_s`; `members` is `cluster.members_of(shared)`.
+    """
+    source_end = COORDINATOR if source in _COORDINATOR_ENDS else source
+    target_end = COORDINATOR if target in _COORDINATOR_ENDS else target
+    ours, theirs = (
+        (source_end, target_end) if shared.direction == "egress" else (target_end, source_end)
+    )
+    if ours not in members or (shared.scope == "region" and theirs in members):
+        return 0.0
+    if COORDINATOR in (source_end, target_end):
+        return problem.model.token_bytes
+    return problem.model.activation_bytes_per_token
 
 
 def check_cluster_can_hold_model(problem: Problem) -> None:

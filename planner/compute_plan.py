@@ -1,6 +1,6 @@
 """The use case: a problem and options -> a checked plan. Read this file first.
 
-1. Refuse a cluster that cannot hold the model; prove an upper bound on any placement's flow.
+1. Apply the rules; refuse what cannot hold the model; prove an upper bound on any placement's flow.
 2. Place by the baselines (separate pipelines, Swarm, Petals). Milliseconds; never do worse.
 3. Unless a baseline is at the bound already, search by the MILP, warm-started (Helix §4.5).
 4. Recompute the winner's flow by a second method. A plan that fails its check is an error.
@@ -11,14 +11,15 @@ Every flow in here is an exact max flow of a placement, never a search's own boo
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from planner.bounds import upper_bound_tokens_per_s
-from planner.capacity import check_cluster_can_hold_model
 from planner.domain.errors import PlannerError
 from planner.domain.placement import Placement
 from planner.domain.plan import Incumbent, Plan
 from planner.domain.problem import Problem
+from planner.domain.rules import PlacementRules
+from planner.feasibility import check_rules, conform, restricted_problem
 from planner.flow_check import (
     FlowCheckFailed,
     check_flow,
@@ -38,6 +39,7 @@ BASELINES: dict[str, Callable[[Problem], Placement | None]] = {
     "swarm": place_swarm,
     "petals": place_petals,
 }
+START = "start"
 NO_SOLVER = "none"
 # A solver proves its bound to its own feasibility and integrality tolerances only.
 _BOUND_RELATIVE_TOLERANCE = 1e-4
@@ -64,6 +66,7 @@ class PlanOptions:
     relative_gap: float = 1e-3
     baselines: tuple[str, ...] = tuple(BASELINES)
     seed: int = 0
+    rules: PlacementRules = field(default_factory=PlacementRules)
 
     def __post_init__(self) -> None:
         for name in self.baselines:
@@ -83,7 +86,10 @@ class PlanOptions:
 
     def search_options(self, *, time_limit_s: float) -> SearchOptions:
         return SearchOptions(
-            time_limit_s=time_limit_s, partial_inference=self.partial_inference, seed=self.seed
+            time_limit_s=time_limit_s,
+            partial_inference=self.partial_inference,
+            seed=self.seed,
+            rules=self.rules,
         )
 
 
@@ -94,17 +100,20 @@ def compute_plan(
     progress: Progress,
     cancel: CancelToken,
     best_known: Incumbent | None = None,
+    start: Placement | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Plan:
     """The best plan found in the time limit, or until `cancel`; never below the best baseline.
 
     `best_known` is what an earlier search of the same problem and options reached; this one goes
-    on from it. `progress` hears of every better placement and bound. Raises ModelDoesNotFit,
-    NoPlacementFound, InvalidOptions, SolverUnavailable (Gurobi demanded and unusable),
-    FlowCheckFailed.
+    on from it. `start` may come from anywhere, another problem's plan too: what of it fits this
+    problem and its rules is a candidate like the baselines. `progress` hears of every better
+    placement and bound. Raises ModelDoesNotFit, InvalidRules, NoPlacementFound, InvalidOptions,
+    SolverUnavailable (Gurobi demanded and unusable), FlowCheckFailed.
     """
     started_s = clock()
-    check_cluster_can_hold_model(problem)
+    check_rules(problem, options.rules)
+    problem = restricted_problem(problem, options.rules)
     standing = _Standing(problem, options, progress, elapsed=lambda: clock() - started_s)
     if best_known is not None:
         standing.offer(
@@ -112,7 +121,9 @@ def compute_plan(
             placer=best_known.placer,
             upper_bound=best_known.upper_bound_tokens_per_s,
         )
-    placed = {name: BASELINES[name](problem) for name in options.baselines}
+    if start is not None:
+        standing.offer(conform(problem, start, options.rules), placer=START)
+    placed = {name: _place(name, problem, options.rules) for name in options.baselines}
     for name, placement in placed.items():
         if placement is not None:
             standing.offer(placement, placer=name)
@@ -128,6 +139,12 @@ def compute_plan(
     return _checked_plan(
         problem, options=options, standing=standing, solver=solver, stop_reason=stop_reason
     )
+
+
+def _place(name: str, problem: Problem, rules: PlacementRules) -> Placement | None:
+    """A baseline's placement; baselines know nothing of pins, so these replace what they chose."""
+    placement = BASELINES[name](problem)
+    return None if placement is None else conform(problem, placement, rules)
 
 
 class _Standing:
@@ -159,7 +176,10 @@ class _Standing:
 
     def flow_of(self, placement: Placement) -> float:
         return max_flow(
-            self._problem, placement, partial_inference=self._options.partial_inference
+            self._problem,
+            placement,
+            partial_inference=self._options.partial_inference,
+            max_hops=self._options.rules.max_hops,
         ).value_tokens_per_s
 
     def offer(self, placement: Placement, *, placer: str, upper_bound: float = math.inf) -> None:
@@ -244,13 +264,16 @@ def _checked_plan(
     if standing.best is None:
         raise NoPlacementFound(
             f"no placement that carries any flow was found ({stop_reason}); give the search more "
-            "time, allow partial inference, or check that links lead from the coordinator to the "
-            "nodes, between them, and back"
+            "time, allow partial inference or more hops, or check that links lead from the "
+            "coordinator to the nodes, between them, and back"
         )
-    flow = max_flow(problem, standing.best, partial_inference=options.partial_inference)
-    check_flow(flow)
+    max_hops = options.rules.max_hops
+    flow = max_flow(
+        problem, standing.best, partial_inference=options.partial_inference, max_hops=max_hops
+    )
+    check_flow(flow, problem=problem)
     second = flow_value_by_linear_program(
-        problem, standing.best, partial_inference=options.partial_inference
+        problem, standing.best, partial_inference=options.partial_inference, max_hops=max_hops
     )
     value = flow.value_tokens_per_s
     if not nearly_equal(value, second):

@@ -1,9 +1,10 @@
-"""Whether rules and a problem agree, and the problem that is left when the rules are applied."""
+"""Whether rules and a problem agree, and what is left when the rules are applied."""
 
 from dataclasses import replace
 
 from planner.capacity import ModelDoesNotFit, allowed_layers, check_cluster_can_hold_model
 from planner.domain.cluster import Node
+from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.domain.profile import ComputeProfile
 from planner.domain.rules import InvalidRules, PlacementRules
@@ -57,6 +58,22 @@ def check_rules(problem: Problem, rules: PlacementRules) -> None:
     check_cluster_can_hold_model(restricted)
     _check_beside_pins(restricted, rules)
     _check_hops(restricted, rules)
+
+
+def conform(problem: Problem, placement: Placement, rules: PlacementRules) -> Placement:
+    """What of a placement fits the problem and the rules; pinned nodes get their pins.
+
+    Nodes that are gone or excluded are left out. Nodes that hold too much keep their first layers.
+    """
+    layers: dict[str, LayerRange] = {}
+    for name, held in placement.layers.items():
+        if not problem.cluster.has_node(name) or held.first >= problem.model.num_layers:
+            continue
+        limit = allowed_layers(problem, name, rules)
+        if limit > 0:
+            end = min(held.end, held.first + limit, problem.model.num_layers)
+            layers[name] = LayerRange(first=held.first, end=end)
+    return Placement(layers=layers | dict(rules.pinned))
 
 
 def _check_names(problem: Problem, rules: PlacementRules) -> None:

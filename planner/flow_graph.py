@@ -15,8 +15,13 @@ from typing import TypeAlias
 
 import networkx as nx
 
-from planner.capacity import link_capacity_tokens_per_s, max_layers, throughput_tokens_per_s
-from planner.domain.cluster import COORDINATOR, SINK, SOURCE
+from planner.capacity import (
+    link_capacity_tokens_per_s,
+    max_layers,
+    shared_bytes_per_token,
+    throughput_tokens_per_s,
+)
+from planner.domain.cluster import SINK, SOURCE
 from planner.domain.errors import InvalidPlacement
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
@@ -129,20 +134,9 @@ def gates_of(problem: Problem, graph: FlowGraph) -> tuple[Gate, ...]:
             source, target = name_of(tail), name_of(head)
             if source == target:
                 continue
-            source_end = COORDINATOR if source == SOURCE else source
-            target_end = COORDINATOR if target == SINK else target
-            mine, other = (
-                (source_end, target_end)
-                if shared.direction == "egress"
-                else (target_end, source_end)
-            )
-            if mine in members and (shared.scope == "nic" or other not in members):
-                is_tokens = COORDINATOR in (source_end, target_end)
-                bytes_per_token[tail, head] = (
-                    problem.model.token_bytes
-                    if is_tokens
-                    else problem.model.activation_bytes_per_token
-                )
+            size = shared_bytes_per_token(problem, shared, source, target, members=members)
+            if size > 0:
+                bytes_per_token[tail, head] = size
         if bytes_per_token:
             gates.append(
                 Gate(

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from planner.bounds import upper_bound_tokens_per_s
-from planner.capacity import check_cluster_can_hold_model
 from planner.domain.flow import Flow
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
+from planner.domain.rules import PlacementRules
+from planner.feasibility import check_rules, restricted_problem
 from planner.max_flow import max_flow
 from planner.placers.base import (
     CancelToken,
@@ -128,9 +129,10 @@ class MilpPlacer:
         A bound over fewer links is no bound: with pruned links an exhausted search ends as
         "heuristic", and the bound is the known one; the same when Gurobi was demanded and is
         licensed for the small models only. Raises InvalidPlacement for a start that does not fit
-        the problem, ModelDoesNotFit, and SolverUnavailable when a demanded Gurobi can run nothing.
+        the problem under the rules, ModelDoesNotFit, InvalidRules, and SolverUnavailable when a demanded Gurobi can run nothing.
         """
-        check_cluster_can_hold_model(problem)
+        check_rules(problem, options.rules)
+        problem = restricted_problem(problem, options.rules)
         known_bound = min(
             self._options.known_upper_bound_tokens_per_s, upper_bound_tokens_per_s(problem)
         )
@@ -152,7 +154,7 @@ class MilpPlacer:
             exhausted = {end.scope for end in ends if end.cause == "optimal"}
             if whole in exhausted or search.should_stop():
                 break
-            start_flow = _flow_of_best(problem, search, stage=stage)
+            start_flow = _flow_of_best(problem, search, stage=stage, rules=options.rules)
             scope = _scope(problem, whole.links, stage=stage, start_flow=start_flow)
             if scope in exhausted:
                 continue
@@ -165,6 +167,7 @@ class MilpPlacer:
                     start_flow=start_flow,
                     known_bound=known_bound,
                     proves_bounds=scope == whole,
+                    rules=options.rules,
                 )
             except SolverUnavailable as error:
                 if not ends:
@@ -185,12 +188,14 @@ class MilpPlacer:
         start_flow: Flow | None,
         known_bound: float,
         proves_bounds: bool,
+        rules: PlacementRules,
     ) -> _StageEnd:
         built = build_placement_model(
             problem,
             node_links=scope.links,
             partial_inference=scope.partial_inference,
             upper_bound_tokens_per_s=known_bound,
+            rules=rules,
         )
         start = None
         if search.best is not None and start_flow is not None:
@@ -234,10 +239,17 @@ def _stages(options: SearchOptions, *, prune_degree: float | None) -> list[_Stag
     return [*small, as_asked]
 
 
-def _flow_of_best(problem: Problem, search: MilpSearch, *, stage: _Stage) -> Flow | None:
+def _flow_of_best(
+    problem: Problem, search: MilpSearch, *, stage: _Stage, rules: PlacementRules
+) -> Flow | None:
     if search.best is None:
         return None
-    return max_flow(problem, search.best, partial_inference=stage.partial_inference)
+    return max_flow(
+        problem,
+        search.best,
+        partial_inference=stage.partial_inference,
+        max_hops=rules.max_hops,
+    )
 
 
 def _scope(

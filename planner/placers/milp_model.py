@@ -12,11 +12,17 @@ speeds and capacities above it are cut to 1: they stand before 0/1 variables, an
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.capacity import link_capacity_tokens_per_s, max_layers, throughput_tokens_per_s
+from planner.capacity import (
+    link_capacity_tokens_per_s,
+    max_layers,
+    shared_bytes_per_token,
+    throughput_tokens_per_s,
+)
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.flow import Flow
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
+from planner.domain.rules import PlacementRules
 from planner.placers.solvers.base import MixedIntegerModel, Terms
 
 Edge = tuple[str, str]
@@ -24,7 +30,11 @@ Edge = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementVariables:
-    """Table 5, as variable indices. `cond1`, `cond2` are empty without partial inference."""
+    """Table 5, as variable indices. `cond1`, `cond2` are empty without partial inference.
+
+    `level` is not in the paper, and empty without a hop limit: h_i + 1 is how many stages a
+    pipeline has at most when it leaves node i.
+    """
 
     first_layer: Mapping[str, int]
     holds: Mapping[str, tuple[int, ...]]
@@ -32,6 +42,7 @@ class PlacementVariables:
     valid: Mapping[Edge, int]
     cond1: Mapping[Edge, int]
     cond2: Mapping[Edge, int]
+    level: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +94,9 @@ class PlacementModel:
             for switches in (self.variables.valid, self.variables.cond1, self.variables.cond2):
                 if edge in switches:
                     values[switches[edge]] = 1.0
+        for node, level in _levels(flow).items():
+            if node in self.variables.level:
+                values[self.variables.level[node]] = level
         return values
 
 
@@ -92,10 +106,12 @@ def build_placement_model(
     node_links: Iterable[Edge],
     partial_inference: bool,
     upper_bound_tokens_per_s: float,
+    rules: PlacementRules,
 ) -> PlacementModel:
     """The model over the coordinator's links and `node_links`, in units of the given bound U.
 
-    Nodes whose memory holds no layer are left out.
+    Nodes whose memory holds no layer are left out. Of the rules, pins and the hop limit become
+    constraints; the others are for `restricted_problem`.
     """
     unit = upper_bound_tokens_per_s if upper_bound_tokens_per_s > 0 else 1.0
     speeds = _speeds(problem, unit=unit)
@@ -111,6 +127,7 @@ def build_placement_model(
             links=links,
             num_layers=problem.model.num_layers,
             partial_inference=partial_inference,
+            max_hops=rules.max_hops,
         ),
         speeds=speeds,
         links=links,
@@ -126,6 +143,10 @@ def build_placement_model(
         continue_at_range_start(built)
     respect_transmission_throughput(built)
     share_the_work(built)
+    hold_pinned_layers(built, rules.pinned)
+    if rules.max_hops is not None:
+        rise_along_pipelines(built, rules.max_hops)
+    share_bandwidth(built)
     return built
 
 
@@ -237,6 +258,65 @@ def share_the_work(built: PlacementModel) -> None:
     built.model.add_at_most(terms, 0.0)
 
 
+def hold_pinned_layers(built: PlacementModel, pinned: Mapping[str, LayerRange]) -> None:
+    """Not in the paper: s_i = first and b_i^j = 1 for the j layers of node i's pin."""
+    for node, pin in pinned.items():
+        built.model.add_equal([(1.0, built.variables.first_layer[node])], pin.first)
+        built.model.add_equal([(1.0, built.variables.holds[node][len(pin) - 1])], 1.0)
+
+
+def rise_along_pipelines(built: PlacementModel, max_hops: int) -> None:
+    """Not in the paper, a hop limit M: h_j >= h_i + 1 - M (1 - d_ij); 0 <= h <= M - 1 (bounds).
+
+    A valid connection leads to a higher level, so a pipeline has at most M stages.
+    """
+    for (source, target), valid in built.variables.valid.items():
+        if source == SOURCE or target == SINK:
+            continue
+        levels = built.variables.level
+        built.model.add_at_most(
+            [(1.0, levels[source]), (-1.0, levels[target]), (float(max_hops), valid)], max_hops - 1
+        )
+
+
+def share_bandwidth(built: PlacementModel) -> None:
+    """Not in the paper: sum of bytes_per_token f_uv <= bandwidth over what a share's members send.
+
+    Divided by the largest bytes per token, and by U like every flow.
+    """
+    for shared in built.problem.cluster.shared:
+        members = built.problem.cluster.members_of(shared)
+        size_of = {
+            edge: size
+            for edge in built.links
+            if (size := shared_bytes_per_token(built.problem, shared, *edge, members=members)) > 0
+        }
+        if size_of:
+            largest = max(size_of.values())
+            limit = shared.bandwidth_bytes_per_s / largest / built.flow_unit_tokens_per_s
+            terms = [(size / largest, built.variables.flow[e]) for e, size in size_of.items()]
+            built.model.add_at_most(terms, limit)
+
+
+def _levels(flow: Flow) -> dict[str, int]:
+    """For every node with flow, the most stages that a pipeline of the flow has before it."""
+    levels: dict[str, int] = {}
+    used = [
+        (edge.source, edge.target)
+        for edge in flow.edges
+        if edge.flow_tokens_per_s > 0 and _joins_nodes((edge.source, edge.target))
+    ]
+    changed = True
+    while changed:
+        changed = False
+        for source, target in used:
+            level = levels.get(source, 0) + 1
+            if level > levels.get(target, 0):
+                levels[target] = level
+                changed = True
+    return levels
+
+
 def _speeds(problem: Problem, *, unit: float) -> dict[str, tuple[float, ...]]:
     return {
         node.name: tuple(
@@ -276,6 +356,7 @@ def _add_variables(
     links: Mapping[Edge, float],
     num_layers: int,
     partial_inference: bool,
+    max_hops: int | None,
 ) -> PlacementVariables:
     conditional = [edge for edge in links if partial_inference and _joins_nodes(edge)]
     return PlacementVariables(
@@ -291,6 +372,7 @@ def _add_variables(
         valid={edge: model.add_binary() for edge in links},
         cond1={edge: model.add_binary() for edge in conditional},
         cond2={edge: model.add_binary() for edge in conditional},
+        level=({} if max_hops is None else {n: model.add_real(upper=max_hops - 1) for n in speeds}),
     )
 
 

@@ -90,7 +90,10 @@ class MilpSearch:
 
     def _flow_of(self, placement: Placement) -> float:
         return max_flow(
-            self._problem, placement, partial_inference=self._options.partial_inference
+            self._problem,
+            placement,
+            partial_inference=self._options.partial_inference,
+            max_hops=self._options.rules.max_hops,
         ).value_tokens_per_s
 
     def _reason_to_stop(self) -> StopReason | None:

@@ -17,6 +17,7 @@ from tiny_problems import (
 from planner.bounds import upper_bound_tokens_per_s
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.flow import Flow, MinCut
+from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 from planner.placers.milp_model import build_placement_model
 from planner.placers.pruning import node_links
@@ -30,12 +31,13 @@ NO_FLOW = Flow(
 )
 
 
-def model_of(problem, *, partial_inference):
+def model_of(problem, *, partial_inference, rules=None):
     return build_placement_model(
         problem,
         node_links=node_links(problem),
         partial_inference=partial_inference,
         upper_bound_tokens_per_s=upper_bound_tokens_per_s(problem),
+        rules=rules or PlacementRules(),
     )
 
 
