@@ -1,9 +1,12 @@
 """All bounds of a problem, the cheap ones first."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from planner.bounds.crossing import crossing_bounds_tokens_per_s
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
+from planner.bounds.link_groups import LinkTable, link_groups
 from planner.bounds.node_kinds import NO_RULES, node_kinds
 from planner.bounds.pattern import pattern_bounds_tokens_per_s
 from planner.domain.problem import Problem
@@ -25,11 +28,26 @@ def upper_bound_tokens_per_s(problem: Problem) -> float:
 
 def proven_bounds(problem: Problem, *, rules: PlacementRules = NO_RULES) -> Iterator[ProvenBound]:
     """Ever tighter bounds, as they are proven; stop whenever enough is known."""
+    num_layers = problem.model.num_layers
     bound = knapsack_bound_tokens_per_s(problem)
     yield ProvenBound(tokens_per_s=bound, method="knapsack")
-    kinds = node_kinds(problem, rules=rules)
-    for tighter in pattern_bounds_tokens_per_s(
-        kinds, num_layers=problem.model.num_layers, known_bound_tokens_per_s=bound
-    ):
-        bound = tighter
+    links = LinkTable(problem)
+    # What no flow reaches, no link limits: nodes stay alike as long as their links are ample.
+    usable = {
+        name: tokens_per_s if tokens_per_s < bound else math.inf
+        for name, tokens_per_s in links.usable_tokens_per_s(problem).items()
+    }
+    kinds = node_kinds(problem, rules=rules, usable_tokens_per_s=usable)
+    tighter = pattern_bounds_tokens_per_s(
+        kinds, num_layers=num_layers, known_bound_tokens_per_s=bound
+    )
+    for bound in tighter:
         yield ProvenBound(tokens_per_s=bound, method="pattern")
+    kinds = node_kinds(
+        problem, rules=rules, groups=link_groups(problem, links), usable_tokens_per_s=usable
+    )
+    tighter = crossing_bounds_tokens_per_s(
+        kinds, links, num_layers=num_layers, known_bound_tokens_per_s=bound
+    )
+    for bound in tighter:
+        yield ProvenBound(tokens_per_s=bound, method="crossing")

@@ -20,10 +20,11 @@ price eta for each hop: an item costs pi_k / j + eta * (its flow / F) / j.
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from planner.bounds.cover import Floats, Integers, cheapest_covers
+from planner.bounds.cover import CoverTable, Floats, Integers, cheapest_covers
 from planner.bounds.node_kinds import Item, NodeKind, undominated_items
 from planner.bounds.packing_program import PackingProgram
 
@@ -42,56 +43,84 @@ def pattern_bounds_tokens_per_s(
 
     Each is valid when it is yielded, so a caller may stop at any time. Deterministic.
     """
-    if known_bound_tokens_per_s <= 0:
+    if known_bound_tokens_per_s <= 0 or not kinds:
         return
-    items = undominated_items(kinds, enough_tokens_per_s=known_bound_tokens_per_s)
-    search = _PatternSearch(kinds, items, num_layers=num_layers, top=known_bound_tokens_per_s)
-    yield from search.run()
+    covers = _CoverProgram(kinds, top_tokens_per_s=known_bound_tokens_per_s)
+    target = covers.top
+    for _ in range(_MAX_ITERATIONS):
+        priced = covers.priced(target)
+        impossible = (
+            priced.table.price_of[0] * num_layers * (1 - _PROOF_RELATIVE_TOLERANCE) > priced.budget
+        )
+        if impossible[target]:
+            # The first impossible target; every smaller flow may still be possible.
+            first = int(np.argmax(impossible))
+            yield first * covers.unit_tokens_per_s
+            target = first - max(1, int(first * _STEP))
+            if target < 1:
+                return
+        elif priced.value >= num_layers or not covers.add(priced.table.items_of(units=target)):
+            return
 
 
-class _PatternSearch:
-    """Column generation at a target that comes down whenever prices prove it impossible."""
+def most_layers(kinds: list[NodeKind], *, flow: float) -> float:
+    """No placement has more layers on which these nodes alone carry the flow.
 
-    def __init__(
-        self, kinds: list[NodeKind], items: list[Item], *, num_layers: int, top: float
-    ) -> None:
+    From the same statement: with prices scaled so that the cheapest cover costs 1, the nodes'
+    prices together count the layers.
+    """
+    covers = _CoverProgram(kinds, top_tokens_per_s=flow)
+    least = math.inf
+    for _ in range(_MAX_ITERATIONS):
+        priced = covers.priced(covers.top)
+        price = float(priced.table.price_of[0, covers.top])
+        if price > 0:
+            least = min(least, priced.budget / price * (1 + _PROOF_RELATIVE_TOLERANCE))
+        if least <= priced.value * (1 + _STEP) or not covers.add(
+            priced.table.items_of(units=covers.top)
+        ):
+            break
+    return least
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Priced:
+    """The program's value, the nodes' prices together, and what each target costs at least."""
+
+    value: float
+    budget: float
+    table: CoverTable
+
+
+class _CoverProgram:
+    """maximise the number of covers, every node used at most once; speeds in units."""
+
+    def __init__(self, kinds: list[NodeKind], *, top_tokens_per_s: float) -> None:
+        items = undominated_items(kinds, enough_tokens_per_s=top_tokens_per_s)
         slowest = min(item.tokens_per_s for item in items)
-        target = min(_UNITS_MAX, max(_UNITS_MIN, math.ceil(_UNITS_OF_SLOWEST * top / slowest)))
-        self._num_layers = num_layers
-        self._unit_tokens_per_s = top / target
-        self._target = target
+        units = math.ceil(min(_UNITS_MAX, _UNITS_OF_SLOWEST * top_tokens_per_s / slowest))
+        self.top = max(_UNITS_MIN, units)
+        self.unit_tokens_per_s = top_tokens_per_s / self.top
         self._kind_of: Integers = np.array([item.kind for item in items], dtype=np.int64)
         self._layers: Integers = np.array([item.layers for item in items], dtype=np.int64)
-        self._units = units_rounded_up(items, unit_tokens_per_s=self._unit_tokens_per_s)
+        self._units = units_rounded_up(items, unit_tokens_per_s=self.unit_tokens_per_s)
         self._counts: Floats = np.array([float(kind.count) for kind in kinds])
         self._program = PackingProgram(self._counts.tolist())
         self._known: set[tuple[tuple[int, int], ...]] = set()
+        for item, item_units in enumerate(self._units):
+            self.add(Counter({item: -(-self.top // int(item_units))}))
 
-    def run(self) -> Iterator[float]:
-        for item, units in enumerate(self._units):
-            self._add(Counter({item: -(-self._target // int(units))}))
-        for _ in range(_MAX_ITERATIONS):
-            solution = self._program.solve()
-            prices = solution.row_prices[self._kind_of] / self._layers
-            covers = cheapest_covers(prices, self._units, target_units=self._target)
-            budget = float(solution.row_prices @ self._counts)
-            impossible = (
-                covers.price_of[0] * self._num_layers * (1 - _PROOF_RELATIVE_TOLERANCE) > budget
-            )
-            if impossible[self._target]:
-                # The first impossible target; every smaller flow may still be possible.
-                first = int(np.argmax(impossible))
-                yield first * self._unit_tokens_per_s
-                self._target = first - max(1, int(first * _STEP))
-                if self._target < 1:
-                    return
-                continue
-            if solution.value >= self._num_layers or not self._add(
-                covers.items_of(units=self._target)
-            ):
-                return
+    def priced(self, target: int) -> _Priced:
+        """Solve, and price the covers of 0 .. `target` units."""
+        solution = self._program.solve()
+        prices = solution.row_prices[self._kind_of] / self._layers
+        return _Priced(
+            value=solution.value,
+            budget=float(solution.row_prices @ self._counts),
+            table=cheapest_covers(prices, self._units, target_units=target),
+        )
 
-    def _add(self, cover: Counter[int]) -> bool:
+    def add(self, cover: Counter[int]) -> bool:
         """False when the program has the cover already: then its prices are optimal."""
         key = tuple(sorted(cover.items()))
         if key in self._known:

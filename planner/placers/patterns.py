@@ -1,8 +1,8 @@
 """Stage patterns: a length and how many nodes of each kind run it together, found as they pay off.
 
-Placing aligned stages is a cutting-stock problem: choose patterns whose lengths add up to the model,
-with every node used once. Its linear program is solved by column generation; its columns are what
-the integer program then chooses from.
+Placing aligned stages is a cutting-stock problem: choose patterns whose lengths add up to the
+model, with every node used once. Its linear program is solved by column generation; its columns are
+what the integer program then chooses from.
 """
 
 from collections import Counter

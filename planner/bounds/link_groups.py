@@ -1,0 +1,105 @@
+"""Groups of nodes with slow links between them, and what such links can carry together."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.capacity import link_capacity_tokens_per_s
+from planner.domain.problem import Problem
+
+Floats = npt.NDArray[np.float64]
+_LEAST_JUMP = 4.0
+
+
+class LinkTable:
+    """Capacities in tokens/s of every link between nodes; row is the source, column the target."""
+
+    def __init__(self, problem: Problem) -> None:
+        nodes = problem.cluster.nodes
+        self.names = [node.name for node in nodes]
+        self.number_of = {name: number for number, name in enumerate(self.names)}
+        per_byte = 1.0 / problem.model.activation_bytes_per_token
+        regions = {node.region for node in nodes}
+        members = {
+            region: np.array([n for n, node in enumerate(nodes) if node.region == region])
+            for region in regions
+        }
+        table = np.zeros((len(nodes), len(nodes)))
+        for link in problem.cluster.region_links:
+            if link.source in regions and link.target in regions:
+                block = np.ix_(members[link.source], members[link.target])
+                table[block] = link.bandwidth_bytes_per_s * per_byte
+        for link in problem.cluster.links:
+            if link.source in self.number_of and link.target in self.number_of:
+                table[self.number_of[link.source], self.number_of[link.target]] = (
+                    link.bandwidth_bytes_per_s * per_byte
+                )
+        np.fill_diagonal(table, 0.0)
+        self.tokens_per_s: Floats = table
+
+    def usable_tokens_per_s(self, problem: Problem) -> dict[str, float]:
+        """What reaches and leaves each node over all its links: no node's flow exceeds it."""
+        entering, leaving = self.tokens_per_s.sum(axis=0), self.tokens_per_s.sum(axis=1)
+        usable = {}
+        for number, name in enumerate(self.names):
+            from_source = link_capacity_tokens_per_s(problem, "source", name)
+            to_sink = link_capacity_tokens_per_s(problem, name, "sink")
+            usable[name] = min(
+                float(entering[number]) + from_source, float(leaving[number]) + to_sink
+            )
+        return usable
+
+    def fewest_links(self, source: list[str], target: list[str], flow: float) -> float:
+        """How many links from `source` to `target`, at least, carry the flow; inf: all do not."""
+        rows = [self.number_of[name] for name in source]
+        columns = [self.number_of[name] for name in target]
+        fastest_first = np.sort(self.tokens_per_s[np.ix_(rows, columns)], axis=None)[::-1]
+        together = np.cumsum(fastest_first)
+        if together.size == 0 or together[-1] < flow:
+            return float("inf")
+        return float(np.searchsorted(together, flow * (1 - 1e-9)) + 1)
+
+
+def link_groups(problem: Problem, links: LinkTable) -> dict[str, str]:
+    """node -> group: its region, or, in a cluster of one region, what fast links join.
+
+    Links are fast above the largest jump (fourfold at least) between the capacities that occur; one
+    group where there is no jump. A bound is valid for any grouping, only not as tight.
+    """
+    regions = {node.name: node.region for node in problem.cluster.nodes}
+    if len(set(regions.values())) > 1:
+        return regions
+    capacities = np.unique(links.tokens_per_s[links.tokens_per_s > 0])
+    if capacities.size < 2:
+        return regions
+    jumps = capacities[1:] / capacities[:-1]
+    widest = int(jumps.argmax())
+    if jumps[widest] < _LEAST_JUMP:
+        return regions
+    return _joined(links, at_least=float(capacities[widest + 1]))
+
+
+def _joined(links: LinkTable, *, at_least: float) -> dict[str, str]:
+    """Connected components, in either direction; each is called after its first node."""
+    fast = links.tokens_per_s >= at_least
+    fast = fast | fast.T
+    group: dict[int, int] = {}
+    for number in range(len(links.names)):
+        if number in group:
+            continue
+        waiting = [number]
+        group[number] = number
+        while waiting:
+            for other in np.flatnonzero(fast[waiting.pop()]).tolist():
+                if other not in group:
+                    group[other] = number
+                    waiting.append(other)
+    return {links.names[number]: links.names[first] for number, first in group.items()}
+
+
+def names_by_group(groups: Mapping[str, str]) -> dict[str, list[str]]:
+    members: dict[str, list[str]] = {}
+    for name, group in groups.items():
+        members.setdefault(group, []).append(name)
+    return members
