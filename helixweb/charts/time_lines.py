@@ -66,4 +66,8 @@ def _summary(lines: Sequence[Line], *, unit: str) -> str:
         for line in lines
         if line.values and line.values[-1] is not None
     ]
-    return f"Now: {', '.join(latest)}." if latest else "Nothing has been measured yet."
+    if latest:
+        return f"Now: {', '.join(latest)}."
+    if any(value is not None for line in lines for value in line.values):
+        return "Nothing is measured now."
+    return "Nothing has been measured yet."

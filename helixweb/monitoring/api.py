@@ -38,7 +38,7 @@ class SeriesView(APIView):
         step_s = max(asked.validated_data.get("step", 1), smallest_step_s(since=since, now=now))
         found = [
             {"at": point.at, **point.values}
-            for point in points(cluster, since=since, step_s=step_s)
+            for point in points(cluster, since=since, until=now, step_s=step_s)
             if point.values is not None
         ]
         series = {"cluster": cluster.pk, "since": since, "step_s": step_s, "points": found}

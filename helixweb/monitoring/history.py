@@ -55,16 +55,19 @@ def smallest_step_s(*, since: datetime, now: datetime) -> int:
     return max(step_s, THINNED_STEP_S) if age > KEEP_ALL else step_s
 
 
-def points(cluster: Cluster, *, since: datetime, step_s: int) -> list[Point]:
+def points(cluster: Cluster, *, since: datetime, until: datetime, step_s: int) -> list[Point]:
     """Oldest first: means of rates, gauges and medians, maxima of 95th percentiles, each step.
 
-    Where no report came for a while stands one point without values, so that lines break there.
+    Where no report came for a while stands one point without values, so that lines break there;
+    also at the end, so that an old value is not taken for the present one.
     """
     bucket = F("second") - F("second") % step_s
     means: dict[str, Any] = {f"step_{name}": Avg(name, output_field=FloatField()) for name in MEANS}
     maxima = {f"step_{name}": Max(name) for name in MAXIMA}
     rows: Iterable[Any] = (
-        MetricSample.objects.filter(cluster=cluster, second__gte=int(since.timestamp()))
+        MetricSample.objects.filter(
+            cluster=cluster, second__gte=int(since.timestamp()), second__lte=int(until.timestamp())
+        )
         .annotate(bucket=bucket)
         .order_by("bucket")
         .values("bucket")
@@ -77,4 +80,6 @@ def points(cluster: Cluster, *, since: datetime, step_s: int) -> list[Point]:
         if found and (at - found[-1].at).total_seconds() > longest_s:
             found.append(Point(at=found[-1].at + (at - found[-1].at) / 2, values=None))
         found.append(Point(at=at, values={name: row[f"step_{name}"] for name in FIELDS}))
+    if found and (until - found[-1].at).total_seconds() > longest_s:
+        found.append(Point(at=until, values=None))
     return found

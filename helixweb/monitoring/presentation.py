@@ -177,7 +177,7 @@ def history(cluster: Cluster, range_: Range, *, now: datetime) -> History:
     """From `range_` ago until now."""
     since = now - range_.length
     step_s = smallest_step_s(since=since, now=now)
-    found = points(cluster, since=since, step_s=step_s)
+    found = points(cluster, since=since, until=now, step_s=step_s)
     times = [point.at for point in found]
     ends = [since.isoformat(), now.isoformat()]
 

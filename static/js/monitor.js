@@ -177,6 +177,10 @@
     if (silent > Number(silentAfter) && silence.hidden) {
       silence.hidden = false;
       showNow({ nodes: {} });
+      for (const id of Object.keys(lines)) {
+        const chart = document.getElementById(id);
+        if (chart) describe(chart, "Nothing is measured now.");
+      }
     }
   }, 1000);
 })();

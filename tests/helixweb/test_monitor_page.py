@@ -88,13 +88,16 @@ def test_a_silent_coordinator_is_named_with_the_time_since(
     joined: FakeCluster, browser: Client
 ) -> None:
     joined.coordinator.report(output_tokens_per_s=432.0)
-    MetricSample.objects.update(at=timezone.now() - timedelta(seconds=90))
+    past = timezone.now() - timedelta(seconds=90)
+    MetricSample.objects.update(at=past, second=int(past.timestamp()))
     html = page(browser)
     assert not re.search(r'id="silence" hidden', html)
     age = re.search(r'data-live="age">(\d+)<', html)
     assert age is not None
     assert int(age[1]) >= 90
     assert 'data-live="output">—<' in html
+    assert "Nothing is measured now." in html
+    assert "Now: output" not in html
 
 
 @pytest.mark.parametrize(("name", "step_s"), [("5m", 1), ("1h", 4), ("24h", 96), ("7y", 1)])

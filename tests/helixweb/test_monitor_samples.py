@@ -198,7 +198,7 @@ def test_points_are_means_but_the_highest_of_95th_percentiles(cluster: Cluster) 
         )
         for second in range(8)
     )
-    first, second = points(cluster, since=NOW, step_s=4)
+    first, second = points(cluster, since=NOW, until=NOW + timedelta(seconds=7), step_s=4)
     assert (first.at, second.at) == (NOW, NOW + timedelta(seconds=4))
     assert first["output_tokens_per_s"] == pytest.approx(1.5)
     assert first["ttft_p50_s"] == pytest.approx(1.0)
@@ -212,9 +212,12 @@ def test_a_line_breaks_where_nothing_was_reported(cluster: Cluster) -> None:
         bare_sample(cluster, NOW + timedelta(seconds=second), output=1.0)
         for second in (0, 1, 2, 30, 31)
     )
-    found = points(cluster, since=NOW, step_s=1)
+    found = points(cluster, since=NOW, until=NOW + timedelta(seconds=33), step_s=1)
     assert [point["output_tokens_per_s"] for point in found] == [1.0, 1.0, 1.0, None, 1.0, 1.0]
     assert NOW + timedelta(seconds=2) < found[3].at < NOW + timedelta(seconds=30)
+    until = NOW + timedelta(seconds=60)
+    last = points(cluster, since=NOW, until=until, step_s=1)[-1]
+    assert (last.at, last.values) == (until, None)
 
 
 @pytest.mark.parametrize(
