@@ -7,11 +7,28 @@ optional key would silently do nothing.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from typing import cast, get_args
 
 from planner.document import Section, integer, parse_document, wrong_type
-from planner.domain.cluster import COORDINATOR, Cluster, Link, Node
+from planner.domain.cluster import (
+    COORDINATOR,
+    Cluster,
+    Link,
+    Node,
+    SharedBandwidth,
+    SharedDirection,
+    SharedScope,
+)
 from planner.domain.errors import InvalidProblem
-from planner.domain.flow import EdgeFlow, Flow, MinCut, NodeFlow
+from planner.domain.flow import (
+    EdgeFlow,
+    Flow,
+    MinCut,
+    NodeFlow,
+    Price,
+    PriceKind,
+    SharedFlow,
+)
 from planner.domain.model_spec import ModelSpec
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.plan import Plan
@@ -89,7 +106,17 @@ def problem_to_dict(problem: Problem) -> dict[str, object]:
         "network": {
             "region_pairs": [asdict(link) for link in cluster.region_links],
             "links": [asdict(link) for link in cluster.links],
+            **_shared_to_dict(cluster),
         },
+    }
+
+
+def _shared_to_dict(cluster: Cluster) -> dict[str, object]:
+    """The optional key, only where it says something."""
+    if not cluster.shared:
+        return {}
+    return {
+        "shared": [asdict(shared) | {"members": list(shared.members)} for shared in cluster.shared]
     }
 
 
@@ -164,13 +191,24 @@ def plan_to_dict(plan: Plan) -> dict[str, object]:
         "flow": {
             "edges": [asdict(edge) for edge in plan.flow.edges],
             "nodes": {name: asdict(node) for name, node in plan.flow.nodes.items()},
-            "min_cut": {
-                "nodes": list(plan.flow.min_cut.nodes),
-                "edges": [list(edge) for edge in plan.flow.min_cut.edges],
-                "capacity_tokens_per_s": plan.flow.min_cut.capacity_tokens_per_s,
-            },
+            "min_cut": _min_cut_to_dict(plan.flow.min_cut),
+            **({"shared": [asdict(s) for s in plan.flow.shared]} if plan.flow.shared else {}),
         },
     }
+
+
+def _min_cut_to_dict(min_cut: MinCut) -> dict[str, object]:
+    document: dict[str, object] = {
+        "nodes": list(min_cut.nodes),
+        "edges": [list(edge) for edge in min_cut.edges],
+        "capacity_tokens_per_s": min_cut.capacity_tokens_per_s,
+    }
+    if min_cut.prices:
+        document["shared"] = list(min_cut.shared)
+        document["prices"] = [
+            asdict(price) | {"name": list(price.name)} for price in min_cut.prices
+        ]
+    return document
 
 
 def published_placements_from_text(
@@ -240,7 +278,7 @@ def _cluster(top: Section, *, name: str, profiles: Mapping[str, ComputeProfile])
     coordinator = top.section("coordinator")
     coordinator.allow_only("region")
     network = top.section("network")
-    network.allow_only("region_pairs", "links")
+    network.allow_only("region_pairs", "links", "shared")
     nodes = tuple(_nodes(top, profiles))
     if not nodes:
         raise InvalidProblem("nodes is an empty list; add at least one node")
@@ -250,6 +288,7 @@ def _cluster(top: Section, *, name: str, profiles: Mapping[str, ComputeProfile])
         nodes=nodes,
         region_links=tuple(link for _, link in _links(network, "region_pairs")),
         links=tuple(_node_links(network, {node.name for node in nodes})),
+        shared=tuple(_shared(network)) if network.has("shared") else (),
     )
 
 
@@ -299,6 +338,25 @@ def _links(network: Section, key: str) -> Iterator[tuple[Section, Link]]:
         )
 
 
+def _shared(network: Section) -> Iterator[SharedBandwidth]:
+    for section in network.sections("shared"):
+        section.allow_only("name", "members", "direction", "bandwidth_bytes_per_s", "scope")
+        yield SharedBandwidth(
+            name=section.name("name"),
+            members=section.texts("members"),
+            direction=cast(SharedDirection, _one_of(section, "direction", SharedDirection)),
+            bandwidth_bytes_per_s=section.positive_number("bandwidth_bytes_per_s"),
+            scope=cast(SharedScope, _one_of(section, "scope", SharedScope)),
+        )
+
+
+def _one_of(section: Section, key: str, choices: object) -> str:
+    value = section.text(key)
+    if value not in get_args(choices):
+        raise wrong_type(section.path_of(key), value, f"one of: {', '.join(get_args(choices))}")
+    return value
+
+
 def _placement(section: Section, *, num_layers: int) -> Placement:
     layers = {}
     for name in section.values:
@@ -326,13 +384,27 @@ def _routing_weights(section: Section) -> dict[str, dict[str, float]]:
 
 
 def _flow(section: Section, *, value_tokens_per_s: float) -> Flow:
-    section.allow_only("edges", "nodes", "min_cut")
+    section.allow_only("edges", "nodes", "min_cut", "shared")
     nodes = section.section("nodes")
     return Flow(
         value_tokens_per_s=value_tokens_per_s,
         edges=tuple(_edge_flow(edge) for edge in section.sections("edges")),
         nodes={name: _node_flow(nodes.section(name)) for name in nodes.values},
         min_cut=_min_cut(section.section("min_cut")),
+        shared=(
+            tuple(_shared_flow(shared) for shared in section.sections("shared"))
+            if section.has("shared")
+            else ()
+        ),
+    )
+
+
+def _shared_flow(section: Section) -> SharedFlow:
+    section.allow_only("name", "bandwidth_bytes_per_s", "used_bytes_per_s")
+    return SharedFlow(
+        name=section.name("name"),
+        bandwidth_bytes_per_s=section.positive_number("bandwidth_bytes_per_s"),
+        used_bytes_per_s=section.number_from_zero("used_bytes_per_s"),
     )
 
 
@@ -355,7 +427,7 @@ def _node_flow(section: Section) -> NodeFlow:
 
 
 def _min_cut(section: Section) -> MinCut:
-    section.allow_only("nodes", "edges", "capacity_tokens_per_s")
+    section.allow_only("nodes", "edges", "capacity_tokens_per_s", "shared", "prices")
     nodes = section.texts("nodes")
     edges = []
     for index, edge in enumerate(section.items("edges")):
@@ -369,4 +441,19 @@ def _min_cut(section: Section) -> MinCut:
         nodes=nodes,
         edges=tuple(edges),
         capacity_tokens_per_s=section.number_from_zero("capacity_tokens_per_s"),
+        shared=section.texts("shared") if section.has("shared") else (),
+        prices=(
+            tuple(_price(price) for price in section.sections("prices"))
+            if section.has("prices")
+            else ()
+        ),
+    )
+
+
+def _price(section: Section) -> Price:
+    section.allow_only("kind", "name", "price")
+    return Price(
+        kind=cast(PriceKind, _one_of(section, "kind", PriceKind)),
+        name=section.texts("name"),
+        price=section.number_from_zero("price"),
     )

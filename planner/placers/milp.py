@@ -129,7 +129,8 @@ class MilpPlacer:
         A bound over fewer links is no bound: with pruned links an exhausted search ends as
         "heuristic", and the bound is the known one; the same when Gurobi was demanded and is
         licensed for the small models only. Raises InvalidPlacement for a start that does not fit
-        the problem under the rules, ModelDoesNotFit, InvalidRules, and SolverUnavailable when a demanded Gurobi can run nothing.
+        the problem under the rules, ModelDoesNotFit, InvalidRules, and SolverUnavailable when a
+        demanded Gurobi can run nothing.
         """
         check_rules(problem, options.rules)
         problem = restricted_problem(problem, options.rules)

@@ -4,6 +4,7 @@ import json
 import pytest
 import yaml
 from hypothesis import given, settings
+from shared_networks import egress, sharing
 from tiny_problems import problems, tiny_problem
 
 from planner.compute_plan import PlanOptions, compute_plan
@@ -267,3 +268,41 @@ def test_a_published_placement_beyond_the_model_is_refused():
     text = json.dumps({"swarm": {"layers": {"a": [0, 2]}, "max_flow_tokens_per_s": 5}})
     with pytest.raises(InvalidProblem, match=r"x.json: swarm.layers.a is \[0, 2\].*end <= 1"):
         published_placements_from_text(text, name_hint="x.json", num_layers=1)
+
+
+def test_shared_bandwidth_and_the_prices_it_sets_survive_writing_and_reading():
+    shared = egress("wan", "here", "n0", tokens_per_s=2.0, scope="nic")
+    problem = sharing(tiny_problem([[9.0, 8.0], [9.0, 8.0]], num_layers=4), shared)
+    assert problem_from_dict(json.loads(json.dumps(problem_to_dict(problem)))) == problem
+    plan = compute_plan(
+        problem, options=PlanOptions(), progress=lambda _: None, cancel=NeverCancelled()
+    )
+    assert plan.flow.min_cut.prices
+    assert plan.flow.shared
+    assert plan_from_dict(json.loads(json.dumps(plan_to_dict(plan)))) == plan
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"direction": "up"}, ["network.shared[0].direction", "'up'", "egress, ingress"]),
+        ({"scope": "rack"}, ["network.shared[0].scope", "'rack'", "region, nic"]),
+        ({"members": "n0"}, ["network.shared[0].members", "a list"]),
+        ({"members": ["z"]}, ["member 'z' is neither a node nor a region"]),
+        ({"bandwidth_bytes_per_s": 0}, ["network.shared[0].bandwidth_bytes_per_s is 0"]),
+        ({"speed": 1}, ["network.shared[0].speed is not a key"]),
+    ],
+)
+def test_broken_shared_bandwidth_is_named_with_its_path(document, change, words):
+    shared = {
+        "name": "wan",
+        "members": ["r"],
+        "direction": "egress",
+        "bandwidth_bytes_per_s": 1e6,
+        "scope": "region",
+    }
+    document["network"]["shared"] = [shared | change]
+    with pytest.raises(InvalidProblem) as caught:
+        problem_from_dict(document)
+    for word in words:
+        assert word in str(caught.value)
