@@ -223,8 +223,16 @@ def _read(kind: type[MessageT], answer: httpx.Response) -> MessageT:
         raise ServerRefused(
             status=answer.status_code,
             title=f"not a {kind.__name__}",
-            detail=f"{_shown(answer.text)}; is {answer.url} helixweb, of the same version?",
-        ) from error
+            detail=f"{_complaint(error, answer)}; is {answer.url} helixweb, of the same version?",
+        ) from None  # the cause quotes the answer
+
+
+def _complaint(error: ValidationError, answer: httpx.Response) -> str:
+    """What is wrong with the answer; quotes it only if it is no JSON, for it may hold a secret."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    if first["type"] == "json_invalid":
+        return _shown(answer.text)
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def _refusal(answer: httpx.Response) -> ServerRefused:

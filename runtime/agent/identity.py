@@ -1,6 +1,7 @@
 """Who this process is, kept in its data directory so that a restart makes no second node."""
 
 import fcntl
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,13 @@ IDENTITY_FILE = "identity.json"
 KEY_FILE = "curve.key"
 DESIRED_FILE = "desired.json"
 LOCK_FILE = "lock"
+
+_REMEDIES = {
+    IDENTITY_FILE: "delete it and join again with a fresh token",
+    DESIRED_FILE: "going on without it, helixweb will say anew what is wanted",
+}
+
+logger = logging.getLogger(__name__)
 
 
 class DataDirError(Exception):
@@ -87,8 +95,12 @@ class DataDir:
         self._write(IDENTITY_FILE, identity)
 
     def load_desired(self) -> DesiredState | None:
-        """The desired state of the last run. Raises DataDirError."""
-        return self._read(DesiredState, DESIRED_FILE)
+        """The desired state of the last run; a damaged one is forgotten, as it comes again."""
+        try:
+            return self._read(DesiredState, DESIRED_FILE)
+        except DataDirError as error:
+            logger.warning("%s", error)
+            return None
 
     def save_desired(self, desired: DesiredState) -> None:
         """Remember it for a start while helixweb is down."""
@@ -102,8 +114,7 @@ class DataDir:
             return None
         except ValidationError as error:
             raise DataDirError(
-                f"{path} is damaged ({error.errors()[0]['msg']}); delete it and join again with a "
-                "fresh token"
+                f"{path} is damaged ({error.errors()[0]['msg']}); {_REMEDIES[name]}"
             ) from error
 
     def _write(self, name: str, content: BaseModel) -> None:

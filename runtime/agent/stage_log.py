@@ -1,6 +1,10 @@
-"""What a stage process writes to stderr: kept on disk within bounds, its last lines at hand."""
+"""What a stage process writes to stderr: kept on disk within bounds, its last lines at hand.
+
+Readable by its owner alone, as everything in the data directory.
+"""
 
 import logging
+import os
 from collections import deque
 from pathlib import Path
 
@@ -39,7 +43,8 @@ class StageLog:
         try:
             if self.path.exists() and self.path.stat().st_size >= self._limit_bytes:
                 self.path.replace(self.path.with_name(f"{self.path.name}.1"))
-            with self.path.open("ab") as file:
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            with os.fdopen(descriptor, "ab") as file:
                 file.write(content)
             self._is_broken = False
         except OSError as error:

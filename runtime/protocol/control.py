@@ -64,7 +64,7 @@ class PeerAddress(_Message):
 class RegisterRequest(_Message):
     """POST /api/v1/agent/register. `node_uuid` is kept on the machine, so a rejoin is no ghost."""
 
-    join_token: str = Field(min_length=1)
+    join_token: str = Field(min_length=1, repr=False)
     role: Role
     node_uuid: str = Field(min_length=32, max_length=36)
     name: str = Field(min_length=1, max_length=64)
@@ -81,7 +81,7 @@ class RegisterReply(_Message):
 
     name: str
     cluster: str
-    credential: str
+    credential: str = Field(repr=False)
     heartbeat_interval_s: float = Field(gt=0)
 
 

@@ -5,6 +5,7 @@ import itertools
 import random
 from collections.abc import AsyncIterator, Iterator
 
+import httpx
 import pytest
 from fake_web import TOKEN, FakeWeb
 from hypothesis import given
@@ -15,6 +16,7 @@ from runtime.protocol.control import (
     CoordinatorDesired,
     DesiredState,
     Hardware,
+    RegisterReply,
     RegisterRequest,
     Role,
 )
@@ -107,15 +109,37 @@ def test_an_answer_that_is_no_problem_document_is_shown(web: FakeWeb) -> None:
     asyncio.run(talk())
 
 
-def test_an_answer_of_another_kind_is_shown(web: FakeWeb) -> None:
+def test_an_answer_of_another_kind_is_named(web: FakeWeb) -> None:
     async def talk() -> None:
         async with WebClient(web.url) as client:
             await client.register(REQUEST)
             web.desired = CoordinatorDesired(generation=1, api_key_hashes=("a",))  # type: ignore[assignment]
-            with pytest.raises(ServerRefused, match=r"not a DesiredState.*api_key_hashes"):
+            with pytest.raises(ServerRefused, match=r"not a DesiredState: plan"):
                 await client.agent_desired()
 
     asyncio.run(talk())
+
+
+def test_a_credential_in_an_answer_that_is_not_understood_is_not_shown() -> None:
+    reply = {"name": "n1", "cluster": "c", "credential": "hlxa_secret", "heartbeat_interval_s": 0}
+
+    async def talk() -> None:
+        async with WebClient("http://127.0.0.1:9") as client:
+            client._http = httpx.AsyncClient(
+                base_url="http://helix",
+                transport=httpx.MockTransport(lambda _: httpx.Response(200, json=reply)),
+            )
+            with pytest.raises(ServerRefused, match="heartbeat_interval_s") as refused:
+                await client.register(REQUEST)
+            assert "hlxa_secret" not in str(refused.value)
+
+    asyncio.run(talk())
+
+
+def test_no_secret_is_in_the_repr_of_a_message() -> None:
+    assert TOKEN not in repr(REQUEST)
+    reply = RegisterReply(name="n", cluster="c", credential="hlxa_secret", heartbeat_interval_s=1)
+    assert "hlxa_secret" not in repr(reply)
 
 
 def test_desired_states_go_on_after_the_server_was_away(web: FakeWeb) -> None:
