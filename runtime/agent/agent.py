@@ -12,7 +12,13 @@ from contextlib import suppress
 
 from runtime.agent.identity import DataDir
 from runtime.agent.joining import Joined
-from runtime.agent.reconcile import StartStage, next_action, observe, retry_at_s
+from runtime.agent.reconcile import (
+    KillStage,
+    StartStage,
+    look_again_at_s,
+    next_action,
+    observe,
+)
 from runtime.agent.stage_log import StageLog
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings, Supervisor
 from runtime.backoff import Backoff
@@ -141,12 +147,14 @@ class Agent:
             await self._web.announce(self._announcement)
             self._is_announced = True
         desired = self._desired or DesiredState(generation=0)
-        reply = await self._web.heartbeat(observe(desired, self._supervisor.local))
+        reply = await self._web.heartbeat(
+            observe(desired, self._supervisor.local, now_s=self._clock())
+        )
         if self._desired is None or reply.generation != self._desired.generation:
             self._want(await self._web.agent_desired())
 
     async def _reconcile(self) -> None:
-        """One step at a time towards what is wanted, then wait for a change or a retry."""
+        """One step at a time towards what is wanted, then wait for a change or for time to pass."""
         while True:
             self._to_reconcile.clear()
             if self._desired is None:
@@ -156,11 +164,13 @@ class Agent:
             action = next_action(self._desired, local, now_s=self._clock())
             if isinstance(action, StartStage):
                 await self._supervisor.start(action.assignment)
+            elif isinstance(action, KillStage):
+                await self._supervisor.kill(action.message)
             elif action is not None:
                 await self._supervisor.stop()
             else:
-                retry_s = retry_at_s(self._desired.assignment, local)
-                wait_s = None if retry_s is None else max(0.0, retry_s - self._clock())
+                again_s = look_again_at_s(self._desired, local)
+                wait_s = None if again_s is None else max(0.0, again_s - self._clock())
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._to_reconcile.wait(), wait_s)
 
@@ -180,7 +190,7 @@ class Agent:
         self._to_reconcile.set()
         if self._desired is None:
             return
-        observed = observe(self._desired, self._supervisor.local)
+        observed = observe(self._desired, self._supervisor.local, now_s=self._clock())
         percent = None if observed.loaded_ratio is None else int(100 * observed.loaded_ratio)
         news = (observed.generation, observed.phase, observed.message, percent)
         if news != self._news:

@@ -11,16 +11,25 @@ RETRY_FIRST_S = 1.0
 RETRY_LIMIT_S = 60.0
 # A stage that served this long and then died starts its count of failures anew.
 STEADY_AFTER_S = 60.0
+# A stage reports between its steps, about once a second. Silence is told early; it ends the stage
+# only when it has lasted longer than the coordinator waits for a token, so that a slow step, which
+# costs its requests anyway, is not taken for a hang.
+SILENT_AFTER_S = 10.0
+HANGS_AFTER_S = 150.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningStage:
-    """The child process; `phase` is LOADING, READY or STOPPING. Times of a monotonic clock."""
+    """The child process; `phase` is LOADING, READY or STOPPING. Times of a monotonic clock.
+
+    `heard_s`: when it last reported, once it is ready.
+    """
 
     assignment: StageAssignment
     phase: Phase
     loaded_ratio: float | None = None
     ready_s: float | None = None
+    heard_s: float | None = None
     stats: StageStats | None = None
 
 
@@ -54,20 +63,48 @@ class StopStage:
     """End the stage process and wait until it has gone."""
 
 
-Action = StartStage | StopStage
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KillStage:
+    """Kill the stage process, which hangs and would not hear a request to stop, as a failure."""
+
+    message: str
+
+
+Action = StartStage | StopStage | KillStage
 
 
 def next_action(desired: DesiredState, local: LocalState, *, now_s: float) -> Action | None:
     """The one step towards `desired`; None when there is nothing to do now."""
     wanted = desired.assignment
     if local.running is not None:
-        return None if local.running.assignment == wanted else StopStage()
+        if local.running.assignment != wanted:
+            return StopStage()
+        hangs_s = _hangs_at_s(local.running)
+        if hangs_s is not None and now_s >= hangs_s:
+            return KillStage(
+                message=f"the stage hung: it said nothing for {HANGS_AFTER_S:g} s and was killed"
+            )
+        return None
     if wanted is None:
         return None
     retry_s = retry_at_s(wanted, local)
     if retry_s is not None and now_s < retry_s:
         return None
     return StartStage(assignment=wanted)
+
+
+def look_again_at_s(desired: DesiredState, local: LocalState) -> float | None:
+    """When time alone may call for another action; None if only a change can."""
+    if local.running is not None:
+        return _hangs_at_s(local.running)
+    return retry_at_s(desired.assignment, local)
+
+
+def _hangs_at_s(running: RunningStage) -> float | None:
+    """When a stage that goes on saying nothing counts as hanging; None while it loads."""
+    if running.phase is not Phase.READY or running.heard_s is None:
+        return None
+    return running.heard_s + HANGS_AFTER_S
 
 
 def retry_at_s(wanted: StageAssignment | None, local: LocalState) -> float | None:
@@ -98,7 +135,7 @@ def after_failure(local: LocalState, *, message: str, now_s: float) -> LocalStat
     )
 
 
-def observe(desired: DesiredState, local: LocalState) -> ObservedState:
+def observe(desired: DesiredState, local: LocalState, *, now_s: float) -> ObservedState:
     """What is told to helixweb: the state acted on, and how far it has come."""
     running, failure, wanted = local.running, local.failure, desired.assignment
     if running is not None:
@@ -107,9 +144,7 @@ def observe(desired: DesiredState, local: LocalState) -> ObservedState:
         return ObservedState(
             generation=desired.generation,
             phase=phase,
-            message=f"stopping generation {running.assignment.generation}"
-            if phase is Phase.STOPPING
-            else "",
+            message=_remark(running, phase, now_s=now_s),
             loaded_ratio=running.loaded_ratio if phase is Phase.LOADING else None,
             first=running.assignment.first,
             end=running.assignment.end,
@@ -123,3 +158,14 @@ def observe(desired: DesiredState, local: LocalState) -> ObservedState:
             generation=desired.generation, phase=Phase.FAILED, message=failure.message + again
         )
     return ObservedState(generation=desired.generation, phase=Phase.LOADING, loaded_ratio=0.0)
+
+
+def _remark(running: RunningStage, phase: Phase, *, now_s: float) -> str:
+    if phase is Phase.STOPPING:
+        return f"stopping generation {running.assignment.generation}"
+    if running.heard_s is not None and now_s - running.heard_s > SILENT_AFTER_S:
+        return (
+            f"the stage has said nothing for over {SILENT_AFTER_S:g} s; it runs a very long step "
+            f"or hangs, and is restarted when that lasts {HANGS_AFTER_S:g} s"
+        )
+    return ""

@@ -125,6 +125,16 @@ class Supervisor:
         self._process = self._watching = None
         self._set(LocalState())
 
+    async def kill(self, message: str) -> None:
+        """End a stage that hangs and wait until it has gone; `message` is why it failed."""
+        process, watching = self._process, self._watching
+        if process is None or watching is None:
+            return
+        self._failed_message = message
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await asyncio.wait({watching})
+
     async def _watch(self, process: Process, assignment: StageAssignment) -> None:
         """Until the process has gone."""
         async with asyncio.TaskGroup() as readers:
@@ -172,9 +182,13 @@ class Supervisor:
                 ratio = min(1.0, event.done_bytes / max(1, event.total_bytes))
                 self._set(replace(self.local, running=replace(running, loaded_ratio=ratio)))
             elif isinstance(event, ReadyEvent | StatsEvent):
-                now_ready_s = self._clock() if running.ready_s is None else running.ready_s
+                now_s = self._clock()
                 running = replace(
-                    running, phase=Phase.READY, ready_s=now_ready_s, stats=event.stats
+                    running,
+                    phase=Phase.READY,
+                    ready_s=now_s if running.ready_s is None else running.ready_s,
+                    heard_s=now_s,
+                    stats=event.stats,
                 )
                 self._set(replace(self.local, running=running))
 

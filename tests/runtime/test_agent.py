@@ -296,6 +296,24 @@ def test_a_failed_stage_is_told_and_tried_again(tmp_path: Path, web: FakeWeb) ->
     run(life())
 
 
+def test_a_stage_that_hangs_is_ended_told_and_started_again(
+    tmp_path: Path, web: FakeWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fake stage reports once and never again."""
+    monkeypatch.setattr("runtime.agent.reconcile.HANGS_AFTER_S", 0.5)
+
+    async def life() -> None:
+        node = Node(tmp_path, web)
+        web.desired = wants(1)
+        async with node.running(token=TOKEN):
+            await node.until(lambda: len(node.starts) == 2, what="the stage was started again")
+        assert any(
+            seen.phase is Phase.FAILED and "the stage hung" in seen.message for seen in web.observed
+        )
+
+    run(life())
+
+
 def test_a_node_that_was_removed_stops_its_stage_and_says_so(tmp_path: Path, web: FakeWeb) -> None:
     async def life() -> None:
         node = Node(tmp_path, web)
@@ -337,6 +355,14 @@ def test_a_damaged_identity_is_named_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "identity.json").write_text("{}")
     with pytest.raises(DataDirError, match=r"identity\.json.*delete it"):
         DataDir(tmp_path).load_identity(fresh_uuid="a" * 32)
+
+
+def test_a_damaged_desired_state_is_forgotten_since_it_comes_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "desired.json").write_text('{"generation": 1, "of_a_later_version": true}')
+    assert DataDir(tmp_path).load_desired() is None
+    assert "desired.json" in caplog.text
 
 
 @pytest.mark.parametrize(

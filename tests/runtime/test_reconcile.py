@@ -5,15 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.agent.reconcile import (
+    HANGS_AFTER_S,
     RETRY_LIMIT_S,
+    SILENT_AFTER_S,
     STEADY_AFTER_S,
     Action,
     Failure,
+    KillStage,
     LocalState,
     RunningStage,
     StartStage,
     StopStage,
     after_failure,
+    look_again_at_s,
     next_action,
     observe,
     retry_at_s,
@@ -156,19 +160,47 @@ def test_failures_in_a_row_are_counted_until_a_stage_was_steady() -> None:
 
 
 def test_what_is_observed_names_the_generation_acted_on() -> None:
-    assert observe(NOTHING, LocalState()) == ObservedState(generation=9, phase=Phase.IDLE)
-    assert observe(wants(2), LocalState()).phase is Phase.LOADING
-    ready = observe(wants(2), runs(2))
+    assert observe(NOTHING, LocalState(), now_s=0.0) == ObservedState(
+        generation=9, phase=Phase.IDLE
+    )
+    assert observe(wants(2), LocalState(), now_s=0.0).phase is Phase.LOADING
+    ready = observe(wants(2), runs(2), now_s=0.0)
     assert (ready.generation, ready.phase, ready.first, ready.end) == (2, Phase.READY, 0, 4)
-    stopping = observe(wants(2), runs(1, Phase.STOPPING))
+    stopping = observe(wants(2), runs(1, Phase.STOPPING), now_s=0.0)
     assert (stopping.generation, stopping.phase) == (2, Phase.STOPPING)
     assert stopping.message == "stopping generation 1"
-    bad = observe(wants(2), failed(2, count=1, at_s=0.0))
+    bad = observe(wants(2), failed(2, count=1, at_s=0.0), now_s=0.0)
     assert (bad.phase, bad.message) == (Phase.FAILED, "no room")
-    assert "failed 3 times" in observe(wants(2), failed(2, count=3, at_s=0.0)).message
-    assert observe(wants(3), failed(2, count=3, at_s=0.0)).phase is Phase.LOADING
+    assert "failed 3 times" in observe(wants(2), failed(2, count=3, at_s=0.0), now_s=0.0).message
+    assert observe(wants(3), failed(2, count=3, at_s=0.0), now_s=0.0).phase is Phase.LOADING
 
 
 def test_a_stage_that_still_runs_an_older_generation_is_never_told_as_ready() -> None:
     """Between a new desired state and the stop, READY would belong to the old layers."""
-    assert observe(wants(2), runs(1)).phase is Phase.STOPPING
+    assert observe(wants(2), runs(1), now_s=0.0).phase is Phase.STOPPING
+
+
+def silent(*, since_s: float, phase: Phase = Phase.READY) -> LocalState:
+    running = RunningStage(assignment=assignment(2), phase=phase, ready_s=0.0, heard_s=since_s)
+    return LocalState(running=running)
+
+
+def test_a_stage_that_lives_but_says_nothing_is_told_and_at_last_killed() -> None:
+    local = silent(since_s=100.0)
+    quiet_s, hangs_s = 100.0 + SILENT_AFTER_S, 100.0 + HANGS_AFTER_S
+    assert observe(wants(2), local, now_s=quiet_s).message == ""
+    said = observe(wants(2), local, now_s=quiet_s + 1)
+    assert said.phase is Phase.READY
+    assert "said nothing for over 10 s" in said.message
+    assert next_action(wants(2), local, now_s=hangs_s - 1) is None
+    assert look_again_at_s(wants(2), local) == hangs_s
+    action = next_action(wants(2), local, now_s=hangs_s)
+    assert isinstance(action, KillStage)
+    assert "hung" in action.message
+    assert next_action(wants(3), local, now_s=hangs_s) == StopStage()
+
+
+def test_a_stage_that_loads_for_long_does_not_hang() -> None:
+    local = runs(2, Phase.LOADING)
+    assert next_action(wants(2), local, now_s=1e9) is None
+    assert look_again_at_s(wants(2), local) is None

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
@@ -162,6 +163,26 @@ def test_a_stage_that_will_not_go_is_killed(tmp_path: Path) -> None:
     run(life())
 
 
+def test_a_stage_that_hangs_is_killed_and_fails_with_the_reason_given(tmp_path: Path) -> None:
+    async def life() -> None:
+        supervised = Supervised(tmp_path)
+        await supervised.supervisor.start(assignment("stubborn"))
+        await supervised.until_ready()
+        running = supervised.supervisor.local.running
+        assert running is not None
+        assert running.heard_s is not None
+        pid = supervised.pid
+        os.kill(pid, signal.SIGSTOP)
+        await supervised.supervisor.kill("the stage hung")
+        assert not psutil.pid_exists(pid)
+        assert supervised.supervisor.local.running is None
+        assert supervised.supervisor.local.failure is not None
+        assert supervised.supervisor.local.failure.message == "the stage hung"
+        await supervised.supervisor.kill("nothing to kill is no error")
+
+    run(life())
+
+
 def test_a_stage_may_be_stopped_while_it_loads(tmp_path: Path) -> None:
     async def life() -> None:
         supervised = Supervised(tmp_path)
@@ -241,6 +262,7 @@ def test_the_log_keeps_to_its_bounds_and_its_last_line(tmp_path: Path) -> None:
     assert log.last_line == "line 49"
     assert {path.name for path in tmp_path.iterdir()} == {"stage.log", "stage.log.1"}
     assert all(path.stat().st_size < 120 for path in tmp_path.iterdir())
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in tmp_path.iterdir())
     log.begin("second")
     assert log.last_line == ""
 
