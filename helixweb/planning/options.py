@@ -1,10 +1,12 @@
 """Plan options between the planner's dataclass, JSON columns, forms and the REST API."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, get_args
 
+from pydantic import TypeAdapter, ValidationError
+
 from planner.compute_plan import BASELINES, PlanOptions
+from planner.placers.base import InvalidOptions
 from planner.placers.solvers.choice import SolverName
 
 SOLVERS: tuple[str, ...] = get_args(SolverName)
@@ -16,9 +18,13 @@ MAX_RELATIVE_GAP = 0.5
 DEFAULTS = PlanOptions()
 
 
+_JSON = TypeAdapter(PlanOptions)
+
+
 def options_to_json(options: PlanOptions) -> dict[str, Any]:
     """Plain JSON values."""
-    return {**asdict(options), "baselines": list(options.baselines)}
+    values: dict[str, Any] = _JSON.dump_python(options, mode="json")
+    return values
 
 
 def options_from_json(values: Mapping[str, Any]) -> PlanOptions:
@@ -26,7 +32,8 @@ def options_from_json(values: Mapping[str, Any]) -> PlanOptions:
 
     Raises planner's InvalidOptions.
     """
-    given = dict(values)
-    if "baselines" in given:
-        given["baselines"] = tuple(given["baselines"])
-    return PlanOptions(**given)
+    try:
+        return _JSON.validate_python(dict(values))
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=False)
+        raise InvalidOptions("; ".join(detail["msg"] for detail in details)) from error
