@@ -35,7 +35,7 @@ class AsyncZmqTransport:
         self._transport.set_peers(peers)
 
     def send(self, peer: str, message: Message) -> None:
-        """Queue `message` for `peer`; never blocks. Raises UnknownPeer, FrameError."""
+        """Queue `message` for `peer`; never blocks. Raises a SendError, FrameError."""
         self._transport.send(peer, message)
         if peer == self._name:
             self._wake()

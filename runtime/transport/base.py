@@ -18,7 +18,7 @@ class Transport(Protocol):
     """Used from one thread. Never blocks on send; a message to one peer keeps its order."""
 
     def send(self, peer: str, message: Message) -> None:
-        """Queue `message` for `peer`. Raises UnknownPeer."""
+        """Queue `message` for `peer`. Raises a SendError; then it was not queued."""
 
     def receive(self, *, timeout_s: float) -> list[Received]:
         """All messages that are there; waits up to `timeout_s` for the first (0: do not wait)."""
@@ -27,5 +27,13 @@ class Transport(Protocol):
         """Release sockets and ports; idempotent."""
 
 
-class UnknownPeer(KeyError):
+class SendError(Exception):
+    """The root of what `send` raises; the message names the peer."""
+
+
+class UnknownPeer(SendError):
     """A message for a name that is not among the peers of this deployment."""
+
+
+class PeerStalled(SendError):
+    """So many messages wait for the peer already that it has gone or will not catch up."""

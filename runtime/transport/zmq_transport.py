@@ -15,7 +15,7 @@ from zmq.auth.thread import ThreadAuthenticator
 
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import FrameError, Message, decode, encode
-from runtime.transport.base import Received, UnknownPeer
+from runtime.transport.base import PeerStalled, Received, UnknownPeer
 from runtime.transport.keys import KeyPair
 
 logger = logging.getLogger(__name__)
@@ -28,6 +28,9 @@ HANDSHAKE_INTERVAL_MS = 2000
 # Larger frames end the connection: 512 prompt tokens of a 16k-wide model in fp32 are 32 MiB.
 MAX_FRAME_BYTES = 256 * 2**20
 ZAP_DOMAIN = "helixweb"
+# Messages that may wait for one peer, here and again there. Far more than the stages of a plan that
+# works ever have under way; a peer that is away longer than these last makes `send` raise.
+MAX_WAITING_MESSAGES = 10_000
 # Messages taken in one call, so that a flood cannot keep the caller from its own work.
 MAX_MESSAGES_PER_RECEIVE = 1000
 
@@ -131,11 +134,17 @@ class ZmqTransport:
                 self._dealers.pop(name).close(linger=0)
 
     def send(self, peer: str, message: Message) -> None:
-        """Never blocks: what a peer does not take yet waits in memory, in order."""
+        """Never blocks: what a peer does not take yet waits in memory, in order, up to a bound."""
         if peer == self._name:
             self._to_self.append(message)
             return
-        self._dealer(peer).send_multipart(encode(message), copy=False)
+        try:
+            self._dealer(peer).send_multipart(encode(message), zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            raise PeerStalled(
+                f"{MAX_WAITING_MESSAGES} messages wait for {peer!r} already; a "
+                f"{message.kind.name} was not sent"
+            ) from None
 
     def receive(self, *, timeout_s: float) -> list[Received]:
         """All that is there; waits up to `timeout_s` for the first. Bad frames are dropped."""
@@ -196,8 +205,8 @@ class ZmqTransport:
     def _socket(self, kind: int) -> Any:
         socket = self._context.socket(kind)
         socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.SNDHWM, 0)
-        socket.setsockopt(zmq.RCVHWM, 0)
+        socket.setsockopt(zmq.SNDHWM, MAX_WAITING_MESSAGES)
+        socket.setsockopt(zmq.RCVHWM, MAX_WAITING_MESSAGES)
         socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS)
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
         socket.setsockopt(zmq.HEARTBEAT_TTL, HEARTBEAT_TTL_MS)

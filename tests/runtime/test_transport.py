@@ -14,7 +14,7 @@ import zmq
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import DType, Entry, Kind, Message, StageStatus, encode
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
-from runtime.transport.base import Received, Transport, UnknownPeer
+from runtime.transport.base import PeerStalled, Received, Transport, UnknownPeer
 from runtime.transport.in_memory import InMemoryNetwork
 from runtime.transport.keys import KeyFileError, KeyPair
 from runtime.transport.zmq_transport import BindFailed, ZmqTransport
@@ -109,7 +109,7 @@ def test_a_large_payload_arrives_whole_as_a_view_that_outlives_its_sender(pair: 
 
 def test_a_message_without_payload_arrives(pair: Pair) -> None:
     ada, bob = pair
-    status = StageStatus(first=0, end=4, page_tokens=16, pages_total=9, pages_used=2)
+    status = StageStatus(incarnation=5, first=0, end=4, page_tokens=16, pages_total=9, pages_used=2)
     ada.send("bob", Message(kind=Kind.STATUS, generation=1, status=status))
     assert take(bob, 1)[0].message.status == status
 
@@ -277,6 +277,21 @@ def test_a_message_waits_for_a_peer_that_starts_later_and_a_restart_is_dialled_a
         assert take(bob, 1)[0].message.entries[0].request == request
         bob.close()
         ada.send("bob", rows(2))
+
+
+def test_what_waits_for_a_peer_that_never_comes_is_bounded(
+    keys: dict[str, KeyPair],
+    opened: Callable[[ZmqTransport], ZmqTransport],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("runtime.transport.zmq_transport.MAX_WAITING_MESSAGES", 50)
+    never = PeerAddress(name="bob", endpoint="tcp://127.0.0.1:9", public_key=keys["bob"].public_key)
+    ada = opened(ZmqTransport(name="ada", bind=LOOPBACK, keys=keys["ada"], peers=(never,)))
+    for request in range(50):
+        ada.send("bob", rows(request))
+    for _ in range(3):
+        with pytest.raises(PeerStalled, match="'bob'"):
+            ada.send("bob", rows(50))
 
 
 def test_an_address_in_use_is_named(keys: dict[str, KeyPair]) -> None:
