@@ -8,29 +8,21 @@ gives back its KV estimate, tells every stage of its path to forget it, and lets
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from planner.routers.base import RequestSize
-from runtime.coordinator.frames import prompt_message, release_message, sampled_tokens
+from runtime.coordinator.frames import sampled_tokens
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.refusals import NACKS, NeverFits, NotServing, QueueFull
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.serving import Serving
+from runtime.coordinator.stage_link import Sender, StageLink
 from runtime.coordinator.text_stream import Detokenizer, StopStrings
 from runtime.protocol.data import Entry, Flag, FrameError, Kind, Message, Reason, Sampling
 from runtime.protocol.openai_answers import FinishReason
-from runtime.transport.base import Received, UnknownPeer
+from runtime.transport.base import Received
 
-_FORGOTTEN_KEPT = 4096
 _FINISH: dict[Reason, FinishReason] = {Reason.STOP: "stop", Reason.LENGTH: "length"}
 logger = logging.getLogger(__name__)
-
-
-class Sender(Protocol):
-    """The sending half of a transport."""
-
-    def send(self, peer: str, message: Message) -> None:
-        """Queue `message` for `peer`. Raises UnknownPeer."""
 
 
 class Dispatcher:
@@ -45,15 +37,13 @@ class Dispatcher:
         new_request_id: Callable[[], int],
         request_timeout_s: float,
     ) -> None:
-        self._transport = transport
+        self._link = StageLink(transport=transport, clock=clock)
         self._stats = stats
         self._clock = clock
         self._new_request_id = new_request_id
         self._request_timeout_s = request_timeout_s
         self._running: dict[int, LiveRequest] = {}
         self._waiting: deque[LiveRequest] = deque()
-        self._forgotten: dict[int, None] = {}  # ids released lately, oldest first
-        self._complaints: set[str] = set()
         self.serving: Serving | None = None
 
     @property
@@ -73,7 +63,7 @@ class Dispatcher:
                 code="plan_replaced",
             )
         self.serving = serving
-        self._complaints.clear()
+        self._link.forget_complaints()
 
     def stop(self) -> None:
         """The process ends: every request is told, every stage forgets."""
@@ -160,7 +150,9 @@ class Dispatcher:
             for entry in message.entries:
                 self._on_nack(received.sender, entry)
         else:
-            self._complain(f"{received.sender!r} sent a {message.kind.name} to the coordinator")
+            self._link.complain(
+                f"{received.sender!r} sent a {message.kind.name} to the coordinator"
+            )
 
     def expire(self) -> None:
         """End what has made no progress for the request timeout; call it about once a second."""
@@ -189,7 +181,7 @@ class Dispatcher:
         request.queue_s = now - request.arrived_at
         self._running[request.id] = request
         self._stats.routed(pipeline, prompt_tokens=len(request.prompt_ids), queue_s=request.queue_s)
-        self._send(pipeline.stages[0].node, prompt_message(request))
+        self._link.send_prompt(request)
         return True
 
     def _let_in(self) -> None:
@@ -201,19 +193,7 @@ class Dispatcher:
         """No longer running: give back the KV estimate and tell the stages."""
         del self._running[request.id]
         request.serving.kv.release(request.id)
-        self._forgotten[request.id] = None
-        while len(self._forgotten) > _FORGOTTEN_KEPT:
-            del self._forgotten[next(iter(self._forgotten))]
-        stages = request.pipeline.stages if request.pipeline else ()
-        for node in dict.fromkeys(stage.node for stage in stages):
-            self._send(
-                node,
-                release_message(
-                    generation=request.serving.plan.generation,
-                    request=request.id,
-                    epoch=request.epoch,
-                ),
-            )
+        self._link.release(request)
 
     def _on_status(self, sender: str, message: Message) -> None:
         serving = self.serving
@@ -223,30 +203,48 @@ class Dispatcher:
             return  # a stage of the plan before, on its way out
         now = self._clock()
         was_silent = sender in serving.silent_nodes(now=now)
+        was_restarted = serving.is_restarted(sender, message.status)
         wrong = serving.hear(sender, message.status, now=now)
         if wrong is not None:
-            self._complain(wrong)
-        elif was_silent:
+            self._link.complain(wrong)
+            return
+        if was_restarted:
+            self._fail_through(sender)
+        if was_silent:
             logger.info("stage of %r is up in generation %d", sender, message.generation)
             self._let_in()
+
+    def _fail_through(self, node: str) -> None:
+        """The stage of `node` was restarted and has forgotten the requests that run through it."""
+        for request in list(self._running.values()):
+            stages = request.pipeline.stages if request.pipeline else ()
+            if any(stage.node == node for stage in stages):
+                self._fail(
+                    request,
+                    f"the stage of node {node!r} was restarted while the request ran; try again",
+                    code="stage_restarted",
+                )
 
     def _on_sampled(self, sender: str, message: Message) -> None:
         try:
             sampled = sampled_tokens(message)
         except FrameError as error:
-            self._complain(f"message of {sender!r} dropped: {error}")
+            self._link.complain(f"message of {sender!r} dropped: {error}")
             return
         for entry, token_id in sampled:
             request = self._running.get(entry.request)
             if request is None:
-                self._disown(sender, entry)
+                if self.serving is not None:
+                    self._link.release_stray(self.serving, sender, entry)
             elif entry.epoch == request.epoch:
                 self._on_token(sender, request, entry, token_id=token_id)
 
     def _on_token(self, sender: str, request: LiveRequest, entry: Entry, *, token_id: int) -> None:
         pipeline = request.pipeline
         if pipeline is None or sender != pipeline.stages[-1].node:
-            self._complain(f"{sender!r} sampled a token of a request whose last stage it is not")
+            self._link.complain(
+                f"{sender!r} sampled a token of a request whose last stage it is not"
+            )
             return
         if entry.position < request.next_position:
             return  # a duplicate
@@ -286,7 +284,7 @@ class Dispatcher:
         if request is None or entry.epoch != request.epoch or request.pipeline is None:
             return
         if sender not in {stage.node for stage in request.pipeline.stages}:
-            self._complain(f"{sender!r} refused a request that is not on its way through it")
+            self._link.complain(f"{sender!r} refused a request that is not on its way through it")
             return
         if entry.reason == Reason.NO_KV_PAGES and not request.token_ids and request.epoch == 0:
             self._route_again(request)
@@ -306,36 +304,8 @@ class Dispatcher:
         if not self._running:
             self._let_in()
 
-    def _disown(self, sender: str, entry: Entry) -> None:
-        """A stage works for a request of an earlier life of this coordinator: stop it."""
-        serving = self.serving
-        if serving is None or entry.request in self._forgotten:
-            return
-        self._forgotten[entry.request] = None
-        logger.warning("%r works on request %d, unknown here; released", sender, entry.request)
-        for node in serving.nodes:
-            self._send(
-                node,
-                release_message(
-                    generation=serving.plan.generation, request=entry.request, epoch=entry.epoch
-                ),
-            )
-
     def _fail(self, request: LiveRequest, message: str, *, code: str) -> None:
         logger.warning("request %d failed: %s", request.id, message)
         self._stats.failed()
         request.fail(message, code=code)
         self.end(request)
-
-    def _send(self, node: str, message: Message) -> None:
-        """A node without an address is logged; the watchdog ends a request that depends on it."""
-        try:
-            self._transport.send(node, message)
-        except UnknownPeer:
-            self._complain(f"{node!r} is in the placement but has no address among the peers")
-
-    def _complain(self, what: str) -> None:
-        """Log `what` once per plan: a faulty stage repeats itself many times a second."""
-        if what not in self._complaints and len(self._complaints) < 1000:
-            self._complaints.add(what)
-            logger.warning("%s", what)

@@ -61,6 +61,11 @@ class Serving:
         self.kv.set_capacity(node, token_layers=status.pages_total * status.page_tokens)
         return None
 
+    def is_restarted(self, node: str, status: StageStatus) -> bool:
+        """Whether `status` is of another process than what `node` said before."""
+        before = self._states.get(node)
+        return before is not None and before.status.incarnation != status.incarnation
+
     def missing_nodes(self) -> tuple[str, ...]:
         """Nodes of the placement whose stage never reported for this generation."""
         return tuple(node for node in self.nodes if node not in self._states)

@@ -7,6 +7,7 @@ stderr. The end of stdin or SIGTERM means stop: exit 0. What it cannot run: `fai
 import argparse
 import io
 import logging
+import secrets
 import signal
 import sys
 import threading
@@ -137,6 +138,7 @@ def serve(launch: StageLaunch, events: EventWriter, stop: threading.Event) -> No
         stage = Stage(
             name=launch.name,
             generation=assignment.generation,
+            incarnation=secrets.randbits(32),
             limits=limits,
             decoder=decoder,
             cache=cache,

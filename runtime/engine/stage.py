@@ -30,7 +30,7 @@ from runtime.engine.sequence import RequestKey
 from runtime.models.decoder import Decoder
 from runtime.protocol.control import StageStats
 from runtime.protocol.data import Entry, Flag, FrameError, Kind, Message, Reason, StageStatus
-from runtime.transport.base import Transport, UnknownPeer
+from runtime.transport.base import SendError, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +50,9 @@ class _Counters:
 class Stage:
     """Runs the layers of `decoder` for the requests whose rows come in.
 
-    `relative_speed` below 1 makes a step last 1/relative_speed as long as it did. `on_report`
-    gets the stage's counters about once a second. `clock` and `sleep` are in seconds.
+    `incarnation` (32 bits) tells the coordinator this process from one before it. `relative_speed`
+    below 1 makes a step last 1/relative_speed as long as it did. `on_report` gets the stage's
+    counters about once a second. `clock` and `sleep` are in seconds.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Stage:
         *,
         name: str,
         generation: int,
+        incarnation: int,
         limits: EngineLimits,
         decoder: Decoder,
         cache: KvCache,
@@ -70,6 +72,7 @@ class Stage:
     ) -> None:
         self._name = name
         self._generation = generation
+        self._incarnation = incarnation
         self._limits = limits
         self._decoder = decoder
         self._cache = cache
@@ -83,6 +86,7 @@ class Stage:
         self._started_s = clock()
         self._next_report_s = self._started_s
         self._reported_pages = -1
+        self._coordinator_is_lost = False
         config = decoder.config
         self._intake = Intake(
             StageShape(
@@ -210,8 +214,8 @@ class Stage:
                 continue
             try:
                 self._transport.send(outgoing.peer, outgoing.message)
-            except (UnknownPeer, FrameError) as error:
-                logger.error("cannot send to %s: %r", outgoing.peer, error)
+            except (SendError, FrameError) as error:
+                logger.error("cannot send to %s: %s", outgoing.peer, error)
                 self._end_and_refuse(outgoing.message.entries, Reason.STAGE_ERROR)
 
     def _accept(self, message: Message, *, sender: str) -> None:
@@ -258,6 +262,7 @@ class Stage:
                 kind=Kind.STATUS,
                 generation=self._generation,
                 status=StageStatus(
+                    incarnation=self._incarnation,
                     first=self._decoder.first,
                     end=self._decoder.end,
                     page_tokens=self._cache.page_tokens,
@@ -276,9 +281,9 @@ class Stage:
     def _tell_coordinator(self, message: Message) -> None:
         try:
             self._transport.send(COORDINATOR, message)
-        except UnknownPeer:
-            logger.error(
-                "%r is not among the peers of this deployment; a %s message is lost",
-                COORDINATOR,
-                message.kind.name,
-            )
+        except SendError as error:
+            if not self._coordinator_is_lost:
+                logger.error("the coordinator hears nothing of this stage: %s", error)
+            self._coordinator_is_lost = True
+        else:
+            self._coordinator_is_lost = False

@@ -26,7 +26,7 @@ _HEADER = struct.Struct("<4sBBHIQ")  # magic, kind, dtype, entries, generation, 
 _ENTRY = struct.Struct("<QIIIBBH")  # request, epoch, position, n_tokens, hop, flags, reason
 _ROUTE_HEAD = struct.Struct("<BffIQIIB")  # hops, temperature, top_p, top_k, seed, ...
 _HOP = struct.Struct("<HHB")  # first, end, name length
-_STATUS = struct.Struct("<IIIII")
+_STATUS = struct.Struct("<IIIIII")
 
 MAX_ENTRIES = 65535
 MAX_HOPS = 255
@@ -132,8 +132,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageStatus:
-    """A stage serves its generation; its room in pages (a page: one layer of one request)."""
+    """A stage serves its generation; its room in pages (a page: one layer of one request).
 
+    `incarnation` is drawn when the process starts: another one means that the stage was restarted
+    and has forgotten every request.
+    """
+
+    incarnation: int
     first: int
     end: int
     page_tokens: int
@@ -196,6 +201,7 @@ def _encode_head(message: Message) -> bytes:
         status = message.status
         parts.append(
             _STATUS.pack(
+                status.incarnation,
                 status.first,
                 status.end,
                 status.page_tokens,
@@ -238,10 +244,15 @@ def decode(head: bytes | memoryview, payload: bytes | memoryview) -> Message:
             )
         status = None
         if kind == Kind.STATUS:
-            first, end, page_tokens, total, used = _STATUS.unpack_from(view, offset)
+            incarnation, first, end, page_tokens, total, used = _STATUS.unpack_from(view, offset)
             offset += _STATUS.size
             status = StageStatus(
-                first=first, end=end, page_tokens=page_tokens, pages_total=total, pages_used=used
+                incarnation=incarnation,
+                first=first,
+                end=end,
+                page_tokens=page_tokens,
+                pages_total=total,
+                pages_used=used,
             )
         message = Message(
             kind=Kind(kind),

@@ -119,6 +119,7 @@ class ScriptedStages:
         self.held: dict[tuple[int, int], set[str]] = {}  # (request, epoch) -> nodes with pages
         self.routes: dict[tuple[int, int], Route] = {}
         self.unreachable: set[str] = set()
+        self.incarnations = dict.fromkeys(RANGES, 1)
         self._scripts: dict[tuple[int, int], list[int]] = {}
         self._positions: dict[tuple[int, int], int] = {}
         self.generation = 7
@@ -152,9 +153,21 @@ class ScriptedStages:
         for node in nodes or RANGES:
             first, end = RANGES[node]
             status = StageStatus(
-                first=first, end=end, page_tokens=page_tokens, pages_total=pages, pages_used=0
+                incarnation=self.incarnations[node],
+                first=first,
+                end=end,
+                page_tokens=page_tokens,
+                pages_total=pages,
+                pages_used=0,
             )
             self.deliver(node, Message(kind=Kind.STATUS, generation=self.generation, status=status))
+
+    def restart(self, node: str) -> None:
+        """`node` forgets every request and reports anew."""
+        for nodes in self.held.values():
+            nodes.discard(node)
+        self.incarnations[node] += 1
+        self.report(node)
 
     def step(self) -> bool:
         """The next token of every request; False when there is nothing to do."""

@@ -86,6 +86,7 @@ class StageCluster:
             self.stages[name] = Stage(
                 name=name,
                 generation=GENERATION,
+                incarnation=1,
                 limits=EngineLimits(
                     page_tokens=PAGE_TOKENS,
                     max_batch_tokens=smaller_steps.get(name, max_batch_tokens),

@@ -17,7 +17,8 @@ from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.live_request import Delta, LiveRequest, RequestFailed
 from runtime.coordinator.refusals import NeverFits, NotServing, QueueFull
 from runtime.coordinator.serving import STATUS_TTL_S, Serving
-from runtime.protocol.data import Kind, Reason, Sampling
+from runtime.coordinator.stage_link import StageLink
+from runtime.protocol.data import Entry, Kind, Reason, Sampling
 
 HELLO = list(range(10, 20))
 EOS = 257
@@ -392,3 +393,54 @@ def test_ttft_includes_the_queue_and_gaps_are_counted_apart(bench: Bench) -> Non
     assert bench.stats.edge_tokens_total["source->a"] == len(HELLO) + 3
     bench.clock.now += 11
     assert bench.stats.ttft_s.percentile(0.5) is None
+
+
+def test_a_restarted_stage_ends_the_requests_it_has_forgotten_and_no_others(bench: Bench) -> None:
+    requests = [bench.submit(), bench.submit(), bench.submit()]
+    bench.stages.step()
+    through_d = [
+        request
+        for request in requests
+        if request.pipeline and "d" in {stage.node for stage in request.pipeline.stages}
+    ]
+    assert 0 < len(through_d) < len(requests)
+    bench.stages.report("d")
+    assert bench.dispatcher.requests_running == 3
+    bench.stages.restart("d")
+    for request in through_d:
+        with pytest.raises(RequestFailed, match=r"'d' was restarted.*try again") as failure:
+            drain(request)
+        assert failure.value.code == "stage_restarted"
+    assert bench.dispatcher.requests_running == 3 - len(through_d)
+    bench.run()
+    for request in requests:
+        if request not in through_d:
+            assert len(drain(request)) == 20
+    bench.assert_everything_is_given_back()
+
+
+def test_a_release_that_was_lost_is_sent_again_while_tokens_still_come(bench: Bench) -> None:
+    request = bench.submit()
+    bench.stages.step()
+    bench.dispatcher.end(request)
+    bench.stages.sent.clear()
+    bench.stages.emit((request.id, 0), 65)  # was under way when the release went out
+    assert bench.stages.sent == []
+    bench.clock.now += 5.0
+    for _ in range(3):
+        bench.stages.emit((request.id, 0), 65)
+    released = [peer for peer, message in bench.stages.sent if message.kind == Kind.RELEASE]
+    assert sorted(released) == sorted(RANGES)
+
+
+def test_only_so_many_released_requests_are_remembered(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.coordinator.stage_link.RELEASED_KEPT", 3)
+    stages, serving = ScriptedStages(endless), make_serving(checkpoint)
+    link = StageLink(transport=stages, clock=Clock())
+    for request, is_news in [(1, True), (2, True), (1, False), (3, True), (4, True), (1, True)]:
+        stages.sent.clear()
+        stray = Entry(request=request, epoch=0, position=9, n_tokens=1, hop=0)
+        link.release_stray(serving, "a", stray)
+        assert bool(stages.sent) is is_news

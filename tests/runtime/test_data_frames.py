@@ -112,8 +112,8 @@ def messages(draw: st.DrawFn) -> Message:
     kind = draw(st.sampled_from(list(Kind)))
     status = None
     if kind == Kind.STATUS:
-        numbers = [draw(u32) for _ in range(5)]
-        keys = ("first", "end", "page_tokens", "pages_total", "pages_used")
+        numbers = [draw(u32) for _ in range(6)]
+        keys = ("incarnation", "first", "end", "page_tokens", "pages_total", "pages_used")
         status = StageStatus(**dict(zip(keys, numbers, strict=True)))
     return Message(
         kind=kind,

@@ -148,6 +148,7 @@ def make_stage(checkpoint: Path, clock: ManualClock, network: InMemoryNetwork, s
     return Stage(
         name="a",
         generation=GENERATION,
+        incarnation=1,
         limits=EngineLimits(page_tokens=4, max_batch_tokens=512, max_context_tokens=64),
         decoder=decoder,
         cache=KvCache(config, pages=20, page_tokens=4, device=cpu),

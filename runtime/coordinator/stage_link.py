@@ -1,0 +1,94 @@
+"""What the coordinator says to stages: prompts, and releases until they are heeded."""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from runtime.coordinator.frames import prompt_message, release_message
+from runtime.coordinator.live_request import LiveRequest
+from runtime.coordinator.serving import Serving
+from runtime.protocol.data import Entry, Message
+from runtime.transport.base import SendError
+
+RELEASED_KEPT = 4096
+RELEASE_AGAIN_S = 2.0  # a token that comes later was not under way when the release went out
+_COMPLAINTS_KEPT = 1000
+
+logger = logging.getLogger(__name__)
+
+
+class Sender(Protocol):
+    """The sending half of a transport."""
+
+    def send(self, peer: str, message: Message) -> None:
+        """Queue `message` for `peer`. Raises SendError."""
+
+
+class StageLink:
+    """Remembers which requests were released lately, and what was complained of."""
+
+    def __init__(self, *, transport: Sender, clock: Callable[[], float]) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._released: OrderedDict[int, float] = OrderedDict()  # request -> when, oldest first
+        self._complaints: set[str] = set()
+
+    def send_prompt(self, request: LiveRequest) -> None:
+        """To the first stage of its pipeline. Raises ValueError when it was not routed."""
+        message = prompt_message(request)
+        stages = request.pipeline.stages if request.pipeline else ()
+        self._send(stages[0].node, message)
+
+    def release(self, request: LiveRequest) -> None:
+        """Have every stage of its pipeline forget it in its present epoch."""
+        stages = request.pipeline.stages if request.pipeline else ()
+        self._release(
+            {stage.node: None for stage in stages},
+            generation=request.serving.plan.generation,
+            request=request.id,
+            epoch=request.epoch,
+        )
+
+    def release_stray(self, serving: Serving, sender: str, entry: Entry) -> None:
+        """A token came of a request that is not running.
+
+        It ended a moment ago and this is a late token; or its release was lost; or it is of an
+        earlier life of this process. In the last two cases stages work for nobody: stop them.
+        """
+        released_at = self._released.get(entry.request)
+        if released_at is not None and self._clock() - released_at < RELEASE_AGAIN_S:
+            return
+        logger.warning("%r works on request %d, unknown here; released", sender, entry.request)
+        self._release(
+            serving.nodes,
+            generation=serving.plan.generation,
+            request=entry.request,
+            epoch=entry.epoch,
+        )
+
+    def complain(self, what: str) -> None:
+        """Log `what` once per plan: a faulty stage repeats itself many times a second."""
+        if what not in self._complaints and len(self._complaints) < _COMPLAINTS_KEPT:
+            self._complaints.add(what)
+            logger.warning("%s", what)
+
+    def forget_complaints(self) -> None:
+        """Another plan: what was wrong with the one before says nothing of it."""
+        self._complaints.clear()
+
+    def _release(self, nodes: Iterable[str], *, generation: int, request: int, epoch: int) -> None:
+        self._released[request] = self._clock()
+        self._released.move_to_end(request)
+        while len(self._released) > RELEASED_KEPT:
+            self._released.popitem(last=False)
+        message = release_message(generation=generation, request=request, epoch=epoch)
+        for node in nodes:
+            self._send(node, message)
+
+    def _send(self, node: str, message: Message) -> None:
+        """What cannot be sent is logged; the watchdog ends a request that depends on it."""
+        try:
+            self._transport.send(node, message)
+        except SendError as error:
+            self.complain(f"message for {node!r} lost: {error}")
