@@ -5,18 +5,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from planner.placers.pattern_choice import ChoiceLimits, choose_stages
-from planner.placers.patterns import PatternPool
+from planner.placers.patterns import PatternPool, StageNodes
 from planner.placers.solvers.choice import SolverName
-from planner.placers.stages import StageNodes, filled_stages, slowest_tokens_per_s
+from planner.placers.stages import filled_stages
 
 _RELATIVE_STEP = 5e-4
 _FIRST_STEP_DOWN = 0.01
 _SHARE_OF_TIME_PER_CHOICE = 0.15
+_WHOLE = 1 - 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundStages:
-    """Stages, and the speed of the slowest: their flow wherever links do not bind."""
+    """Stages and the flow that each of them carries, links counted as their families count them."""
 
     stages: tuple[StageNodes, ...]
     tokens_per_s: float
@@ -60,7 +61,7 @@ def improving_stages(
     while high - low > _RELATIVE_STEP * high and not should_stop():
         target = max(target, low * (1 + _RELATIVE_STEP / 2))
         found = None
-        if pool.most_layers(target) >= num_layers * (1 - 1e-9):
+        if pool.most_layers(target) >= num_layers * _WHOLE:
             choice = choose_stages(
                 pool,
                 flow=target,
@@ -76,7 +77,7 @@ def improving_stages(
                 stages = filled_stages(pool.kinds, choice.stages, num_layers=num_layers)
                 found = FoundStages(
                     stages=stages,
-                    tokens_per_s=slowest_tokens_per_s(pool.kinds, stages),
+                    tokens_per_s=pool.carries(stages),
                     solver=choice.solver,
                 )
         if found is not None:
@@ -100,11 +101,12 @@ def _fractional_limit(
     should_stop: Callable[[], bool],
 ) -> float:
     """The highest flow whose fractional stages hold every layer, from above."""
-    if pool.most_layers(high) >= num_layers * (1 - 1e-9):
+    enough = num_layers * _WHOLE
+    if pool.most_layers(high, enough=enough) >= enough:
         return high
     while high - low > _RELATIVE_STEP * high and not should_stop():
         middle = (low + high) / 2
-        if pool.most_layers(middle) >= num_layers * (1 - 1e-9):
+        if pool.most_layers(middle, enough=enough) >= enough:
             low = middle
         else:
             high = middle

@@ -5,8 +5,8 @@ model, with every node used once. Its linear program is solved by column generat
 what the integer program then chooses from.
 """
 
-from collections import Counter
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,7 @@ from planner.bounds.packing_program import PackingProgram
 
 _UNITS = 4000
 _MAX_ROUNDS = 60
+_CARRIED_RELATIVE_WIDTH = 1e-6
 _PAYS_OFF = 1e-6  # layers; a pattern that adds less to the program is not worth a column
 # Speeds are added in floats: a stage of exactly the target must not fail by the last bit.
 _REACHES = 1 - 1e-12
@@ -24,26 +25,43 @@ _REACHES = 1 - 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternFamily:
-    """Where patterns may come from: which kinds, how many nodes at least, and what links let pass.
+    """Where patterns may come from: which kinds, and which links lead to the stages beside it.
 
-    A node counts for at most `usable_tokens_per_s`. Every stage of the family uses
-    `use_of_rows` of the program's rows beyond the kinds'.
+    Every stage of the family uses `use_of_rows` of the program's rows beyond the kinds'.
+
+    With links of `link_tokens_per_s` = c between any two nodes of neighbouring stages a node counts
+    for at most `sqrt(F * c)` of a flow F. Stages so counted pass F on to each other: a cut leaves s
+    nodes of the first stage and q of the second on the far sides of their links. With w =
+    sqrt(F / c), a node counts for at most F / w = c * w. If s >= w or q >= w, the links of every
+    node that is not cut carry what it counts for. Else the cut is at least
+    `2 F - (s + q) F / w + c s q = F (1 + (1 - s / w) (1 - q / w)) >= F`.
     """
 
     kinds: tuple[int, ...]
-    min_nodes: int = 1
-    usable_tokens_per_s: float = float("inf")
+    link_tokens_per_s: float = math.inf
     use_of_rows: Mapping[int, float] = field(default_factory=dict)
+
+    def countable_tokens_per_s(self, flow: float) -> float:
+        """The most that one node counts for."""
+        return math.sqrt(flow * self.link_tokens_per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePattern:
-    """`counts` nodes of each kind hold the same `layers` layers, `tokens_per_s` together."""
+    """`counts` nodes of each kind hold the same `layers` layers."""
 
     family: int
     layers: int
     counts: tuple[tuple[int, int], ...]
-    tokens_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageNodes:
+    """A stage of whole nodes: its layers, the kind of each node, the family of its pattern."""
+
+    layers: int
+    kinds: tuple[int, ...]
+    family: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,34 +89,48 @@ class PatternPool:
         self.families = families
         self.rows = rows
         self._patterns: dict[tuple[int, int, tuple[tuple[int, int], ...]], StagePattern] = {}
-        self._lengths = sorted({layers for kind in kinds for layers in kind.tokens_per_s})
+        self._lengths_of = [
+            sorted({layers for kind in family.kinds for layers in kinds[kind].tokens_per_s})
+            for family in families
+        ]
 
     def patterns_for(self, flow: float) -> list[StagePattern]:
         """Those that carry the flow."""
         return [
             pattern
             for pattern in self._patterns.values()
-            if pattern.tokens_per_s >= flow * _REACHES
+            if self._countable_tokens_per_s(pattern, flow) >= flow * _REACHES
         ]
 
-    def most_layers(self, flow: float) -> float:
-        """How many layers fractional stages of this flow can hold; finds the patterns for it."""
+    def most_layers(self, flow: float, *, enough: float = math.inf) -> float:
+        """How many layers fractional stages of this flow can hold; finds the patterns for it.
+
+        Ends at `enough` layers. Families and lengths that had nothing to offer are asked again only
+        when no other has, so most rounds ask few.
+        """
         program = self._program()
         known: set[tuple[int, int, tuple[tuple[int, int], ...]]] = set()
         for pattern in self.patterns_for(flow):
             known.add(_key(pattern))
             self._add_to(program, pattern)
+        everywhere = [
+            (family, layers)
+            for family in range(len(self.families))
+            for layers in self._lengths_of[family]
+        ]
+        promising = everywhere
         value = 0.0
         for _ in range(_MAX_ROUNDS):
             solution = program.solve()
             value = solution.value
-            fresh = [
-                pattern
-                for pattern in self._priced(flow, solution.row_prices)
-                if _key(pattern) not in known
-            ]
+            if value >= enough:
+                break
+            fresh = self._fresh(flow, solution.row_prices, promising, known)
+            if not fresh and len(promising) < len(everywhere):
+                fresh = self._fresh(flow, solution.row_prices, everywhere, known)
             if not fresh:
                 break
+            promising = [(pattern.family, pattern.layers) for pattern in fresh]
             for pattern in fresh:
                 known.add(_key(pattern))
                 self._patterns[_key(pattern)] = pattern
@@ -109,8 +141,35 @@ class PatternPool:
         use = {kind: float(number) for kind, number in pattern.counts}
         return use | dict(self.families[pattern.family].use_of_rows)
 
+    def carries(self, stages: Sequence[StageNodes]) -> float:
+        """The largest flow that every stage carries, its nodes counted as their families count."""
+        return min(self._carried_by(stage) for stage in stages)
+
+    def _carried_by(self, stage: StageNodes) -> float:
+        """The largest F with sum of min(T, countable(F)) >= F, by bisection from the impossible."""
+        family = self.families[stage.family]
+        speeds = [self.kinds[kind].tokens_per_s.get(stage.layers, 0.0) for kind in stage.kinds]
+        low, high = 0.0, sum(speeds)
+        if sum(min(speed, family.countable_tokens_per_s(high)) for speed in speeds) >= high:
+            return high
+        while high - low > _CARRIED_RELATIVE_WIDTH * high:
+            middle = (low + high) / 2
+            most = family.countable_tokens_per_s(middle)
+            if sum(min(speed, most) for speed in speeds) >= middle:
+                low = middle
+            else:
+                high = middle
+        return low
+
     def row_limits(self) -> list[float]:
         return [float(kind.count) for kind in self.kinds] + list(self.rows.extra_limits)
+
+    def _countable_tokens_per_s(self, pattern: StagePattern, flow: float) -> float:
+        most = self.families[pattern.family].countable_tokens_per_s(flow)
+        return sum(
+            count * min(most, self.kinds[kind].tokens_per_s[pattern.layers])
+            for kind, count in pattern.counts
+        )
 
     def _program(self) -> PackingProgram:
         program = PackingProgram(self.row_limits())
@@ -121,52 +180,45 @@ class PatternPool:
     def _add_to(self, program: PackingProgram, pattern: StagePattern) -> None:
         program.add_column(self.use_of_rows(pattern), value=float(pattern.layers))
 
-    def _priced(self, flow: float, row_prices: Floats) -> list[StagePattern]:
-        """For every family and length the cheapest pattern, where it pays off."""
+    def _fresh(
+        self,
+        flow: float,
+        row_prices: Floats,
+        places: list[tuple[int, int]],
+        known: set[tuple[int, int, tuple[tuple[int, int], ...]]],
+    ) -> list[StagePattern]:
+        """For every (family, length) the cheapest pattern, where it pays off and is not known."""
         found = []
-        for number, family in enumerate(self.families):
-            per_stage = sum(row_prices[row] * use for row, use in family.use_of_rows.items())
-            for layers in self._lengths:
-                pattern = self._cheapest(number, layers, flow=flow, row_prices=row_prices)
-                if pattern is None:
-                    continue
-                price = sum(row_prices[kind] * count for kind, count in pattern.counts)
-                if layers - price - per_stage > _PAYS_OFF:
-                    found.append(pattern)
+        for number, layers in places:
+            pattern = self._cheapest(number, layers, flow=flow, row_prices=row_prices)
+            if pattern is None or _key(pattern) in known:
+                continue
+            price = sum(row_prices[kind] * count for kind, count in pattern.counts)
+            use = self.families[number].use_of_rows
+            price += sum(row_prices[row] * amount for row, amount in use.items())
+            if layers - price > _PAYS_OFF:
+                found.append(pattern)
         return found
 
     def _cheapest(
         self, family_number: int, layers: int, *, flow: float, row_prices: Floats
     ) -> StagePattern | None:
         family = self.families[family_number]
-        kinds = [kind for kind in family.kinds if layers in self.kinds[kind].tokens_per_s]
-        speeds = {
-            kind: min(self.kinds[kind].tokens_per_s[layers], family.usable_tokens_per_s)
-            for kind in kinds
+        most = min(flow, family.countable_tokens_per_s(flow))
+        units_of = {
+            kind: int(min(most, self.kinds[kind].tokens_per_s[layers]) / flow * _UNITS / _REACHES)
+            for kind in family.kinds
+            if layers in self.kinds[kind].tokens_per_s
         }
-        units: Integers = np.array(
-            [int(min(1.0, speeds[kind] / flow) * _UNITS * (1 + 1e-12)) for kind in kinds],
-            dtype=np.int64,
-        )
-        useful = [position for position, unit in enumerate(units) if unit > 0]
+        useful = [kind for kind, units in units_of.items() if units > 0]
         if not useful:
             return None
-        covers = cheapest_covers(
-            np.array([row_prices[kinds[position]] for position in useful]),
-            units[useful],
-            target_units=_UNITS,
-            at_least=family.min_nodes if family.min_nodes > 1 else 0,
-        )
-        chosen = covers.items_of(
-            units=_UNITS, at_least=family.min_nodes if family.min_nodes > 1 else 0
-        )
-        counts = Counter({kinds[useful[position]]: count for position, count in chosen.items()})
-        tokens_per_s = sum(speeds[kind] * count for kind, count in counts.items())
+        prices: Floats = np.array([row_prices[kind] for kind in useful])
+        units: Integers = np.array([units_of[kind] for kind in useful], dtype=np.int64)
+        chosen = cheapest_covers(prices, units, target_units=_UNITS).items_of(units=_UNITS)
+        counts = {useful[position]: count for position, count in chosen.items()}
         return StagePattern(
-            family=family_number,
-            layers=layers,
-            counts=tuple(sorted(counts.items())),
-            tokens_per_s=tokens_per_s,
+            family=family_number, layers=layers, counts=tuple(sorted(counts.items()))
         )
 
 

@@ -6,15 +6,15 @@ in the exact max flow that every placement is reported with.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.bounds.node_kinds import NodeKind, node_kinds
 from planner.domain.placement import Placement
-from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
-from planner.max_flow import max_flow
 from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult, StopReason
+from planner.placers.best_so_far import BestSoFar
 from planner.placers.pattern_search import PatternLimits, improving_stages
 from planner.placers.patterns import PatternFamily, PatternPool, Rows
 from planner.placers.solvers.choice import SolverName
@@ -46,16 +46,23 @@ class StagePatternPlacer:
         progress: Progress,
         cancel: CancelToken,
     ) -> SearchResult:
-        """The best placement of aligned stages, or `start` where that carries more."""
+        """The best placement of aligned stages, or `start` where that carries more.
+
+        Pinned nodes take no part; they join the stages that are found, where their pins are.
+        """
         started_s = self._clock()
-        kinds = node_kinds(problem, rules=options.rules)
         upper = knapsack_bound_tokens_per_s(problem)
-        best = start
-        best_flow = 0.0
+        best = BestSoFar(
+            problem,
+            options,
+            placer=NAME,
+            upper_bound_tokens_per_s=upper,
+            progress=progress,
+            elapsed_s=lambda: self._clock() - started_s,
+        )
         if start is not None:
-            best_flow = max_flow(
-                problem, start, partial_inference=options.partial_inference
-            ).value_tokens_per_s
+            best.start_from(start)
+        kinds = free_kinds(problem, options)
         solver = NO_SOLVER
         for found in improving_stages(
             stage_pool(kinds, max_stages=options.rules.max_hops),
@@ -71,29 +78,30 @@ class StagePatternPlacer:
             ),
         ):
             solver = found.solver
-            placement = placement_of_stages(kinds, found.stages)
-            flow = max_flow(
-                problem, placement, partial_inference=options.partial_inference
-            ).value_tokens_per_s
-            if flow > best_flow:
-                best, best_flow = placement, flow
-                progress(
-                    Incumbent(
-                        elapsed_s=self._clock() - started_s,
-                        flow_tokens_per_s=flow,
-                        upper_bound_tokens_per_s=upper,
-                        placer=NAME,
-                        placement=placement,
-                    )
-                )
+            best.offer(placement_of_stages(kinds, found.stages))
         reason: StopReason = "heuristic"
         if cancel.is_cancelled():
             reason = "cancelled"
         elif self._clock() - started_s >= options.time_limit_s:
             reason = "time limit"
         return SearchResult(
-            placement=best, upper_bound_tokens_per_s=upper, stop_reason=reason, solver=solver
+            placement=best.placement,
+            upper_bound_tokens_per_s=upper,
+            stop_reason=reason,
+            solver=solver,
         )
+
+
+def free_kinds(
+    problem: Problem, options: SearchOptions, *, groups: Mapping[str, str] | None = None
+) -> list[NodeKind]:
+    """The kinds of the nodes that are not pinned."""
+    kinds = node_kinds(problem, rules=options.rules, groups=groups)
+    free = [
+        replace(kind, names=tuple(n for n in kind.names if n not in options.rules.pinned))
+        for kind in kinds
+    ]
+    return [kind for kind in free if kind.names]
 
 
 def stage_pool(kinds: list[NodeKind], *, max_stages: int | None) -> PatternPool:

@@ -1,29 +1,15 @@
 """From chosen patterns to stages of whole nodes, and from these to a placement."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from planner.bounds.node_kinds import NodeKind
 from planner.domain.placement import LayerRange, Placement
-from planner.placers.patterns import StagePattern
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageNodes:
-    """A stage of `layers` layers, the kinds of its nodes (one entry each), its pattern's family."""
-
-    layers: int
-    kinds: tuple[int, ...]
-    family: int
+from planner.placers.patterns import StageNodes, StagePattern
 
 
 def stage_tokens_per_s(kinds: list[NodeKind], stage: StageNodes) -> float:
     """What its nodes compute together; nodes that cannot hold as many layers count for nothing."""
     return sum(kinds[kind].tokens_per_s.get(stage.layers, 0.0) for kind in stage.kinds)
-
-
-def slowest_tokens_per_s(kinds: list[NodeKind], stages: Sequence[StageNodes]) -> float:
-    return min(stage_tokens_per_s(kinds, stage) for stage in stages)
 
 
 def filled_stages(

@@ -1,0 +1,61 @@
+"""The best placement of one search by exact max flow, told to whoever listens."""
+
+from collections.abc import Callable
+
+from planner.domain.placement import Placement
+from planner.domain.plan import Incumbent
+from planner.domain.problem import Problem
+from planner.max_flow import max_flow
+from planner.placers.base import Progress, SearchOptions
+
+
+class BestSoFar:
+    """Keeps the offered placement with the largest flow; puts pinned nodes in their places."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        options: SearchOptions,
+        *,
+        placer: str,
+        upper_bound_tokens_per_s: float,
+        progress: Progress,
+        elapsed_s: Callable[[], float],
+    ) -> None:
+        self._problem = problem
+        self._options = options
+        self._placer = placer
+        self._upper_bound = upper_bound_tokens_per_s
+        self._progress = progress
+        self._elapsed_s = elapsed_s
+        self.placement: Placement | None = None
+        self.tokens_per_s = 0.0
+
+    def start_from(self, placement: Placement) -> None:
+        """A placement from elsewhere: nobody is told."""
+        self.placement, self.tokens_per_s = placement, self._flow_of(placement)
+
+    def offer(self, placement: Placement) -> None:
+        pinned = dict(self._options.rules.pinned)
+        placement = Placement(layers=dict(placement.layers) | pinned)
+        flow = self._flow_of(placement)
+        if flow <= self.tokens_per_s:
+            return
+        self.placement, self.tokens_per_s = placement, flow
+        self._progress(
+            Incumbent(
+                elapsed_s=self._elapsed_s(),
+                flow_tokens_per_s=flow,
+                upper_bound_tokens_per_s=max(flow, self._upper_bound),
+                placer=self._placer,
+                placement=placement,
+            )
+        )
+
+    def _flow_of(self, placement: Placement) -> float:
+        return max_flow(
+            self._problem,
+            placement,
+            partial_inference=self._options.partial_inference,
+            max_hops=self._options.rules.max_hops,
+        ).value_tokens_per_s
