@@ -1,0 +1,109 @@
+/* The loop of interval annealing; interval_loop.py beside it is the same in Python, explains it, and
+   gives the same answer to the last bit. Change both together. */
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int64_t i64;
+
+static i64 next_random(i64 state) { return state * 48271 % 2147483647; }
+
+static i64 shortfall(i64 target, i64 covered) { return covered < target ? target - covered : 0; }
+
+/* Add `speed` to layers [first, first + held); returns by how much the shortfall grows. */
+static i64 cover(i64 *coverage, i64 first, i64 held, i64 speed, i64 target)
+{
+    i64 grown = 0;
+    for (i64 layer = first; layer < first + held; layer++) {
+        grown -= shortfall(target, coverage[layer]);
+        coverage[layer] += speed;
+        grown += shortfall(target, coverage[layer]);
+    }
+    return grown;
+}
+
+/* Returns the least sum of shortfalls found, or -1 without memory. */
+i64 anneal_intervals(i64 n, i64 num_layers, i64 target, i64 row, const i64 *speeds,
+                     const i64 *limits, const double *logarithms, i64 num_logarithms, i64 moves,
+                     double hot, double cooling, i64 seed, i64 *firsts, i64 *helds)
+{
+    i64 *memory = malloc((size_t)(num_layers + 2 * n) * sizeof(i64));
+    if (memory == NULL) return -1;
+    i64 *coverage = memory, *first = memory + num_layers, *held = first + n;
+    i64 missing = num_layers * target, random = seed;
+    memset(coverage, 0, (size_t)num_layers * sizeof(i64));
+    for (i64 node = 0; node < n; node++) {
+        first[node] = firsts[node];
+        held[node] = helds[node];
+        missing += cover(coverage, first[node], held[node], speeds[node * row + held[node]], target);
+    }
+    i64 best = missing;
+    double temperature = hot * (double)target;
+    for (i64 move = 0; move < moves && best > 0; move++) {
+        temperature *= cooling;
+        random = next_random(random);
+        i64 kind = random % 8;
+        random = next_random(random);
+        i64 u = random % n, v = -1;
+        random = next_random(random);
+        if (limits[u] == 0) continue;
+        i64 u_first = first[u], u_held = held[u], v_first = 0, v_held = 0;
+        i64 old_u_first = u_first, old_u_held = u_held;
+        if (kind == 0) {
+            u_held = 1 + random % limits[u];
+            random = next_random(random);
+            u_first = random % (num_layers - u_held + 1);
+        } else if (kind == 1) {
+            v = random % n;
+            if (v == u || held[u] > limits[v] || held[v] > limits[u]) continue;
+            v_first = u_first;
+            v_held = u_held;
+            u_first = first[v];
+            u_held = held[v];
+        } else if (kind < 4) {
+            u_first += random % 7 - 3;
+        } else if (kind < 6) {
+            u_held += random % 3 - 1; /* the end moves */
+        } else {
+            i64 step = random % 3 - 1; /* the first layer moves */
+            u_first += step;
+            u_held -= step;
+        }
+        if (u_held < 0 || u_held > limits[u] || u_first < 0 || u_first + u_held > num_layers)
+            continue;
+        i64 old_v_first = 0, old_v_held = 0;
+        i64 delta = cover(coverage, old_u_first, old_u_held, -speeds[u * row + old_u_held], target);
+        if (v >= 0) {
+            old_v_first = first[v];
+            old_v_held = held[v];
+            delta += cover(coverage, old_v_first, old_v_held, -speeds[v * row + old_v_held], target);
+            delta += cover(coverage, v_first, v_held, speeds[v * row + v_held], target);
+        }
+        delta += cover(coverage, u_first, u_held, speeds[u * row + u_held], target);
+        random = next_random(random);
+        if ((double)delta <= temperature * logarithms[random % num_logarithms]) {
+            first[u] = u_first;
+            held[u] = u_held;
+            if (v >= 0) {
+                first[v] = v_first;
+                held[v] = v_held;
+            }
+            missing += delta;
+            if (missing < best) {
+                best = missing;
+                memcpy(firsts, first, (size_t)n * sizeof(i64));
+                memcpy(helds, held, (size_t)n * sizeof(i64));
+            }
+        } else {
+            cover(coverage, u_first, u_held, -speeds[u * row + u_held], target);
+            if (v >= 0) {
+                cover(coverage, v_first, v_held, -speeds[v * row + v_held], target);
+                cover(coverage, old_v_first, old_v_held, speeds[v * row + old_v_held], target);
+            }
+            cover(coverage, old_u_first, old_u_held, speeds[u * row + old_u_held], target);
+        }
+    }
+    free(memory);
+    return best;
+}

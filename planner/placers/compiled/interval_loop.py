@@ -1,0 +1,104 @@
+"""The loop of interval annealing: ranges that shall cover every layer with a target flow.
+
+By the coverage theorem the max flow of ranges, where links do not bind and partial inference is
+allowed, is the least over layers of sum T_i(held_i) over the nodes that hold it. The energy is what
+all layers together lack to the target; the least covered layer alone would say too little.
+
+`interval_loop.c` is the same loop compiled. Flows are integers, so both give the same answer to
+the last bit. Change both together.
+"""
+
+from planner.placers.compiled.tasks import MINUS_LOGARITHMS, IntervalTask, Schedule, next_random
+
+Range = tuple[int, int]
+"""(first layer, layers held)"""
+
+
+def anneal_intervals(
+    task: IntervalTask, *, ranges: list[Range], schedule: Schedule
+) -> tuple[int, list[Range]]:
+    """The least energy found, and the ranges then; starts from `ranges`."""
+    speeds: list[list[int]] = task.speeds_NJ.tolist()
+    limits: list[int] = task.limits_N.tolist()
+    logarithms: list[float] = MINUS_LOGARITHMS.tolist()
+    n, num_layers = len(speeds), task.num_layers
+    coverage = Coverage(num_layers, task.target)
+    missing = num_layers * task.target
+    ranges = list(ranges)
+    for node, (first, held) in enumerate(ranges):
+        missing += coverage.add(first, held, speeds[node][held])
+    best, best_ranges = missing, list(ranges)
+    temperature, cooling, random = (
+        schedule.hot * task.target,
+        schedule.cooling,
+        schedule.first_random,
+    )
+    for _ in range(schedule.moves):
+        if best <= 0:
+            break
+        temperature *= cooling
+        random = next_random(random)
+        kind = random % 8
+        random = next_random(random)
+        u = random % n
+        random = next_random(random)
+        if limits[u] == 0:
+            continue
+        changed: list[tuple[int, Range]] = []
+        first, held = ranges[u]
+        if kind == 0:
+            held = 1 + random % limits[u]
+            random = next_random(random)
+            first = random % (num_layers - held + 1)
+        elif kind == 1:
+            v = random % n
+            if v == u or held > limits[v] or ranges[v][1] > limits[u]:
+                continue
+            changed.append((v, (first, held)))
+            first, held = ranges[v]
+        elif kind < 4:
+            first += random % 7 - 3
+        elif kind < 6:
+            held += random % 3 - 1
+        else:
+            step = random % 3 - 1
+            first, held = first + step, held - step
+        if held < 0 or held > limits[u] or first < 0 or first + held > num_layers:
+            continue
+        changed.append((u, (first, held)))
+        delta = 0
+        for node, _new in changed:
+            old_first, old_held = ranges[node]
+            delta += coverage.add(old_first, old_held, -speeds[node][old_held])
+        for node, (new_first, new_held) in changed:
+            delta += coverage.add(new_first, new_held, speeds[node][new_held])
+        random = next_random(random)
+        if delta <= temperature * logarithms[random % len(logarithms)]:
+            for node, new in changed:
+                ranges[node] = new
+            missing += delta
+            if missing < best:
+                best, best_ranges = missing, list(ranges)
+        else:
+            for node, (new_first, new_held) in changed:
+                coverage.add(new_first, new_held, -speeds[node][new_held])
+                old_first, old_held = ranges[node]
+                coverage.add(old_first, old_held, speeds[node][old_held])
+    return best, best_ranges
+
+
+class Coverage:
+    """The speed that serves every layer, and what it lacks to the target."""
+
+    def __init__(self, num_layers: int, target: int) -> None:
+        self._layers = [0] * num_layers
+        self._target = target
+
+    def add(self, first: int, held: int, speed: int) -> int:
+        """Add `speed` to layers [first, first + held); returns by how much the lack grows."""
+        grown = 0
+        for layer in range(first, first + held):
+            before = self._layers[layer]
+            after = self._layers[layer] = before + speed
+            grown += max(0, self._target - after) - max(0, self._target - before)
+        return grown

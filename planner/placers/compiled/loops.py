@@ -1,0 +1,116 @@
+"""Runs an annealing loop: compiled where the package was built with a C compiler, else in Python."""
+
+import ctypes
+import functools
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import numpy as np
+
+from planner.placers.compiled import interval_loop, stage_loop
+from planner.placers.compiled.interval_loop import Range
+from planner.placers.compiled.tasks import (
+    MINUS_LOGARITHMS,
+    IntegerArray,
+    IntervalTask,
+    Schedule,
+    StageTask,
+)
+
+_LIBRARY_NAME = "_loops"
+_I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+
+
+def is_compiled() -> bool:
+    """Whether the loops run as machine code here."""
+    return _library() is not None
+
+
+def anneal_stages(
+    task: StageTask, *, ranks: list[int], schedule: Schedule
+) -> tuple[float, list[int]]:
+    """The least energy found, and each node's stage number then; starts from stages `ranks`."""
+    library = _library()
+    if library is None:
+        return stage_loop.anneal_stages(task, ranks=ranks, schedule=schedule)
+    speeds, links = _contiguous(task.speeds_NJ), _contiguous(task.links)
+    neighbours, best = _contiguous(task.neighbours_NK), np.array(ranks, dtype=np.int64)
+    energy: float = library.anneal_stages(
+        len(speeds),
+        task.num_layers,
+        task.target,
+        speeds.shape[1],
+        speeds.ctypes.data,
+        links.ctypes.data,
+        neighbours.ctypes.data,
+        neighbours.shape[1],
+        MINUS_LOGARITHMS.ctypes.data,
+        len(MINUS_LOGARITHMS),
+        schedule.moves,
+        schedule.hot,
+        schedule.cooling,
+        task.weight,
+        schedule.first_random,
+        best.ctypes.data,
+    )
+    if energy < 0:
+        raise MemoryError("no memory for annealing stages")
+    return energy, best.tolist()
+
+
+def anneal_intervals(
+    task: IntervalTask, *, ranges: list[Range], schedule: Schedule
+) -> tuple[int, list[Range]]:
+    """The least sum of missing coverage found, and the ranges then; starts from `ranges`."""
+    library = _library()
+    if library is None:
+        return interval_loop.anneal_intervals(task, ranges=ranges, schedule=schedule)
+    speeds, limits = _contiguous(task.speeds_NJ), _contiguous(task.limits_N)
+    firsts = np.array([first for first, _ in ranges], dtype=np.int64)
+    helds = np.array([held for _, held in ranges], dtype=np.int64)
+    missing: int = library.anneal_intervals(
+        len(speeds),
+        task.num_layers,
+        task.target,
+        speeds.shape[1],
+        speeds.ctypes.data,
+        limits.ctypes.data,
+        MINUS_LOGARITHMS.ctypes.data,
+        len(MINUS_LOGARITHMS),
+        schedule.moves,
+        schedule.hot,
+        schedule.cooling,
+        schedule.first_random,
+        firsts.ctypes.data,
+        helds.ctypes.data,
+    )
+    if missing < 0:
+        raise MemoryError("no memory for annealing intervals")
+    return missing, list(zip(firsts.tolist(), helds.tolist(), strict=True))
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    """The compiled loops, or None where they were not built."""
+    for suffix in EXTENSION_SUFFIXES:
+        path = Path(__file__).with_name(_LIBRARY_NAME + suffix)
+        if path.exists():
+            library = ctypes.CDLL(str(path))
+            break
+    else:
+        return None
+    library.anneal_stages.restype = _REAL
+    library.anneal_stages.argtypes = [
+        *(_I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _I64, _POINTER, _I64),
+        *(_I64, _REAL, _REAL, _REAL, _I64, _POINTER),
+    ]
+    library.anneal_intervals.restype = _I64
+    library.anneal_intervals.argtypes = [
+        *(_I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _I64),
+        *(_I64, _REAL, _REAL, _I64, _POINTER, _POINTER),
+    ]
+    return library
+
+
+def _contiguous(values: IntegerArray) -> IntegerArray:
+    return np.ascontiguousarray(values, dtype=np.int64)

@@ -1,0 +1,449 @@
+/* The loop of stage-sequence annealing; stage_loop.py beside it is the same in Python, explains it,
+   and gives the same answer to the last bit. Change both together. */
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int64_t i64;
+
+enum { TAKEN, LINKED, UNLINKED, LENGTH, CROSSING, FREED, OPENED };
+
+typedef struct {
+    i64 n, num_layers, target, row;
+    const i64 *speeds, *links;
+    i64 *next_slot, *prev_slot, *slot_of, *head, *next_node, *prev_node, *sums, *lengths, *deficits;
+    i64 *left, *right, *left_room, *right_room, *carried, *parents, *queue, *free_slots;
+    i64 layers, deficit, num_free, logged;
+    i64 log[4 * 64], tails[4];
+} Chain;
+
+static i64 next_random(i64 state) { return state * 48271 % 2147483647; }
+
+static i64 gather(const Chain *c, i64 slot, i64 *nodes, i64 *rooms)
+{
+    if (slot == c->n) {
+        nodes[0] = c->n;
+        rooms[0] = c->target;
+        return 1;
+    }
+    i64 length = c->lengths[slot], count = 0;
+    for (i64 node = c->head[slot]; node >= 0; node = c->next_node[node]) {
+        i64 room = c->speeds[node * c->row + length];
+        if (room > 0) {
+            nodes[count] = node;
+            rooms[count++] = room;
+        }
+    }
+    return count;
+}
+
+static i64 least(i64 x, i64 y) { return x < y ? x : y; }
+
+static i64 augment(Chain *c, i64 num_left, i64 num_right)
+{
+    const i64 *links = c->links, width = c->n + 1;
+    i64 *left = c->left, *right = c->right, *carried = c->carried;
+    i64 *parents = c->parents, *queue = c->queue;
+    i64 first = 0, last = 0, end = -1;
+    for (i64 v = 0; v < num_left + num_right; v++) parents[v] = -1;
+    for (i64 k = 0; k < num_left; k++)
+        if (c->left_room[k] > 0) {
+            parents[k] = k;
+            queue[last++] = k;
+        }
+    while (first < last && end < 0) {
+        i64 v = queue[first++];
+        if (v < num_left) {
+            for (i64 m = 0; m < num_right; m++) {
+                i64 w = num_left + m;
+                if (parents[w] < 0 &&
+                    links[left[v] * width + right[m]] > carried[v * num_right + m]) {
+                    parents[w] = v;
+                    if (c->right_room[m] > 0) {
+                        end = w;
+                        break;
+                    }
+                    queue[last++] = w;
+                }
+            }
+        } else {
+            i64 m = v - num_left;
+            for (i64 k = 0; k < num_left; k++)
+                if (parents[k] < 0 && carried[k * num_right + m] > 0) {
+                    parents[k] = v;
+                    queue[last++] = k;
+                }
+        }
+    }
+    if (end < 0) return 0;
+    i64 push = c->right_room[end - num_left], v = end;
+    while (parents[v] != v) {
+        i64 p = parents[v], spare;
+        if (v >= num_left) {
+            i64 m = v - num_left;
+            spare = links[left[p] * width + right[m]] - carried[p * num_right + m];
+        } else {
+            spare = carried[v * num_right + p - num_left];
+        }
+        push = least(push, spare);
+        v = p;
+    }
+    push = least(push, c->left_room[v]);
+    c->left_room[v] -= push;
+    c->right_room[end - num_left] -= push;
+    for (v = end; parents[v] != v; v = parents[v]) {
+        i64 p = parents[v];
+        if (v >= num_left)
+            carried[p * num_right + v - num_left] += push;
+        else
+            carried[v * num_right + p - num_left] -= push;
+    }
+    return push;
+}
+
+static i64 crossing_deficit(Chain *c, i64 slot)
+{
+    const i64 width = c->n + 1;
+    i64 num_left = gather(c, slot, c->left, c->left_room);
+    i64 num_right = gather(c, c->next_slot[slot], c->right, c->right_room);
+    i64 missing = c->target;
+    for (i64 k = 0; k < num_left; k++) {
+        const i64 *links = c->links + c->left[k] * width;
+        for (i64 m = 0; m < num_right; m++) {
+            i64 push = least(links[c->right[m]], least(c->left_room[k], c->right_room[m]));
+            c->carried[k * num_right + m] = push;
+            c->left_room[k] -= push;
+            c->right_room[m] -= push;
+            missing -= push;
+        }
+    }
+    while (missing > 0) {
+        i64 push = augment(c, num_left, num_right);
+        if (push == 0) return missing;
+        missing -= push;
+    }
+    return 0;
+}
+
+static i64 stage_length(const Chain *c, i64 slot)
+{
+    const i64 *sums = c->sums + slot * c->row;
+    i64 length = c->row - 1;
+    while (length > 0 && sums[length] < c->target) length--;
+    return length;
+}
+
+static void add_node(Chain *c, i64 node, i64 slot)
+{
+    i64 first = c->head[slot];
+    c->next_node[node] = first;
+    c->prev_node[node] = -1;
+    if (first >= 0) c->prev_node[first] = node;
+    c->head[slot] = node;
+    c->slot_of[node] = slot;
+    for (i64 j = 0; j < c->row; j++) c->sums[slot * c->row + j] += c->speeds[node * c->row + j];
+}
+
+static void take_node(Chain *c, i64 node)
+{
+    i64 slot = c->slot_of[node], before = c->prev_node[node], after = c->next_node[node];
+    if (before >= 0)
+        c->next_node[before] = after;
+    else
+        c->head[slot] = after;
+    if (after >= 0) c->prev_node[after] = before;
+    c->slot_of[node] = -1;
+    for (i64 j = 0; j < c->row; j++) c->sums[slot * c->row + j] -= c->speeds[node * c->row + j];
+}
+
+static void link_slots(Chain *c, i64 first, i64 last, i64 before)
+{
+    i64 after = c->next_slot[before];
+    c->next_slot[before] = first;
+    c->prev_slot[first] = before;
+    c->next_slot[last] = after;
+    c->prev_slot[after] = last;
+}
+
+static i64 unlink_slots(Chain *c, i64 first, i64 last)
+{
+    i64 before = c->prev_slot[first], after = c->next_slot[last];
+    c->next_slot[before] = after;
+    c->prev_slot[after] = before;
+    return before;
+}
+
+static void begin(Chain *c, const i64 *ranks)
+{
+    i64 n = c->n;
+    c->next_slot[n] = c->prev_slot[n] = n;
+    memset(c->sums, 0, (size_t)(n * c->row) * sizeof(i64));
+    memset(c->lengths, 0, (size_t)(n + 1) * sizeof(i64));
+    memset(c->deficits, 0, (size_t)(n + 1) * sizeof(i64));
+    for (i64 slot = 0; slot < n; slot++) c->head[slot] = -1;
+    for (i64 node = 0; node < n; node++) {
+        c->slot_of[node] = -1;
+        if (ranks[node] >= 0) add_node(c, node, ranks[node]);
+    }
+    c->num_free = 0;
+    for (i64 slot = 0; slot < n; slot++)
+        if (c->head[slot] >= 0)
+            link_slots(c, slot, slot, c->prev_slot[n]);
+        else
+            c->free_slots[c->num_free++] = slot;
+    c->layers = c->deficit = c->logged = 0;
+    for (i64 slot = c->next_slot[n]; slot != n; slot = c->next_slot[slot]) {
+        c->lengths[slot] = stage_length(c, slot);
+        c->layers += c->lengths[slot];
+    }
+    i64 slot = n;
+    do {
+        c->deficits[slot] = crossing_deficit(c, slot);
+        c->deficit += c->deficits[slot];
+        slot = c->next_slot[slot];
+    } while (slot != n);
+}
+
+static void write_ranks(const Chain *c, i64 *ranks)
+{
+    i64 rank = 0;
+    for (i64 node = 0; node < c->n; node++) ranks[node] = -1;
+    for (i64 slot = c->next_slot[c->n]; slot != c->n; slot = c->next_slot[slot]) {
+        for (i64 node = c->head[slot]; node >= 0; node = c->next_node[node]) ranks[node] = rank;
+        rank++;
+    }
+}
+
+static void note(Chain *c, i64 kind, i64 x, i64 y, i64 z)
+{
+    i64 *entry = c->log + 4 * c->logged++;
+    entry[0] = kind;
+    entry[1] = x;
+    entry[2] = y;
+    entry[3] = z;
+}
+
+static void move_node(Chain *c, i64 node, i64 slot)
+{
+    i64 old = c->slot_of[node];
+    if (old >= 0) take_node(c, node);
+    note(c, TAKEN, node, old, 0);
+    add_node(c, node, slot);
+}
+
+static void set_length(Chain *c, i64 slot, i64 length)
+{
+    i64 old = c->lengths[slot];
+    if (length == old) return;
+    note(c, LENGTH, slot, old, 0);
+    c->layers += length - old;
+    c->lengths[slot] = length;
+}
+
+static void set_deficit(Chain *c, i64 slot, i64 deficit)
+{
+    i64 old = c->deficits[slot];
+    if (deficit == old) return;
+    note(c, CROSSING, slot, old, 0);
+    c->deficit += deficit - old;
+    c->deficits[slot] = deficit;
+}
+
+static void undo(Chain *c)
+{
+    while (c->logged > 0) {
+        const i64 *entry = c->log + 4 * --c->logged;
+        i64 x = entry[1], y = entry[2], z = entry[3];
+        switch (entry[0]) {
+        case TAKEN:
+            take_node(c, x);
+            if (y >= 0) add_node(c, x, y);
+            break;
+        case LINKED:
+            unlink_slots(c, x, y);
+            break;
+        case UNLINKED:
+            link_slots(c, x, y, z);
+            break;
+        case LENGTH:
+            c->layers += y - c->lengths[x];
+            c->lengths[x] = y;
+            break;
+        case CROSSING:
+            c->deficit += y - c->deficits[x];
+            c->deficits[x] = y;
+            break;
+        case FREED:
+            c->num_free--;
+            break;
+        default:
+            c->free_slots[c->num_free++] = x;
+        }
+    }
+}
+
+static i64 retire_if_empty(Chain *c, i64 slot)
+{
+    if (c->head[slot] >= 0) return slot;
+    set_length(c, slot, 0);
+    set_deficit(c, slot, 0);
+    i64 before = unlink_slots(c, slot, slot);
+    note(c, UNLINKED, slot, slot, before);
+    c->free_slots[c->num_free++] = slot;
+    note(c, FREED, slot, 0, 0);
+    return before;
+}
+
+static i64 relocate(Chain *c, i64 u, i64 b)
+{
+    i64 a = c->slot_of[u], count = 0, *tails = c->tails;
+    move_node(c, u, b);
+    if (a >= 0) {
+        i64 tail = retire_if_empty(c, a);
+        tails[count++] = tail;
+        if (tail == a) {
+            tails[count++] = c->prev_slot[a];
+            set_length(c, a, stage_length(c, a));
+        }
+    }
+    set_length(c, b, stage_length(c, b));
+    tails[count++] = b;
+    tails[count++] = c->prev_slot[b];
+    return count;
+}
+
+static i64 swap(Chain *c, i64 u, i64 v)
+{
+    i64 a = c->slot_of[u], b = c->slot_of[v], *tails = c->tails;
+    move_node(c, u, b);
+    move_node(c, v, a);
+    set_length(c, a, stage_length(c, a));
+    set_length(c, b, stage_length(c, b));
+    tails[0] = a;
+    tails[1] = c->prev_slot[a];
+    tails[2] = b;
+    tails[3] = c->prev_slot[b];
+    return 4;
+}
+
+static i64 open_stage(Chain *c, i64 u, i64 before)
+{
+    i64 b = c->free_slots[--c->num_free];
+    note(c, OPENED, b, 0, 0);
+    link_slots(c, b, b, before);
+    note(c, LINKED, b, b, 0);
+    return relocate(c, u, b);
+}
+
+static i64 shift_stages(Chain *c, i64 first, i64 last, i64 before)
+{
+    i64 came_from = unlink_slots(c, first, last);
+    note(c, UNLINKED, first, last, came_from);
+    link_slots(c, first, last, before);
+    note(c, LINKED, first, last, 0);
+    c->tails[0] = came_from;
+    c->tails[1] = last;
+    c->tails[2] = before;
+    return 3;
+}
+
+static double energy_of(const Chain *c, double weight)
+{
+    i64 missing = c->num_layers - c->layers;
+    if (missing < 0) missing = 0;
+    return (double)missing + weight * (double)c->deficit / (double)c->target;
+}
+
+static i64 last_of_run(const Chain *c, i64 first, i64 steps, i64 avoid)
+{
+    i64 last = first;
+    while (steps > 0 && c->next_slot[last] != c->n) {
+        last = c->next_slot[last];
+        if (last == avoid) return -1;
+        steps--;
+    }
+    return last;
+}
+
+static double anneal(Chain *c, const i64 *neighbours, i64 num_neighbours, const double *logarithms,
+                     i64 num_logarithms, i64 moves, double hot, double cooling, double weight,
+                     i64 random, i64 *ranks)
+{
+    i64 n = c->n;
+    double energy = energy_of(c, weight), best = energy, temperature = hot;
+    for (i64 move = 0; move < moves && best > 0.0; move++) {
+        temperature *= cooling;
+        random = next_random(random);
+        i64 kind = random % 16, num_tails;
+        random = next_random(random);
+        i64 u = random % n, v;
+        random = next_random(random);
+        if (num_neighbours > 0 && kind % 2 == 0)
+            v = neighbours[u * num_neighbours + random % num_neighbours];
+        else
+            v = random % n;
+        i64 a = c->slot_of[u], b = c->slot_of[v];
+        random = next_random(random);
+        if (b < 0 || (a == b && (kind < 10 || kind > 12))) continue;
+        c->logged = 0;
+        if (kind < 6) {
+            num_tails = relocate(c, u, b);
+        } else if (kind < 10) {
+            if (a < 0) continue;
+            num_tails = swap(c, u, v);
+        } else if (kind < 13) {
+            if (c->num_free == 0) continue;
+            num_tails = open_stage(c, u, random % 2 == 0 ? b : c->prev_slot[b]);
+        } else {
+            i64 last = a >= 0 ? last_of_run(c, a, random % 4, b) : -1;
+            if (last < 0 || c->prev_slot[a] == b) continue;
+            num_tails = shift_stages(c, a, last, b);
+        }
+        for (i64 index = 0; index < num_tails; index++)
+            set_deficit(c, c->tails[index], crossing_deficit(c, c->tails[index]));
+        double proposed = energy_of(c, weight);
+        random = next_random(random);
+        if (proposed - energy <= temperature * logarithms[random % num_logarithms]) {
+            energy = proposed;
+            if (energy < best) {
+                best = energy;
+                write_ranks(c, ranks);
+            }
+        } else {
+            undo(c);
+        }
+    }
+    return best;
+}
+
+/* Returns the least energy found, or -1 without memory. */
+double anneal_stages(i64 n, i64 num_layers, i64 target, i64 row, const i64 *speeds,
+                     const i64 *links, const i64 *neighbours, i64 num_neighbours,
+                     const double *logarithms, i64 num_logarithms, i64 moves, double hot,
+                     double cooling, double weight, i64 seed, i64 *ranks)
+{
+    i64 slots = n + 1, widest = slots / 2 + 1;
+    i64 *memory = malloc((size_t)(16 * slots + n * row + widest * widest) * sizeof(i64));
+    if (memory == NULL) return -1.0;
+    Chain chain = {.n = n, .num_layers = num_layers, .target = target, .row = row,
+                   .speeds = speeds, .links = links};
+    i64 *next = memory;
+    i64 **sequences[] = {&chain.next_slot, &chain.prev_slot, &chain.slot_of, &chain.head,
+                         &chain.next_node, &chain.prev_node, &chain.lengths, &chain.deficits,
+                         &chain.left, &chain.right, &chain.left_room, &chain.right_room,
+                         &chain.parents, &chain.queue, &chain.free_slots};
+    for (size_t index = 0; index < sizeof sequences / sizeof *sequences; index++) {
+        *sequences[index] = next;
+        next += slots;
+    }
+    next += slots; /* parents and queue hold the nodes of two stages: n at most, and a coordinator */
+    chain.sums = next;
+    chain.carried = next + n * row;
+    begin(&chain, ranks);
+    write_ranks(&chain, ranks);
+    double best = anneal(&chain, neighbours, num_neighbours, logarithms, num_logarithms, moves, hot,
+                         cooling, weight, seed, ranks);
+    free(memory);
+    return best;
+}

@@ -1,0 +1,73 @@
+"""What an annealing loop is given, whichever language it runs in.
+
+Flows are integers, so that sums are exact and both languages decide alike.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+IntegerArray: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"
+
+_MODULUS = 2147483647
+_MULTIPLIER = 48271
+# Acceptance draws its logarithm from a table: the C library's may differ from Python's in a bit.
+_LOGARITHMS_SIZE = 4096
+MINUS_LOGARITHMS = -np.log((np.arange(_LOGARITHMS_SIZE) + 0.5) / _LOGARITHMS_SIZE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """How long to anneal and how boldly: `moves` moves, temperature from `hot` down to `cold`."""
+
+    moves: int
+    hot: float
+    cold: float
+    seed: int
+
+    @property
+    def cooling(self) -> float:
+        """The factor from one move's temperature to the next."""
+        return float((self.cold / self.hot) ** (1.0 / max(1, self.moves)))
+
+    @property
+    def first_random(self) -> int:
+        """The generator's start, in 1 .. 2**31 - 2."""
+        return next_random(next_random(self.seed % (_MODULUS - 1) + 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTask:
+    """A chain of stages over n nodes that shall carry `target`; flows in integer units.
+
+    `speeds_NJ[i, j]` is T_j of node i, 0 where it cannot hold j layers. `links[i, k]` is the
+    capacity from node i to node k, index n being the coordinator. `neighbours[i]` are nodes worth
+    sharing a stage or a crossing with, K for every node. `weight` is what an impassable crossing
+    costs, in missing layers.
+    """
+
+    num_layers: int
+    target: int
+    speeds_NJ: IntegerArray
+    links: IntegerArray
+    neighbours_NK: IntegerArray
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalTask:
+    """Ranges for n nodes that shall cover every layer with `target`; as in StageTask.
+
+    A node never holds more than `limits_N[i]` layers, and none while its limit is 0.
+    """
+
+    num_layers: int
+    target: int
+    speeds_NJ: IntegerArray
+    limits_N: IntegerArray
+
+
+def next_random(state: int) -> int:
+    """Park and Miller's generator; never leaves 1 .. 2**31 - 2."""
+    return state * _MULTIPLIER % _MODULUS

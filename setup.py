@@ -1,0 +1,19 @@
+"""Builds the planner's inner loops where there is a C compiler; all else is in pyproject.toml."""
+
+from setuptools import Extension, setup
+
+setup(
+    ext_modules=[
+        Extension(
+            "planner.placers.compiled._loops",
+            sources=[
+                "planner/placers/compiled/stage_loop.c",
+                "planner/placers/compiled/interval_loop.c",
+                "planner/placers/compiled/module.c",
+            ],
+            # Fused multiply-adds would round unlike the same loops in Python.
+            extra_compile_args=["-O3", "-ffp-contract=off"],
+            optional=True,
+        )
+    ]
+)

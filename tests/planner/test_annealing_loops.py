@@ -1,0 +1,67 @@
+"""The compiled loops against the same loops in Python."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.placers.compiled import interval_loop, loops, stage_loop
+from planner.placers.compiled.tasks import IntervalTask, Schedule, StageTask
+
+needs_compiled_loops = pytest.mark.skipif(
+    not loops.is_compiled(), reason="the package was built without a C compiler"
+)
+
+
+def random_speeds(rng, *, num_nodes, longest):
+    """Mostly falling with layers, sometimes not, and 0 beyond what a node can hold."""
+    speeds = np.zeros((num_nodes, longest + 1), dtype=np.int64)
+    for node in range(num_nodes):
+        limit = int(rng.integers(0, longest + 1))
+        for layers in range(1, limit + 1):
+            speeds[node, layers] = int(rng.integers(1, 2000) // layers)
+    return speeds
+
+
+def random_stage_task(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 12))
+    links = rng.integers(0, 900, size=(n + 1, n + 1)) * (rng.random((n + 1, n + 1)) < 0.8)
+    return StageTask(
+        num_layers=int(rng.integers(1, 30)),
+        target=int(rng.integers(1, 1500)),
+        speeds_NJ=random_speeds(rng, num_nodes=n, longest=int(rng.integers(1, 7))),
+        links=links,
+        neighbours_NK=rng.integers(0, n, size=(n, int(rng.integers(0, 3)))),
+        weight=float(rng.choice([0.0, 1.0, 4.0])),
+    ), [int(rank) for rank in rng.integers(-1, n, size=n)]
+
+
+@needs_compiled_loops
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_stages_anneal_to_the_same_state_compiled_or_not(seed):
+    task, ranks = random_stage_task(seed)
+    schedule = Schedule(moves=400, hot=2.0, cold=0.05, seed=seed)
+    compiled = loops.anneal_stages(task, ranks=ranks, schedule=schedule)
+    assert compiled == stage_loop.anneal_stages(task, ranks=ranks, schedule=schedule)
+
+
+@needs_compiled_loops
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_intervals_anneal_to_the_same_ranges_compiled_or_not(seed):
+    rng = np.random.default_rng(seed)
+    n, longest, num_layers = int(rng.integers(1, 12)), int(rng.integers(1, 7)), 8
+    speeds = random_speeds(rng, num_nodes=n, longest=longest)
+    limits = (speeds > 0).sum(axis=1)
+    task = IntervalTask(
+        num_layers=num_layers,
+        target=int(rng.integers(1, 1500)),
+        speeds_NJ=speeds,
+        limits_N=limits,
+    )
+    ranges = [(int(rng.integers(0, 3)), int(rng.integers(0, limit + 1))) for limit in limits]
+    schedule = Schedule(moves=600, hot=0.5, cold=0.01, seed=seed)
+    compiled = loops.anneal_intervals(task, ranges=ranges, schedule=schedule)
+    assert compiled == interval_loop.anneal_intervals(task, ranges=ranges, schedule=schedule)
