@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
+from helixweb.demo import local_cluster
 from helixweb.demo.processes import free_port
 
 CHROMIUM_SWITCHES = (
@@ -94,6 +96,19 @@ def redis_url() -> Iterator[str]:
         server.terminate()
         server.wait()
         shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def trained_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of models with the demo's small trained Llama in it."""
+    models = tmp_path_factory.mktemp("models")
+    path = models / local_cluster.MODEL
+    subprocess.run(
+        [sys.executable, "-m", "runtime", "checkpoint", "--output", str(path)],
+        check=True, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    (path / "complete").touch()
+    return models
 
 
 @pytest.fixture

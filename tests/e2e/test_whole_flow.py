@@ -1,0 +1,299 @@
+"""From login to a chat answer in a real browser, over real processes, on both pairs of services."""
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+import pytest
+from mixed_cluster import problem_text
+from selenium import webdriver
+from selenium.common.exceptions import (
+    NoSuchElementException,
+    StaleElementReferenceException,
+    TimeoutException,
+)
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+from helixweb.demo import local_cluster
+from helixweb.demo.check import Reference
+from helixweb.demo.processes import Processes, free_port
+from helixweb.demo.scenario import MAX_TOKENS, Places, Scenario, Timings
+from helixweb.demo.site import Site
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 90
+T = TypeVar("T")
+MODEL_OF = {"mixed24": "llama-70b-like", local_cluster.CLUSTER: local_cluster.MODEL}
+QUESTIONS = ["What is HelixWeb?", "What is a pipeline?", "Where did this answer run?"]
+
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
+
+
+@pytest.fixture(
+    params=[
+        "sqlite-filesystem",
+        pytest.param("postgres-redis", marks=[pytest.mark.postgres, pytest.mark.redis]),
+    ]
+)
+def services(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The only variables that differ between the two pairs."""
+    if request.param == "sqlite-filesystem":
+        return {}
+    return {
+        "DATABASE_URL": request.getfixturevalue("postgres_url"),
+        "REDIS_URL": request.getfixturevalue("redis_url"),
+    }
+
+
+@pytest.fixture
+def scenario(tmp_path: Path, services: dict[str, str], trained_models: Path) -> Iterator[Scenario]:
+    """A site that runs; nodes are started by the test."""
+    places = Places(
+        data_dir=tmp_path,
+        models_dir=trained_models,
+        web_port=free_port(),
+        coordinator_port=free_port(),
+    )
+    env = {**places.env, "DATABASE_URL": "", "REDIS_URL": "", **services}
+    with Processes(log_dir=tmp_path / "logs", cwd=ROOT, env=env) as processes:
+        scenario = Scenario(places, processes, Timings())
+        scenario.start_web()
+        yield scenario
+
+
+@pytest.fixture
+def closing() -> Iterator[ExitStack]:
+    """What is registered here is closed however the test ends."""
+    with ExitStack() as stack:
+        yield stack
+
+
+class Person:
+    """Someone at the browser: clicks what is visible, waits for what must appear."""
+
+    def __init__(self, browser: webdriver.Chrome, base_url: str) -> None:
+        self.browser = browser
+        self._base_url = base_url
+
+    def open(self, path: str) -> None:
+        self.browser.get(f"{self._base_url}{path}")
+
+    def find(self, css: str) -> WebElement:
+        return self.until(lambda: self.browser.find_element(By.CSS_SELECTOR, css))
+
+    def text(self, css: str) -> str:
+        return self.find(css).text
+
+    def see(self, css: str, words: str) -> None:
+        """Wait until these words stand there."""
+        self.until(lambda: words in self.browser.find_element(By.CSS_SELECTOR, css).text)
+
+    def click(self, words: str) -> None:
+        """The visible button or link with these words on it."""
+        xpath = f"//*[self::button or self::a][normalize-space()='{words}']"
+
+        def visible() -> WebElement | None:
+            found = self.browser.find_elements(By.XPATH, xpath)
+            return next((element for element in found if element.is_displayed()), None)
+
+        element = self.until(visible)
+        self.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+        element.click()
+
+    def fill(self, name: str, text: str) -> None:
+        element = self.find(f"[name={name}]")
+        element.clear()
+        element.send_keys(text)
+
+    def paste(self, name: str, text: str) -> None:
+        """As from the clipboard: too long to type."""
+        self.browser.execute_script(
+            "arguments[0].value = arguments[1]", self.find(f"[name={name}]"), text
+        )
+
+    def choose(self, name: str, label: str) -> None:
+        Select(self.find(f"[name={name}]")).select_by_visible_text(label)
+
+    def until(self, condition: Callable[[], T | None]) -> T:
+        """What `condition` gives once it is neither empty nor gone from under us."""
+        waiting = WebDriverWait(
+            self.browser, PATIENCE_S, poll_frequency=0.1,
+            ignored_exceptions=[NoSuchElementException, StaleElementReferenceException],
+        )  # fmt: skip
+        try:
+            return waiting.until(lambda _: condition())
+        except TimeoutException:
+            page = self.browser.find_element(By.TAG_NAME, "body").text
+            pytest.fail(f"waited {PATIENCE_S} s in vain at {self.browser.current_url}:\n{page}")
+
+    def no_script_failed(self) -> None:
+        """Plotly adds one style element without our nonce when it loads; it draws without it."""
+        severe = [
+            line["message"]
+            for line in self.browser.get_log("browser")
+            if line["level"] == "SEVERE"
+            and not ("plotly.min.js" in line["message"] and "inline style" in line["message"])
+        ]
+        assert severe == []
+
+
+def test_a_person_goes_from_login_to_a_chat_answer(
+    scenario: Scenario, browser: webdriver.Chrome, closing: ExitStack, tmp_path: Path
+) -> None:
+    person = Person(browser, scenario.places.web_url)
+    browser.get(scenario.login_link())
+    person.click("Log in")
+    person.see("h1", "Overview")
+
+    import_the_mixed_cluster(person)
+    compute_a_plan(person, cluster="mixed24", time_limit_s=5)
+    person.see("#deploy", "This plan cannot be deployed yet")
+
+    site, key = scenario.connect()
+    closing.callback(site.close)
+    checkpoint = scenario.make_checkpoint()
+    cluster_id = scenario.ensure_cluster(site, checkpoint)
+    scenario.start_nodes(site, cluster_id)
+    compute_a_plan(person, cluster=local_cluster.CLUSTER, time_limit_s=10)
+    deploy(person)
+
+    reference = Reference(
+        checkpoint=checkpoint.path,
+        questions=QUESTIONS,
+        max_tokens=MAX_TOKENS,
+        log=tmp_path / "reference.log",
+        cwd=ROOT,
+    )
+    closing.callback(reference.stop)
+    expected = reference.token_ids()
+    chat_in_the_playground(person)
+    watch_the_numbers_rise(person, lambda: stream_all(scenario, key))
+    assert stream_all(scenario, key) == expected
+    every_kv_page_is_free(person, site, cluster_id)
+    person.no_script_failed()
+
+    scenario.processes.stop(scenario.web)
+    assert stream_all(scenario, key) == expected
+
+
+def import_the_mixed_cluster(person: Person) -> None:
+    person.open("/clusters/import")
+    person.paste("text", "{")
+    person.click("Import")
+    person.see(".errorlist", "line 1")
+    person.browser.get_log("browser")  # the refusal, 422, is an error to the browser
+    person.paste("text", problem_text())
+    person.click("Import")
+    person.see("h1", "mixed24")
+    assert len(person.browser.find_elements(By.CSS_SELECTOR, "#nodes tbody tr")) == 24
+
+
+def compute_a_plan(person: Person, *, cluster: str, time_limit_s: int) -> None:
+    """Leaves the page of the finished run open, without ever reloading it."""
+    person.open("/plans/new")
+    person.choose("cluster", cluster)
+    person.until(lambda: person.find("#fit").text not in ("", "Looking…"))
+    person.choose("model", MODEL_OF[cluster])
+    person.fill("time_limit_s", str(time_limit_s))
+    person.click("Compute plan")
+    person.see("#run-state", "finished")
+    rows = person.browser.find_elements(By.CSS_SELECTOR, "#curve-table tbody tr")
+    assert len(rows) >= 2
+    for chart in ("flow", "layers", "utilisation", "curve"):
+        person.until(lambda chart=chart: person.find(f"#{chart} .main-svg").is_displayed())
+
+
+def deploy(person: Person) -> None:
+    person.click("Deploy this plan")
+    person.see("#deployment-status", "ready")
+    phases = person.browser.find_elements(By.CSS_SELECTOR, "#deployment-nodes tbody .badge")
+    assert [phase.text for phase in phases] == ["ready"] * len(local_cluster.NODES)
+
+
+def chat_in_the_playground(person: Person) -> None:
+    person.open("/playground/")
+    person.browser.execute_script("arguments[0].value = 0", person.find("#temperature"))
+    person.find("#prompt").send_keys(QUESTIONS[0])
+    person.click("Send")
+    answer = person.until(lambda: _finished_answer(person))
+    assert answer.startswith("HelixWeb serves")
+
+
+def _finished_answer(person: Person) -> str | None:
+    answers = person.browser.find_elements(By.CSS_SELECTOR, "#messages .message")
+    if not answers or "TTFT" not in answers[-1].find_element(By.CSS_SELECTOR, ".facts").text:
+        return None
+    return answers[-1].find_element(By.CSS_SELECTOR, ".said").text
+
+
+def watch_the_numbers_rise(person: Person, make_load: Callable[[], object]) -> None:
+    """The monitor's page, never reloaded, while requests run."""
+    person.open("/monitor/")
+    make_load()
+    person.until(lambda: _number(person.text("[data-live=output]")) > 0)
+    person.until(lambda: person.text("[data-live=ttft-p50]") not in ("", "—"))
+    busy = "#monitor-nodes [data-cell=busy]"
+    person.until(
+        lambda: any(
+            _number(cell.text) > 0 for cell in person.browser.find_elements(By.CSS_SELECTOR, busy)
+        )
+    )
+
+
+def _number(text: str) -> float:
+    digits = "".join(character for character in text if character.isdigit() or character == ".")
+    return float(digits) if digits else 0.0
+
+
+def stream_all(scenario: Scenario, key: str) -> list[list[int]]:
+    """The token ids of all questions, streamed at once straight from the coordinator."""
+
+    def stream(question: str) -> list[int]:
+        body = {
+            "model": local_cluster.MODEL,
+            "messages": [{"role": "user", "content": question}],
+            "temperature": 0,
+            "max_tokens": MAX_TOKENS,
+            "stream": True,
+            "return_token_ids": True,
+        }
+        ids: list[int] = []
+        with httpx.stream(
+            "POST",
+            f"{scenario.places.coordinator_url}/v1/chat/completions",
+            headers={"Authorization": f"Bearer {key}"},
+            json=body,
+            timeout=PATIENCE_S,
+        ) as response:
+            assert response.status_code == 200
+            lines = [line for line in response.iter_lines() if line.startswith("data: ")]
+        assert lines[-1] == "data: [DONE]"
+        for line in lines[:-1]:
+            chunk = json.loads(line.removeprefix("data: "))
+            assert "error" not in chunk, chunk
+            for choice in chunk["choices"]:
+                ids += choice.get("token_ids") or []
+        return ids
+
+    with ThreadPoolExecutor(len(QUESTIONS)) as pool:
+        return list(pool.map(stream, QUESTIONS))
+
+
+def every_kv_page_is_free(person: Person, site: Site, cluster_id: int) -> None:
+    """As heartbeats later than this moment tell the site."""
+    begin = datetime.now(UTC)
+
+    def all_free() -> bool:
+        deployment = site.results("deployments/", cluster=cluster_id)[0]
+        rows = site.get(f"deployments/{deployment['id']}/")["assignments"]
+        heard = all(datetime.fromisoformat(row["updated_at"]) > begin for row in rows)
+        return heard and all(row["stats"]["kv_pages_used"] == 0 for row in rows)
+
+    person.until(all_free)
