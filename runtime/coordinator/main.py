@@ -34,7 +34,7 @@ from runtime.protocol.control import AgentIdentity, Role
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.keys import KeyFileError, KeyPair
 from runtime.transport.zmq_transport import BindFailed
-from runtime.web_client import WebClient, is_loopback
+from runtime.web_client import BadServerAddress, WebClient, check_server
 
 STATS_WINDOW_S = 10.0
 TICK_S = 1.0
@@ -49,6 +49,7 @@ class StartFailed(Exception):
 
 _REMEDIABLE = (
     AddressError,
+    BadServerAddress,
     BindFailed,
     DataDirError,
     JoinRefused,
@@ -67,6 +68,7 @@ def main(argv: list[str]) -> int:
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
+        check_server(options.server)
         data_dir = DataDir(options.data_dir)
         with data_dir.locked():
             asyncio.run(run(options, data_dir))
@@ -133,8 +135,6 @@ async def run(options: Options, data_dir: DataDir) -> None:
             http_url=options.public_url or f"http://{options.host}:{port}",
         ),
     )
-    if not is_loopback(options.server) and options.server.startswith("http://"):
-        logger.warning("%s is plain http: credentials travel in clear; use https", options.server)
     logger.info("listening on http://%s:%d and %s", options.host, port, transport.endpoint)
 
     async def control() -> None:
@@ -156,7 +156,11 @@ async def run(options: Options, data_dir: DataDir) -> None:
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await _first_end(
-            _signalled(), control(), _receive_forever(transport, dispatcher), _tick(dispatcher)
+            _signalled(),
+            control(),
+            _receive_forever(transport, dispatcher),
+            _tick(dispatcher),
+            _outlive(serving),
         )
     finally:
         dispatcher.stop()
@@ -187,6 +191,11 @@ async def _signalled() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await stop.wait()
+
+
+async def _outlive(serving: asyncio.Task[None]) -> None:
+    """Until the HTTP server ends, which by itself it does only when it fails."""
+    await asyncio.wait({serving})
 
 
 async def _first_end(*works: Coroutine[Any, Any, None]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 _INCOMPLETE = "\ufffd"
 _MAX_HELD_TOKENS = 8  # a character has at most 4 bytes; more held tokens are truly malformed
+_MAX_GROUP_TOKENS = 64  # malformed output may go on; what is decoded anew each time may not
 
 
 class Detokenizer:
@@ -34,6 +35,9 @@ class Detokenizer:
         # Truly malformed bytes: all but the last replacement character are final.
         piece = text[self._given : -1]
         self._given += len(piece)
+        if len(self._held) > _MAX_GROUP_TOKENS:
+            self._context, self._held = self._held, []
+            self._given = len(self._decode(self._context)) - 1
         return piece
 
     def flush(self) -> str:

@@ -69,7 +69,7 @@ class CheckpointTokenizer:
         except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
             raise TokenizerError(
                 f"the model's chat template refuses these messages: {error}"
-            ) from (error)
+            ) from error
         return self._encode(text, add_special_tokens=False)
 
     def encode_text(self, text: str) -> list[int]:
@@ -121,22 +121,39 @@ def load_tokenizer(checkpoint: Path) -> CheckpointTokenizer:
             f"eos_token_id of {checkpoint} is {eos!r}; it must be a token id or a list of at most "
             f"{MAX_STOP_TOKEN_IDS} token ids"
         )
+    vocabulary_size = config.get("vocab_size", tokenizer.get_vocab_size())
+    if not isinstance(vocabulary_size, int):
+        raise TokenizerError(
+            f"vocab_size of {checkpoint} is {vocabulary_size!r}; it must be a whole number"
+        )
     return CheckpointTokenizer(
         tokenizer=tokenizer,
         chat_template=_find_template(checkpoint, settings),
         special_tokens=special_tokens,
         stop_token_ids=unique_stops,
-        vocabulary_size=config.get("vocab_size", tokenizer.get_vocab_size()),
+        vocabulary_size=vocabulary_size,
     )
 
 
 def _find_template(checkpoint: Path, settings: dict[str, Any]) -> str | None:
     path = checkpoint / "chat_template.jinja"
     if path.is_file():
-        return path.read_text(encoding="utf-8")
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise TokenizerError(f"{path} is not UTF-8: {error}; fetch it again") from error
     template = settings.get("chat_template")
-    if isinstance(template, list):  # several named ones
-        template = {entry["name"]: entry["template"] for entry in template}.get("default")
+    try:
+        if isinstance(template, list):  # several named ones
+            template = {entry["name"]: entry["template"] for entry in template}.get("default")
+    except (TypeError, KeyError) as error:
+        raise TokenizerError(
+            f"chat_template of {checkpoint} is a list, but not of names and templates: {error!r}"
+        ) from error
+    if template is not None and not isinstance(template, str):
+        raise TokenizerError(
+            f"chat_template of {checkpoint} is {template!r}; it must be text or a list of templates"
+        )
     return template
 
 

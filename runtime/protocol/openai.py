@@ -5,9 +5,18 @@ worked. Extensions: `top_k`, `return_token_ids`, and `helix` in answers.
 """
 
 import json
+import re
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
+from pydantic_core import PydanticCustomError
 
 MAX_STOP_STRINGS = 4
 # OpenAI's own parameters that this server does not have yet.
@@ -19,6 +28,8 @@ _UNSUPPORTED = frozenset({
     "web_search_options",
 })
 # fmt: on
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 StopString = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
@@ -81,6 +92,13 @@ class ChatMessage(_Strict):
         return "".join(part.text for part in self.content)
 
 
+def _refuse_logprobs(wanted: bool) -> bool:
+    """Not `Literal[False]`: that takes 0, by which /v1/completions asks for them."""
+    if wanted:
+        raise PydanticCustomError("unsupported", "this server gives none; use false")
+    return wanted
+
+
 class GenerationRequest(_Strict):
     """What both endpoints share. `n`, penalties and `logprobs` admit their neutral value only."""
 
@@ -97,7 +115,7 @@ class GenerationRequest(_Strict):
     n: Literal[1] | None = None
     presence_penalty: Literal[0] | None = None
     frequency_penalty: Literal[0] | None = None
-    logprobs: Literal[False] | None = None
+    logprobs: Annotated[bool, AfterValidator(_refuse_logprobs)] | None = None
     return_token_ids: bool = False
 
     @property
@@ -152,18 +170,7 @@ RequestT = TypeVar("RequestT", bound=GenerationRequest)
 
 def parse_request(kind: type[RequestT], body: bytes) -> RequestT:
     """JSON -> request. Raises ApiError 400 naming the parameter, its value and the remedy."""
-    try:
-        raw = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise ApiError(
-            status=400, message=f"the request body is not JSON: {error}", code="invalid_json"
-        ) from error
-    if not isinstance(raw, dict):
-        raise ApiError(
-            status=400,
-            message=f"the request body is a JSON {type(raw).__name__}; send an object",
-            code="invalid_type",
-        )
+    raw = _read_json(body)
     try:
         request = kind.model_validate(raw)
     except ValidationError as error:
@@ -188,6 +195,35 @@ def parse_request(kind: type[RequestT], body: bytes) -> RequestT:
             code="invalid_value",
         )
     return request
+
+
+def _read_json(body: bytes) -> dict[str, object]:
+    """The object in `body`, all its strings encodable. Raises ApiError 400."""
+    try:
+        text = body.decode()
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ApiError(
+            status=400, message=f"the request body is not JSON: {error}", code="invalid_json"
+        ) from error
+    if not isinstance(raw, dict):
+        raise ApiError(
+            status=400,
+            message=f"the request body is a JSON {type(raw).__name__}; send an object",
+            code="invalid_type",
+        )
+    if _SURROGATE.search(text):
+        try:
+            json.dumps(raw, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            half = error.object[error.start : error.start + 1]
+            raise ApiError(
+                status=400,
+                message=f"the request body holds {half!r}, half of a surrogate pair; send whole "
+                "characters",
+                code="invalid_json",
+            ) from error
+    return raw
 
 
 def _refusal(kind: type[BaseModel], raw: dict[str, object], error: ValidationError) -> ApiError:

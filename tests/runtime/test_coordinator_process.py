@@ -288,6 +288,7 @@ def test_a_used_join_token_ends_it_with_one_line_and_status_2(tmp_path: Path) ->
     [
         (["--port", "{busy}"], "choose another --port"),
         (["--port", "0", "--data-host", "*"], "--data-host '*'"),
+        (["--port", "0", "--server", "helix.example.org"], "--server 'helix.example.org'"),
     ],
 )
 def test_an_address_it_cannot_use_ends_it_with_one_line_and_status_2(

@@ -1,6 +1,7 @@
 """Tokenizer, chat template, incremental text and stop strings."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,22 @@ def test_any_text_comes_out_piece_by_piece_as_it_went_in(text: str) -> None:
 def test_any_tokens_even_malformed_ones_decode_as_they_would_all_at_once(ids: list[int]) -> None:
     tokenizer = _shared()
     assert "".join(pieces(tokenizer, ids)) == tokenizer.decode(ids)
+
+
+def test_endless_malformed_output_is_decoded_in_a_window_of_bounded_length(
+    tokenizer: CheckpointTokenizer,
+) -> None:
+    malformed = next(token for token in range(256) if tokenizer.decode([token]) == "\ufffd")
+    lengths: list[int] = []
+
+    def decode(token_ids: Sequence[int]) -> str:
+        lengths.append(len(token_ids))
+        return tokenizer.decode(token_ids)
+
+    stream = Detokenizer(decode)
+    text = "".join(stream.push(malformed) for _ in range(2000)) + stream.flush()
+    assert text == "\ufffd" * 2000
+    assert max(lengths) < 200
 
 
 def test_a_character_split_over_tokens_is_held_until_it_is_whole(
@@ -125,6 +142,9 @@ def test_stop_token_ids_are_those_of_the_generation_config_and_the_tokenizer(
         ("config.json", "[]", "holds a JSON list"),
         ("generation_config.json", '{"eos_token_id": "x"}', "eos_token_id of .* is 'x'"),
         ("chat_template.jinja", "{% if %}", "no valid Jinja: line 1"),
+        ("tokenizer_config.json", '{"chat_template": [{"name": "default"}]}', "chat_template of"),
+        ("tokenizer_config.json", '{"chat_template": 5}', "chat_template of"),
+        ("config.json", '{"vocab_size": "many"}', "vocab_size of .* is 'many'"),
     ],
 )
 def test_an_unusable_checkpoint_is_an_error_naming_the_file(

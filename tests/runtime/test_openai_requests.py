@@ -75,7 +75,8 @@ def test_a_prompt_is_text_or_token_ids_bare_or_alone_in_a_list(
         ({"top_k": -1}, "top_k", "invalid_value", "is -1"),
         ({"seed": 2**64}, "seed", "invalid_value", "is 18446744073709551616"),
         ({"n": 2}, "n", "invalid_value", "is 2: input should be 1"),
-        ({"logprobs": True}, "logprobs", "invalid_value", "input should be False"),
+        ({"logprobs": True}, "logprobs", "invalid_value", "is true: this server gives none"),
+        ({"logprobs": 0}, "logprobs", "invalid_type", "is 0: input should be a valid boolean"),
         ({"frequency_penalty": 1}, "frequency_penalty", "invalid_value", "input should be 0"),
         ({"stop": ["a"] * 5}, "stop", "invalid_type", "at most 4 items"),
         ({"stop": ""}, "stop", "invalid_value", "at least 1 character"),
@@ -159,12 +160,22 @@ def test_prompts_that_are_not_exactly_one_are_refused(prompt: object, words: str
         (b"[]", "is a JSON list; send an object"),
         (b'{"prompt": "x"}', "required parameter 'model' is missing"),
         (b'{"model": "m", "prompt": "x", "temperature": NaN}', "finite number"),
+        (b'{"model": "m", "prompt": "\\ud800"}', "half of a surrogate pair"),
+        (b'{"model": "m", "prompt": "x", "\\udc00": 1}', "half of a surrogate pair"),
+        (b'{"model": "m", "prompt": "x", "stop": "\\uD83D \\uDE00"}', "half of a surrogate pair"),
+        (b'{"model": "m", "prompt": "\xed\xa0\x80"}', "the request body is not JSON"),
+        ('{"model": "m", "prompt": "x"}'.encode("utf-16"), "the request body is not JSON"),
     ],
 )
 def test_a_body_that_is_no_request_is_refused(body: bytes, words: str) -> None:
     with pytest.raises(ApiError) as caught:
         parse_request(CompletionRequest, body)
     assert words in caught.value.message
+
+
+def test_characters_beyond_the_basic_plane_may_be_escaped() -> None:
+    body = b'{"model": "m", "prompt": "\\ud83d\\ude00 \\\\ud800"}'
+    assert parse_request(CompletionRequest, body).single_prompt == "😀 \\ud800"
 
 
 def test_a_long_value_is_cut_in_the_message() -> None:
