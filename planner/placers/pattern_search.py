@@ -61,7 +61,8 @@ def improving_stages(
     while high - low > _RELATIVE_STEP * high and not should_stop():
         target = max(target, low * (1 + _RELATIVE_STEP / 2))
         found = None
-        if pool.most_layers(target) >= num_layers * _WHOLE:
+        most = pool.most_layers(target, needed=num_layers, should_stop=should_stop)
+        if most >= num_layers * _WHOLE:
             choice = choose_stages(
                 pool,
                 flow=target,
@@ -102,11 +103,11 @@ def _fractional_limit(
 ) -> float:
     """The highest flow whose fractional stages hold every layer, from above."""
     enough = num_layers * _WHOLE
-    if pool.most_layers(high, enough=enough) >= enough:
+    if pool.most_layers(high, enough=enough, should_stop=should_stop) >= enough:
         return high
     while high - low > _RELATIVE_STEP * high and not should_stop():
         middle = (low + high) / 2
-        if pool.most_layers(middle, enough=enough) >= enough:
+        if pool.most_layers(middle, enough=enough, should_stop=should_stop) >= enough:
             low = middle
         else:
             high = middle

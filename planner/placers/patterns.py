@@ -6,7 +6,7 @@ what the integer program then chooses from.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,21 +29,25 @@ class PatternFamily:
 
     Every stage of the family uses `use_of_rows` of the program's rows beyond the kinds'.
 
-    With links of `link_tokens_per_s` = c between any two nodes of neighbouring stages a node counts
-    for at most `sqrt(F * c)` of a flow F. Stages so counted pass F on to each other: a cut leaves s
-    nodes of the first stage and q of the second on the far sides of their links. With w =
-    sqrt(F / c), a node counts for at most F / w = c * w. If s >= w or q >= w, the links of every
-    node that is not cut carry what it counts for. Else the cut is at least
-    `2 F - (s + q) F / w + c s q = F (1 + (1 - s / w) (1 - q / w)) >= F`.
+    With links of `link_tokens_per_s` = c between any two nodes of neighbouring stages, a node
+    counts for at most F / w of a flow F, where w = (F / c) ** `width_exponent`. If the exponents of
+    two neighbouring stages add up to 1, so that w * w' = F / c, they pass F on: a cut leaves s
+    nodes of the first and q of the second on the far sides of their links. Where q >= w', the c q
+    of every such node of the first carries its F / w = c w', so it may as well be cut itself; the
+    same where s >= w. Else the cut is at least
+    `2 F - s F / w - q F / w' + c s q = F (1 + (1 - s / w) (1 - q / w')) >= F`.
     """
 
     kinds: tuple[int, ...]
     link_tokens_per_s: float = math.inf
+    width_exponent: float = 0.0
     use_of_rows: Mapping[int, float] = field(default_factory=dict)
 
     def countable_tokens_per_s(self, flow: float) -> float:
-        """The most that one node counts for."""
-        return math.sqrt(flow * self.link_tokens_per_s)
+        """The most that one node counts for; never less than what a flow below c needs."""
+        if self.width_exponent == 0 or flow <= self.link_tokens_per_s:
+            return math.inf
+        return flow * math.pow(self.link_tokens_per_s / flow, self.width_exponent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +106,20 @@ class PatternPool:
             if self._countable_tokens_per_s(pattern, flow) >= flow * _REACHES
         ]
 
-    def most_layers(self, flow: float, *, enough: float = math.inf) -> float:
+    def most_layers(
+        self,
+        flow: float,
+        *,
+        enough: float = math.inf,
+        needed: float = math.inf,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> float:
         """How many layers fractional stages of this flow can hold; finds the patterns for it.
 
-        Ends at `enough` layers. Families and lengths that had nothing to offer are asked again only
-        when no other has, so most rounds ask few.
+        With more than `needed`, finds what whole stages may take as well: a pattern that costs v
+        layers more than it has may be part of `needed` layers, if v are to spare. Ends at `enough`
+        layers, or, having found less than it might, at `should_stop`. Families and lengths that had
+        nothing to offer are asked again only when no other has anything.
         """
         program = self._program()
         known: set[tuple[int, int, tuple[tuple[int, int], ...]]] = set()
@@ -123,12 +136,17 @@ class PatternPool:
         for _ in range(_MAX_ROUNDS):
             solution = program.solve()
             value = solution.value
-            if value >= enough:
+            if value >= enough or should_stop():
                 break
-            fresh = self._fresh(flow, solution.row_prices, promising, known)
+            fresh = self._fresh(flow, solution.row_prices, promising, known, spare=0.0)
             if not fresh and len(promising) < len(everywhere):
-                fresh = self._fresh(flow, solution.row_prices, everywhere, known)
+                fresh = self._fresh(flow, solution.row_prices, everywhere, known, spare=0.0)
             if not fresh:
+                spare = max(0.0, value - needed)
+                for pattern in self._fresh(
+                    flow, solution.row_prices, everywhere, known, spare=spare
+                ):
+                    self._patterns[_key(pattern)] = pattern
                 break
             promising = [(pattern.family, pattern.layers) for pattern in fresh]
             for pattern in fresh:
@@ -186,8 +204,10 @@ class PatternPool:
         row_prices: Floats,
         places: list[tuple[int, int]],
         known: set[tuple[int, int, tuple[tuple[int, int], ...]]],
+        *,
+        spare: float,
     ) -> list[StagePattern]:
-        """For every (family, length) the cheapest pattern, where it pays off and is not known."""
+        """For every (family, length) the cheapest pattern, unless it is known or costs too much."""
         found = []
         for number, layers in places:
             pattern = self._cheapest(number, layers, flow=flow, row_prices=row_prices)
@@ -196,7 +216,7 @@ class PatternPool:
             price = sum(row_prices[kind] * count for kind, count in pattern.counts)
             use = self.families[number].use_of_rows
             price += sum(row_prices[row] * amount for row, amount in use.items())
-            if layers - price > _PAYS_OFF:
+            if layers - price > _PAYS_OFF - spare:
                 found.append(pattern)
         return found
 

@@ -1,0 +1,273 @@
+"""Aligned stages over slow links: wide stages of any nodes, and chains of regions.
+
+Two programs over the same patterns as `stage_patterns`, for clusters whose links between groups of
+nodes (regions) are slow.
+
+* *Wide stages*: every stage counts its nodes by what slow links pass on, wherever the nodes are.
+* *Region chain*: every stage lies in one group; the groups follow each other. Where one ends and
+  the next begins, either both stages are even, that is wide (exponent 1/2), or one is one-sided, as
+  wide as single links demand (exponent 1), and the other need not be wide at all.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise, permutations
+
+import numpy as np
+
+from planner.bounds.knapsack import knapsack_bound_tokens_per_s
+from planner.bounds.link_groups import LinkTable, link_groups
+from planner.domain.placement import Placement
+from planner.domain.problem import Problem
+from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult, StopReason
+from planner.placers.best_so_far import BestSoFar
+from planner.placers.pattern_search import FoundStages, PatternLimits, improving_stages
+from planner.placers.patterns import (
+    ExtraColumn,
+    PatternFamily,
+    PatternPool,
+    Rows,
+    StageNodes,
+)
+from planner.placers.solvers.choice import SolverName
+from planner.placers.stage_patterns import free_kinds
+from planner.placers.stages import placement_of_stages
+
+NAME = "region-chain"
+NO_SOLVER = "none"
+_EVEN, _ONE_SIDED = 0.5, 1.0
+_MOST_PERMUTED = 6
+# A slow link is counted at this quantile of those that occur: few pairs have less.
+_LINK_QUANTILE = 0.1
+
+
+class RegionChainPlacer:
+    """Places wide stages, then chains of regions, and keeps the better."""
+
+    def __init__(
+        self, *, solver: SolverName = "highs", clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._solver: SolverName = solver
+        self._clock = clock
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    def search(
+        self,
+        problem: Problem,
+        *,
+        options: SearchOptions,
+        start: Placement | None,
+        progress: Progress,
+        cancel: CancelToken,
+    ) -> SearchResult:
+        """The best placement found, or `start` where that carries more.
+
+        Finds nothing where all links are alike. Pinned nodes take no part; they join the stages
+        that are found, where their pins are.
+        """
+        started_s = self._clock()
+        upper = knapsack_bound_tokens_per_s(problem)
+        best = BestSoFar(
+            problem,
+            options,
+            placer=NAME,
+            upper_bound_tokens_per_s=upper,
+            progress=progress,
+            elapsed_s=lambda: self._clock() - started_s,
+        )
+        if start is not None:
+            best.start_from(start)
+        links = LinkTable(problem)
+        groups = link_groups(problem, links)
+        slow = _slow_link_tokens_per_s(links, groups)
+        solver = NO_SOLVER
+        if slow is not None and slow > 0:
+            for program in (
+                _WideStages(problem, options, slow),
+                _RegionChain(problem, options, slow, groups),
+            ):
+                limits = PatternLimits(
+                    time_limit_s=options.time_limit_s - (self._clock() - started_s),
+                    seed=options.seed,
+                    solver=self._solver,
+                    should_stop=cancel.is_cancelled,
+                    clock=self._clock,
+                )
+                for found in program.improving(above=best.tokens_per_s, below=upper, limits=limits):
+                    solver = found.solver
+                    best.offer(program.placement(found))
+        reason: StopReason = "heuristic"
+        if cancel.is_cancelled():
+            reason = "cancelled"
+        elif self._clock() - started_s >= options.time_limit_s:
+            reason = "time limit"
+        return SearchResult(
+            placement=best.placement,
+            upper_bound_tokens_per_s=upper,
+            stop_reason=reason,
+            solver=solver,
+        )
+
+
+class _WideStages:
+    """Every stage wide, of nodes from anywhere."""
+
+    def __init__(self, problem: Problem, options: SearchOptions, slow: float) -> None:
+        self._kinds = free_kinds(problem, options)
+        self._num_layers = problem.model.num_layers
+        most = options.rules.max_hops
+        family = PatternFamily(
+            kinds=tuple(range(len(self._kinds))),
+            link_tokens_per_s=slow,
+            width_exponent=_EVEN,
+            use_of_rows={} if most is None else {len(self._kinds): 1.0},
+        )
+        rows = Rows() if most is None else Rows(extra_limits=(float(most),))
+        self._pool = PatternPool(self._kinds, [family], rows)
+
+    def improving(
+        self, *, above: float, below: float, limits: PatternLimits
+    ) -> Iterator[FoundStages]:
+        return improving_stages(
+            self._pool,
+            num_layers=self._num_layers,
+            above_tokens_per_s=above,
+            below_tokens_per_s=below,
+            limits=limits,
+        )
+
+    def placement(self, found: FoundStages) -> Placement:
+        return placement_of_stages(self._kinds, found.stages)
+
+
+class _RegionChain:
+    """Every stage in one group R, which is visited (v_R = 1) or not.
+
+    Of the crossings, E join even stages, each of another group, and form paths: fewer than there
+    are groups with even stages (a_R = 1). The others need one one-sided stage each. Rows beyond the
+    kinds' (z = 1 when E > 0, e_R and o_R the numbers of even and one-sided stages):
+
+        sum_R v_R - E - sum_R o_R <= 1          e_R + o_R <= 2 v_R
+        2 E <= sum_R e_R                        stages of R <= nodes of R * v_R
+        E <= sum_R a_R - z,  E <= L z           a_R <= e_R
+    """
+
+    def __init__(
+        self, problem: Problem, options: SearchOptions, slow: float, groups: Mapping[str, str]
+    ) -> None:
+        self._kinds = free_kinds(problem, options, groups=groups)
+        self._num_layers = problem.model.num_layers
+        names = sorted({kind.group for kind in self._kinds})
+        limits: list[float] = []
+
+        def row(limit: float) -> int:
+            limits.append(limit)
+            return len(self._kinds) + len(limits) - 1
+
+        crossings, halves, paths, begun = row(1.0), row(0.0), row(0.0), row(0.0)
+        hops: dict[int, float] = {}
+        if options.rules.max_hops is not None:
+            hops = {row(float(options.rules.max_hops)): 1.0}
+        most = float(self._num_layers)
+        columns = [
+            ExtraColumn(
+                use_of_rows={crossings: -1.0, halves: 2.0, paths: 1.0, begun: 1.0},
+                upper=float(len(names)),
+            ),
+            ExtraColumn(use_of_rows={paths: 1.0, begun: -most}, upper=1.0),
+        ]
+        families: list[PatternFamily] = []
+        for name in names:
+            own = tuple(n for n, kind in enumerate(self._kinds) if kind.group == name)
+            nodes = float(sum(self._kinds[number].count for number in own))
+            edges, used, has_even = row(0.0), row(0.0), row(0.0)
+            visited = {crossings: 1.0, edges: -2.0, used: -min(nodes, most)}
+            columns.append(ExtraColumn(use_of_rows=visited, upper=1.0))
+            columns.append(ExtraColumn(use_of_rows={paths: -1.0, has_even: 1.0}, upper=1.0))
+            within = hops | {used: 1.0}
+            for exponent, use in (
+                (0.0, within),
+                (_EVEN, within | {edges: 1.0, halves: -1.0, has_even: -1.0}),
+                (_ONE_SIDED, within | {edges: 1.0, crossings: -1.0}),
+            ):
+                families.append(
+                    PatternFamily(
+                        kinds=own, link_tokens_per_s=slow, width_exponent=exponent, use_of_rows=use
+                    )
+                )
+        rows = Rows(extra_limits=tuple(limits), extra_columns=tuple(columns))
+        self._pool = PatternPool(self._kinds, families, rows)
+
+    def improving(
+        self, *, above: float, below: float, limits: PatternLimits
+    ) -> Iterator[FoundStages]:
+        return improving_stages(
+            self._pool,
+            num_layers=self._num_layers,
+            above_tokens_per_s=above,
+            below_tokens_per_s=below,
+            limits=limits,
+        )
+
+    def placement(self, found: FoundStages) -> Placement:
+        """Groups one after the other, in an order whose crossings the wide stages can pass on."""
+        of_group: dict[str, list[StageNodes]] = {}
+        for stage in found.stages:
+            of_group.setdefault(self._kinds[stage.kinds[0]].group, []).append(stage)
+        chain = self._ordered(of_group)
+        return placement_of_stages(self._kinds, [stage for stages in chain for stage in stages])
+
+    def _exponent(self, stage: StageNodes) -> float:
+        return self._pool.families[stage.family].width_exponent
+
+    def _ordered(self, of_group: Mapping[str, list[StageNodes]]) -> list[list[StageNodes]]:
+        """The groups' stages, wide ones at their ends; the first order found with fewest faults."""
+        orders: Iterator[Sequence[str]] = iter([sorted(of_group)])
+        if len(of_group) <= _MOST_PERMUTED:
+            orders = permutations(sorted(of_group))
+        best: list[list[StageNodes]] = []
+        fewest = math.inf
+        for order in orders:
+            chain = [self._with_wide_ends(of_group[group]) for group in order]
+            for flips in _flips(len(chain)):
+                turned = [
+                    stages[::-1] if flip else stages
+                    for stages, flip in zip(chain, flips, strict=True)
+                ]
+                faults = sum(
+                    self._exponent(before[-1]) + self._exponent(after[0]) < 1
+                    for before, after in pairwise(turned)
+                )
+                if faults < fewest:
+                    best, fewest = turned, faults
+                if fewest == 0:
+                    return best
+        return best
+
+    def _with_wide_ends(self, stages: list[StageNodes]) -> list[StageNodes]:
+        """The widest stage first, the next widest last, the others between."""
+        widest_first = sorted(stages, key=self._exponent, reverse=True)
+        return [widest_first[0], *widest_first[2:], *widest_first[1:2]]
+
+
+def _flips(count: int) -> Iterator[tuple[bool, ...]]:
+    """Which groups to turn round: all combinations of few, none of many."""
+    if count > _MOST_PERMUTED:
+        yield (False,) * count
+        return
+    for number in range(2**count):
+        yield tuple(bool(number >> position & 1) for position in range(count))
+
+
+def _slow_link_tokens_per_s(links: LinkTable, groups: Mapping[str, str]) -> float | None:
+    """What a link between two groups carries; None with one group."""
+    numbers = {group: number for number, group in enumerate(sorted(set(groups.values())))}
+    of_node = np.array([numbers[groups[name]] for name in links.names])
+    between = links.tokens_per_s[of_node[:, None] != of_node[None, :]]
+    if between.size == 0:
+        return None
+    return float(np.quantile(between, _LINK_QUANTILE))
