@@ -58,7 +58,7 @@ class PlanFollower:
             self._keys.replace(desired.api_key_hashes)
             before = None if self._desired is None else self._desired.plan
             self._desired = desired
-            self._remember(desired)
+            await asyncio.to_thread(self._remember, desired)
             if desired.plan is None:
                 self.trouble = ""
                 self._dispatcher.serve(None)

@@ -107,11 +107,12 @@ class PagedAttention:
         return groups
 
     def _decode(self, layer: int, group: _DecodeGroup, query_BNH: Tensor) -> Tensor:
-        pages_BM = np.zeros((len(group.spans), group.blocks), dtype=np.int64)
+        pages_BM = np.empty((len(group.spans), group.blocks), dtype=np.int64)
         for row, span in enumerate(group.spans):
             pages = span.table.pages_LB[layer - span.first]
             blocks = min(len(pages), group.blocks)
             pages_BM[row, :blocks] = pages[:blocks]
+            pages_BM[row, blocks:] = pages[0]  # masked, and never a page of another request
         index_BM = torch.from_numpy(pages_BM).to(self._device)
         key_BKCH = self._cache.key_PSKH[index_BM].flatten(1, 2).transpose(1, 2)
         value_BKCH = self._cache.value_PSKH[index_BM].flatten(1, 2).transpose(1, 2)

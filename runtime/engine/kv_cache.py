@@ -116,11 +116,16 @@ class KvCache:
     def reserve(self, table: PageTable, *, tokens: int) -> None:
         """Make room in `table` for the first `tokens` tokens of its request.
 
-        Raises NoFreePages, taking none, when the pool has too few.
+        New pages are zeroed: attention masks slots not yet written, but NaN, left there by a
+        request whose numbers overflowed, survives a mask. Raises NoFreePages, taking none, when
+        the pool has too few.
         """
         blocks = -(-tokens // self.page_tokens)
         if blocks > table.blocks:
-            table.append(self.pool.take((blocks - table.blocks) * table.num_layers))
+            pages = self.pool.take((blocks - table.blocks) * table.num_layers)
+            self.key_PSKH[pages] = 0
+            self.value_PSKH[pages] = 0
+            table.append(pages)
 
     def release(self, table: PageTable) -> None:
         """Give all pages of `table` back."""

@@ -189,6 +189,10 @@ class Stage:
             return []
         sampled = []
         for work, logits_V in zip(chosen, self._runner.logits(hidden_TD[ends]), strict=True):
+            if logits_V.isnan().any():
+                logger.error("request %d: logits are no numbers", work.sequence.key.request)
+                self._give_up([work], Reason.STAGE_ERROR)
+                continue
             token_id = sample(logits_V, work.sequence.route.sampling, position=work.chunk.end)
             reason = finish_reason(
                 work,

@@ -120,3 +120,19 @@ def test_a_cut_prompt_is_sampled_only_after_its_last_row() -> None:
     assert (head.position, head.n_tokens, head.is_sampled, len(head.payload)) == (0, 7, False, 28)
     assert (tail.position, tail.n_tokens, tail.is_sampled, len(tail.payload)) == (7, 3, True, 12)
     assert not sequence.pending
+
+
+def test_a_chunk_queued_behind_a_cut_one_waits_for_all_of_it() -> None:
+    sequence = prefilling(0, n_tokens=20, hop=1)
+    add_chunk(sequence, 7, arrival=200)
+    taken = []
+    while sequence.pending:
+        (pick,) = pick_step([sequence], max_batch_tokens=8, min_prefill_tokens=4)
+        chunk = sequence.take(pick.n_tokens)
+        taken.append((chunk.position, chunk.n_tokens, chunk.is_sampled, len(chunk.payload)))
+    assert taken == [
+        (0, 8, False, 32),
+        (8, 8, False, 32),
+        (16, 4, True, 16),
+        (20, 7, True, 28),
+    ]

@@ -9,7 +9,17 @@ import torch
 from stage_cluster import GENERATION, GREEDY, StageCluster
 
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
-from runtime.protocol.data import DType, Entry, Flag, Kind, Message, Reason, Sampling
+from runtime.protocol.data import (
+    DType,
+    Entry,
+    Flag,
+    Hop,
+    Kind,
+    Message,
+    Reason,
+    Route,
+    Sampling,
+)
 
 LAYERS = 8
 # overlapping ranges: every node but the ends can be entered in the middle
@@ -252,9 +262,15 @@ def test_another_generation_is_refused_with_its_own_number(checkpoint: Path) -> 
 
 
 def rows_for(
-    node: str, cluster: StageCluster, entry: Entry, *, sender: str = "a", floats: int = 32
+    node: str,
+    cluster: StageCluster,
+    entry: Entry,
+    *,
+    sender: str = "a",
+    floats: int = 32,
+    value: float = 0,
 ) -> None:
-    payload = np.zeros((entry.n_tokens, floats), dtype="<f4").tobytes()
+    payload = np.full((entry.n_tokens, floats), value, dtype="<f4").tobytes()
     cluster.transports[sender].send(
         node,
         Message(
@@ -401,3 +417,42 @@ def test_a_stage_tells_the_coordinator_its_room_at_once(checkpoint: Path) -> Non
     assert set(cluster.statuses) == set(OVERLAPPING)
     status = cluster.statuses["b"]
     assert (status.first, status.end, status.pages_total, status.pages_used) == (2, 6, 123, 0)
+
+
+def test_what_others_left_in_the_pages_changes_no_token(checkpoint: Path) -> None:
+    """NaN survives a mask: 0 x NaN is NaN. So pages must not be handed on as they are."""
+    cluster = StageCluster(checkpoint, {"solo": (0, LAYERS)})
+    cache = cluster.stages["solo"]._cache
+    cache.key_PSKH.fill_(torch.nan)
+    cache.value_PSKH.fill_(torch.nan)
+    lengths = {1: 3, 2: 30}  # decoded together, so the shorter one is padded
+    for request, length in lengths.items():
+        cluster.prompt(request, random_prompt(request, length), [("solo", 0, LAYERS)])
+    cluster.run_all()
+    for request, length in lengths.items():
+        expected = greedy_oracle(checkpoint, random_prompt(request, length), max_tokens=16)
+        assert cluster.answers[request, 1].token_ids == expected
+    cluster.release_all()
+
+
+def test_rows_that_are_not_numbers_refuse_their_request_and_no_other(checkpoint: Path) -> None:
+    cluster = StageCluster(checkpoint, {"a": (0, 4), "c": (4, LAYERS)})
+    path = [("a", 0, 4), ("c", 4, LAYERS)]
+    cluster.prompt(2, random_prompt(2, 6), path)
+    cluster.run_until(lambda: len(cluster.answers[2, 1].token_ids) == 2)
+    route = Route(
+        hops=tuple(Hop(node=node, first=first, end=end) for node, first, end in path),
+        sampling=GREEDY,
+        prompt_tokens=3,
+    )
+    entry = Entry(
+        request=1, epoch=1, position=0, n_tokens=3, hop=1, flags=Flag.PROMPT_END, route=route
+    )
+    rows_for("c", cluster, entry, value=float("nan"))
+    cluster.run_all()
+    assert cluster.answers[1, 1].nacks == [("c", Reason.STAGE_ERROR)]
+    assert cluster.answers[1, 1].token_ids == []
+    assert cluster.answers[2, 1].token_ids == greedy_oracle(
+        checkpoint, random_prompt(2, 6), max_tokens=16
+    )
+    cluster.release_all()
