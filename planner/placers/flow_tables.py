@@ -1,0 +1,94 @@
+"""A problem as integer arrays, for the annealing loops.
+
+A flow unit is so small that rounding down costs 1e-8 of the flow, and so large that sums of all
+nodes' flows stay far below 2**63.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.capacity import allowed_layers, throughput_tokens_per_s
+from planner.domain.cluster import COORDINATOR
+from planner.domain.problem import Problem
+from planner.domain.rules import PlacementRules
+from planner.placers.compiled.tasks import IntegerArray
+
+_UNITS_OF_BOUND = 2**36
+# Sums of values that were rounded down one by one must still reach a target that equals them.
+_ROUNDING_SHARE = 2**-26
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowTables:
+    """The free nodes of a problem (not pinned, not excluded), numbered as in `names`.
+
+    `speeds_NJ[i, j]` is T_j, `links[i, k]` the capacity from i to k, index n the coordinator, both
+    in flow units and cut to the bound; `unit_tokens_per_s` is what one unit is.
+    """
+
+    names: tuple[str, ...]
+    num_layers: int
+    unit_tokens_per_s: float
+    speeds_NJ: IntegerArray
+    limits_N: IntegerArray
+    links: IntegerArray
+    region_N: IntegerArray
+
+    def target(self, tokens_per_s: float) -> int:
+        """A target flow in flow units, at least 1."""
+        return max(1, int(tokens_per_s / self.unit_tokens_per_s * (1 - _ROUNDING_SHARE)))
+
+    def links_may_bind(self) -> bool:
+        """Whether any link passes less than its ends can compute."""
+        most = self.speeds_NJ.max(axis=1)
+        between = self.links[:-1, :-1] < np.minimum.outer(most, most)
+        np.fill_diagonal(between, val=False)
+        ends = (self.links[-1, :-1] < most) | (self.links[:-1, -1] < most)
+        return bool(between.any() or ends.any())
+
+
+def flow_tables(
+    problem: Problem, rules: PlacementRules, *, bound_tokens_per_s: float
+) -> FlowTables:
+    """`bound_tokens_per_s` must be a proven bound on the flow, above 0."""
+    unit = bound_tokens_per_s / _UNITS_OF_BOUND
+    nodes = [node for node in problem.cluster.nodes if node.name not in rules.pinned]
+    limits = [allowed_layers(problem, node.name, rules) for node in nodes]
+    speeds = np.zeros((len(nodes), max(limits, default=0) + 1), dtype=np.int64)
+    for index, node in enumerate(nodes):
+        for layers in range(1, limits[index] + 1):
+            speed = throughput_tokens_per_s(problem, node.name, layers)
+            speeds[index, layers] = int(min(speed, bound_tokens_per_s) / unit)
+    regions = sorted({node.region for node in nodes})
+    return FlowTables(
+        names=tuple(node.name for node in nodes),
+        num_layers=problem.model.num_layers,
+        unit_tokens_per_s=unit,
+        speeds_NJ=speeds,
+        limits_N=np.array(limits, dtype=np.int64),
+        links=_links(problem, [node.name for node in nodes], bound_tokens_per_s, unit),
+        region_N=np.array([regions.index(node.region) for node in nodes], dtype=np.int64),
+    )
+
+
+def _links(problem: Problem, names: list[str], bound: float, unit: float) -> IntegerArray:
+    """Capacities by pairs of regions first, then those of links given by name."""
+    ends = [*names, COORDINATOR]
+    number_of = {name: number for number, name in enumerate(ends)}
+    cluster, model = problem.cluster, problem.model
+    in_region: dict[str, list[int]] = {}
+    for number, name in enumerate(ends):
+        in_region.setdefault(cluster.region_of(name), []).append(number)
+    bandwidth = np.zeros((len(ends), len(ends)))
+    for link in cluster.region_links:
+        rows, columns = in_region.get(link.source, []), in_region.get(link.target, [])
+        bandwidth[np.ix_(rows, columns)] = link.bandwidth_bytes_per_s
+    for link in cluster.links:
+        if link.source in number_of and link.target in number_of:
+            bandwidth[number_of[link.source], number_of[link.target]] = link.bandwidth_bytes_per_s
+    np.fill_diagonal(bandwidth, 0.0)
+    tokens_per_s = bandwidth / model.activation_bytes_per_token
+    tokens_per_s[-1, :] = bandwidth[-1, :] / model.token_bytes
+    tokens_per_s[:, -1] = bandwidth[:, -1] / model.token_bytes
+    return (np.minimum(tokens_per_s, bound) / unit).astype(np.int64)
