@@ -122,6 +122,7 @@ if REDIS_URL:
     CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 6 * 3600}
 else:
     CELERY_BROKER_URL = "filesystem://"
+    CELERY_BROKER_TRANSPORT = "helixweb.common.folder_queue:Transport"
     _queue = DATA_DIR / "queue"
     for _folder in ("messages", "control"):
         (_queue / _folder).mkdir(parents=True, exist_ok=True, mode=0o700)

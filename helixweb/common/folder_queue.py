@@ -1,0 +1,72 @@
+"""Celery's filesystem transport without its races, for a site without Redis.
+
+Kombu's own writes a message, and the first table of an exchange, in place: a reader that comes in
+between finds half a file and the worker ends. Here a file appears whole under its name, and
+taking it is one rename. A message is only a wake-up (docs/decisions/0001), so one that cannot be
+read is logged and dropped.
+"""
+
+import contextlib
+import logging
+import os
+import time
+import uuid
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+from kombu.transport import filesystem
+from kombu.utils.json import dumps, loads
+
+logger = logging.getLogger(__name__)
+
+
+class Channel(filesystem.Channel):
+    """Messages are files `<time>_<id>.<queue>.msg` in the data folder, taken in their order."""
+
+    def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        name = f"{time.time_ns():020d}_{uuid.uuid4().hex}.{queue}.msg"
+        path = Path(self.data_folder_out) / name
+        hidden = _write_hidden(path, dumps(payload))
+        os.replace(hidden, path)
+
+    def _get(self, queue: str, timeout: float | None = None) -> Any:
+        folder = Path(self.data_folder_in)
+        for name in sorted(os.listdir(folder)):
+            if name.partition(".")[2] != f"{queue}.msg":
+                continue
+            taken = folder / f".{name}.taken"
+            try:
+                os.rename(folder / name, taken)
+            except FileNotFoundError:
+                continue  # another worker was faster
+            text = taken.read_text()
+            taken.unlink()
+            try:
+                return loads(text)
+            except ValueError:
+                logger.error("dropped message %s of queue %s: not JSON", name, queue)
+        raise Empty
+
+    def _queue_bind(self, exchange: str, routing_key: Any, pattern: Any, queue: Any) -> None:
+        table: Path = self._exchange_file(exchange)  # type: ignore[attr-defined]
+        if not table.exists():
+            self.control_folder.mkdir(exist_ok=True)
+            hidden = _write_hidden(table, "[]")
+            with contextlib.suppress(FileExistsError):
+                os.link(hidden, table)
+            hidden.unlink()
+        super()._queue_bind(exchange, routing_key, pattern, queue)
+
+
+class Transport(filesystem.Transport):
+    """Named in settings as CELERY_BROKER_TRANSPORT."""
+
+    Channel = Channel
+
+
+def _write_hidden(path: Path, text: str) -> Path:
+    """The content of `path` under a name beside it that no reader looks for."""
+    hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    hidden.write_text(text)
+    return hidden
