@@ -143,7 +143,7 @@ class Scenario:
 
             def all_online() -> bool:
                 rows = site.results("nodes/", cluster=cluster_id)
-                return sum(row["state"] == "online" for row in rows) == len(NODES)
+                return bool(sum(row["state"] == "online" for row in rows) == len(NODES))
 
             self._wait("all nodes are online", all_online, timeout_s=60)
 
