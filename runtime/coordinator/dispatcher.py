@@ -272,9 +272,8 @@ class Dispatcher:
         request.progressed_at = now
         finish = _FINISH.get(entry.reason, "stop") if Flag.FINISHED in entry.flags else None
         if request.accept(token_id, finish_reason=finish):
-            output_tokens = len(request.token_ids)
-            request.serving.output_length.observe(output_tokens)
-            self._stats.finished(output_tokens=output_tokens, decode_s=now - request.first_token_at)
+            request.serving.output_length.observe(len(request.token_ids))
+            self._stats.finished()
             self.end(request)
         else:
             request.serving.kv.grow(request.id, total_tokens=request.next_position)

@@ -64,7 +64,6 @@ class RequestStats:
         self.queue_s = Window(window_s=window_s, clock=clock)
         self.ttft_s = Window(window_s=window_s, clock=clock)
         self.itl_s = Window(window_s=window_s, clock=clock)
-        self.tpot_s = Window(window_s=window_s, clock=clock)
         self.ended = Window(window_s=window_s, clock=clock)
 
     def arrived(self) -> None:
@@ -94,11 +93,9 @@ class RequestStats:
         self.itl_s.add(gap_s)
         self._output(pipeline)
 
-    def finished(self, *, output_tokens: int, decode_s: float) -> None:
-        """A request ended well; `decode_s` is from its first to its last token."""
+    def finished(self) -> None:
+        """A request ended well."""
         self.ended.add(1)
-        if output_tokens > 1:
-            self.tpot_s.add(decode_s / (output_tokens - 1))
 
     def retry_after_s(self, *, waiting: int) -> int:
         """When one more request should find a place, from the rate at which requests end."""
