@@ -9,6 +9,7 @@ setup(
             sources=[
                 "planner/placers/compiled/stage_loop.c",
                 "planner/placers/compiled/interval_loop.c",
+                "planner/placers/compiled/move_loop.c",
                 "planner/placers/compiled/module.c",
             ],
             # Fused multiply-adds would round unlike the same loops in Python.

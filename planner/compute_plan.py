@@ -11,7 +11,7 @@ Every flow in here is an exact max flow of a placement, never a search's own boo
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from planner.bounds import upper_bound_tokens_per_s
 from planner.domain.errors import PlannerError
@@ -114,6 +114,7 @@ def compute_plan(
     started_s = clock()
     check_rules(problem, options.rules)
     problem = restricted_problem(problem, options.rules)
+    options = replace(options, rules=options.rules.once_restricted)
     standing = _Standing(problem, options, progress, elapsed=lambda: clock() - started_s)
     if best_known is not None:
         standing.offer(

@@ -45,3 +45,8 @@ class PlacementRules:
             raise InvalidRules(
                 f"node {node!r} is excluded and pinned to layers {self.pinned[node]}; keep one"
             )
+
+    @property
+    def once_restricted(self) -> "PlacementRules":
+        """What is left to honour in a problem that `restricted_problem` made: pins and hops."""
+        return PlacementRules(max_hops=self.max_hops, pinned=self.pinned)

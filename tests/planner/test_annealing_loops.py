@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.placers.compiled import interval_loop, loops, stage_loop
-from planner.placers.compiled.tasks import IntervalTask, Schedule, StageTask
+from planner.placers.compiled import interval_loop, loops, move_loop, stage_loop
+from planner.placers.compiled.tasks import IntervalTask, MoveTask, Schedule, StageTask
 
 needs_compiled_loops = pytest.mark.skipif(
     not loops.is_compiled(), reason="the package was built without a C compiler"
@@ -65,3 +65,30 @@ def test_intervals_anneal_to_the_same_ranges_compiled_or_not(seed):
     schedule = Schedule(moves=600, hot=0.5, cold=0.01, seed=seed)
     compiled = loops.anneal_intervals(task, ranges=ranges, schedule=schedule)
     assert compiled == interval_loop.anneal_intervals(task, ranges=ranges, schedule=schedule)
+
+
+@needs_compiled_loops
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_moves_anneal_to_the_same_ranges_compiled_or_not(seed):
+    rng = np.random.default_rng(seed)
+    n, longest, num_layers = int(rng.integers(1, 12)), int(rng.integers(1, 7)), 8
+    speeds = random_speeds(rng, num_nodes=n, longest=longest)
+    limits = (speeds > 0).sum(axis=1)
+    firsts = [int(rng.integers(0, 3)) for _ in limits]
+    ranges = [
+        (first, min(num_layers, first + int(rng.integers(0, limit + 1))))
+        for first, limit in zip(firsts, limits, strict=True)
+    ]
+    task = MoveTask(
+        num_layers=num_layers,
+        target=int(rng.integers(1, 1500)),
+        speeds_NJ=speeds,
+        limits_N=limits * (rng.random(n) < 0.9),
+        running=[ranges[0]] + [(first, first + 1) for first in firsts[1:]],
+        budget_layers=int(rng.integers(0, 12)),
+        penalty=int(rng.integers(1, 900)),
+    )
+    arguments = {"ranges": ranges, "threshold": 700, "moves": 600, "seed": seed + 1}
+    compiled = loops.anneal_moves(task, **arguments)
+    assert compiled == move_loop.anneal_moves(task, **arguments)

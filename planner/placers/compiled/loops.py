@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.placers.compiled import interval_loop, stage_loop
+from planner.placers.compiled import interval_loop, move_loop, stage_loop
 from planner.placers.compiled.interval_loop import Range
+from planner.placers.compiled.move_loop import Ends
 from planner.placers.compiled.tasks import (
     MINUS_LOGARITHMS,
     IntegerArray,
     IntervalTask,
+    MoveTask,
     Schedule,
     StageTask,
 )
@@ -89,6 +91,42 @@ def anneal_intervals(
     return missing, list(zip(firsts.tolist(), helds.tolist(), strict=True))
 
 
+def anneal_moves(
+    task: MoveTask, *, ranges: list[Ends], threshold: int, moves: int, seed: int
+) -> tuple[int, list[Ends]]:
+    """The energy reached, and the ranges then; starts from `ranges`."""
+    library = _library()
+    if library is None:
+        return move_loop.anneal_moves(
+            task, ranges=ranges, threshold=threshold, moves=moves, seed=seed
+        )
+    speeds, limits = _contiguous(task.speeds_NJ), _contiguous(task.limits_N)
+    old_firsts, old_ends = (
+        np.array([ends[side] for ends in task.running], dtype=np.int64) for side in (0, 1)
+    )
+    firsts, ends = (np.array([ends[side] for ends in ranges], dtype=np.int64) for side in (0, 1))
+    energy: int = library.anneal_moves(
+        len(speeds),
+        task.num_layers,
+        task.target,
+        speeds.shape[1],
+        speeds.ctypes.data,
+        limits.ctypes.data,
+        old_firsts.ctypes.data,
+        old_ends.ctypes.data,
+        task.budget_layers,
+        task.penalty,
+        threshold,
+        moves,
+        seed,
+        firsts.ctypes.data,
+        ends.ctypes.data,
+    )
+    if energy < 0:
+        raise MemoryError("no memory for annealing moves")
+    return energy, list(zip(firsts.tolist(), ends.tolist(), strict=True))
+
+
 @functools.cache
 def _library() -> ctypes.CDLL | None:
     """The compiled loops, or None where they were not built."""
@@ -108,6 +146,11 @@ def _library() -> ctypes.CDLL | None:
     library.anneal_intervals.argtypes = [
         *(_I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _I64),
         *(_I64, _REAL, _REAL, _I64, _POINTER, _POINTER),
+    ]
+    library.anneal_moves.restype = _I64
+    library.anneal_moves.argtypes = [
+        *(_I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _POINTER, _I64, _I64, _I64),
+        *(_I64, _I64, _POINTER, _POINTER),
     ]
     return library
 

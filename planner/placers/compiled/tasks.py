@@ -34,7 +34,7 @@ class Schedule:
     @property
     def first_random(self) -> int:
         """The generator's start, in 1 .. 2**31 - 2."""
-        return next_random(next_random(self.seed % (_MODULUS - 1) + 1))
+        return first_random(self.seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +66,27 @@ class IntervalTask:
     target: int
     speeds_NJ: IntegerArray
     limits_N: IntegerArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveTask:
+    """Ranges (first, end) near the `running` ones that shall cover every layer with `target`.
+
+    Speeds and limits as in IntervalTask. Each layer to load beyond `budget_layers` costs `penalty`.
+    """
+
+    num_layers: int
+    target: int
+    speeds_NJ: IntegerArray
+    limits_N: IntegerArray
+    running: list[tuple[int, int]]
+    budget_layers: int
+    penalty: int
+
+
+def first_random(seed: int) -> int:
+    """The generator's start for any seed of 0 or more."""
+    return next_random(next_random(seed % (_MODULUS - 1) + 1))
 
 
 def next_random(state: int) -> int:

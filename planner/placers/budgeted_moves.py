@@ -1,0 +1,75 @@
+"""Better placements close to a running one: few layers loaded where they are not held yet.
+
+`climb` changes one node at a time and measures each change by exact max flow, so it sees links,
+hops and shared bandwidth. `planner.placers.range_annealing` is far faster and sees none of these.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+
+from planner.capacity import allowed_layers
+from planner.domain.placement import LayerRange, Placement
+from planner.domain.problem import Problem
+from planner.domain.rules import PlacementRules
+
+
+def moved_layers(running: Placement, placement: Placement) -> int:
+    """Layers that nodes must load: held in `placement` and not in `running`."""
+    return sum(
+        len(held) - _common(held, running.layers.get(name))
+        for name, held in placement.layers.items()
+    )
+
+
+def climb(
+    problem: Problem,
+    running: Placement,
+    start: Placement,
+    *,
+    rules: PlacementRules,
+    budget_layers: int,
+    flow_of: Callable[[Placement], float],
+    tries: int,
+    seed: int,
+) -> Iterator[Placement]:
+    """Every improvement that `tries` random changes of one node find, one after the other."""
+    chance = random.Random(seed)  # noqa: S311 - a search, not a secret
+    names = [node.name for node in problem.cluster.nodes if node.name not in rules.pinned]
+    best, best_flow = start, flow_of(start)
+    for _ in range(tries if names else 0):
+        name = chance.choice(names)
+        held = _other_range(problem, best, name, rules=rules, chance=chance)
+        layers = {other: other_held for other, other_held in best.layers.items() if other != name}
+        changed = Placement(layers=layers if held is None else layers | {name: held})
+        if changed == best or moved_layers(running, changed) > budget_layers:
+            continue
+        flow = flow_of(changed)
+        if flow > best_flow * (1 + 1e-9):
+            best, best_flow = changed, flow
+            yield best
+
+
+def _other_range(
+    problem: Problem,
+    placement: Placement,
+    name: str,
+    *,
+    rules: PlacementRules,
+    chance: random.Random,
+) -> LayerRange | None:
+    """A range that meets others where they begin and end, as the node's memory allows."""
+    limit = allowed_layers(problem, name, rules)
+    ranges = [held for other, held in placement.layers.items() if other != name]
+    if limit == 0 or not ranges:
+        return placement.layers.get(name)
+    cuts = sorted({0, problem.model.num_layers} | {cut for r in ranges for cut in (r.first, r.end)})
+    first = chance.choice(cuts[:-1])
+    ends = [cut for cut in cuts if first < cut <= first + limit]
+    end = chance.choice([*ends, min(first + limit, problem.model.num_layers)])
+    return LayerRange(first=first, end=end)
+
+
+def _common(held: LayerRange, before: LayerRange | None) -> int:
+    if before is None:
+        return 0
+    return max(0, min(held.end, before.end) - max(held.first, before.first))

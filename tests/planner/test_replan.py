@@ -1,0 +1,145 @@
+from dataclasses import replace
+
+import pytest
+from tiny_problems import all_placements, placement, tiny_problem
+
+from planner.compute_plan import PlanOptions
+from planner.domain.cluster import Link
+from planner.domain.placement import LayerRange
+from planner.domain.rules import PlacementRules
+from planner.max_flow import max_flow
+from planner.placers.base import InvalidOptions, NeverCancelled
+from planner.placers.budgeted_moves import moved_layers
+from planner.replan import ReplanOptions, replan, zero_moves
+
+BYTES_PER_LAYER = 1e6
+CLUSTER = tiny_problem([[90.0, 50.0, 30.0], [40.0, 20.0], [40.0, 20.0], [40.0, 20.0]], num_layers=4)
+RUNNING = placement(n0=(0, 2), n1=(2, 4), n2=(2, 4), n3=(2, 3))
+
+
+class Cancelled:
+    def is_cancelled(self):
+        return True
+
+
+def lost(problem, name):
+    return replace(problem, cluster=problem.cluster.without({name}))
+
+
+def answer(problem, running=RUNNING, *, heard=None, cancel=None, **options):
+    options.setdefault("plan", PlanOptions(solver="highs", time_limit_s=5.0))
+    options.setdefault("time_limit_s", 30.0)
+    options.setdefault("attempts", 9)
+    return replan(
+        problem,
+        running,
+        options=ReplanOptions(**options),
+        progress=(lambda _: None) if heard is None else heard.append,
+        cancel=cancel or NeverCancelled(),
+    )
+
+
+def test_without_moves_a_lost_node_takes_its_layers_with_it_and_the_rest_is_rerouted():
+    left = lost(CLUSTER, "n1")
+    point = zero_moves(left, RUNNING, options=PlanOptions())
+    assert point.moved_bytes == 0
+    assert point.placement == placement(n0=(0, 2), n2=(2, 4), n3=(2, 3))
+    expected = max_flow(left, point.placement, partial_inference=True)
+    assert point.flow == expected
+    assert expected.value_tokens_per_s == pytest.approx(20.0)
+
+
+def test_without_moves_a_slower_link_only_slows():
+    slower = replace(
+        CLUSTER,
+        cluster=replace(
+            CLUSTER.cluster,
+            links=tuple(
+                Link(source="n0", target=name, bandwidth_bytes_per_s=500.0, latency_s=0.0)
+                for name in ("n1", "n3")
+            ),
+        ),
+    )
+    point = zero_moves(slower, RUNNING, options=PlanOptions())
+    assert point.placement == RUNNING
+    assert point.flow_tokens_per_s == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize("partial_inference", [True, False])
+def test_the_front_holds_for_every_budget_what_trying_everything_finds(partial_inference):
+    left = lost(CLUSTER, "n1")
+    plan = PlanOptions(solver="highs", time_limit_s=5.0, partial_inference=partial_inference)
+    result = answer(left, plan=plan, attempts=30)
+    for point in result.pareto:
+        assert point.moved_bytes == moved_layers(RUNNING, point.placement) * BYTES_PER_LAYER
+        flow = max_flow(left, point.placement, partial_inference=partial_inference)
+        assert point.flow == flow
+    best = {}
+    for placed in all_placements(left):
+        moved = moved_layers(RUNNING, placed) * BYTES_PER_LAYER
+        flow = max_flow(left, placed, partial_inference=partial_inference).value_tokens_per_s
+        best[moved] = max(best.get(moved, 0.0), flow)
+    assert result.pareto[-1].flow_tokens_per_s == pytest.approx(max(best.values()))
+    for point in result.pareto:
+        assert point.flow_tokens_per_s <= best[point.moved_bytes] * (1 + 1e-9)
+
+
+def test_the_front_rises_in_bytes_and_flow_and_every_point_was_reported():
+    heard = []
+    result = answer(lost(CLUSTER, "n0"), heard=heard)
+    bytes_moved = [point.moved_bytes for point in result.pareto]
+    flows = [point.flow_tokens_per_s for point in result.pareto]
+    assert bytes_moved == sorted(set(bytes_moved))
+    assert flows == sorted(set(flows))
+    assert set(map(id, result.pareto)) <= set(map(id, heard))
+
+
+def test_the_chosen_answer_keeps_within_the_budget():
+    left = lost(CLUSTER, "n1")
+    for layers in (0, 1, 2):
+        chosen = answer(left, budget_bytes=layers * BYTES_PER_LAYER).chosen
+        assert chosen.moved_bytes <= layers * BYTES_PER_LAYER
+    free = answer(left)
+    assert free.chosen == free.pareto[-1]
+
+
+def test_an_added_node_is_used():
+    without = lost(CLUSTER, "n3")
+    running = placement(n0=(0, 2), n1=(2, 4), n2=(2, 4))
+    before = max_flow(without, running, partial_inference=True).value_tokens_per_s
+    assert answer(CLUSTER, running).chosen.flow_tokens_per_s > before
+
+
+def test_the_same_seed_gives_the_same_front():
+    left = lost(CLUSTER, "n1")
+    first, second = (
+        [(point.placement, point.moved_bytes) for point in answer(left).pareto] for _ in range(2)
+    )
+    assert first == second
+
+
+def test_rules_hold_in_every_answer():
+    rules = PlacementRules(
+        pinned={"n2": LayerRange(first=2, end=4)},
+        excluded_nodes=frozenset({"n3"}),
+        max_layers_of={"n0": 2},
+        max_hops=2,
+    )
+    plan = PlanOptions(solver="highs", time_limit_s=5.0, rules=rules)
+    for point in answer(CLUSTER, plan=plan).pareto:
+        assert point.placement.layers["n2"] == LayerRange(first=2, end=4)
+        assert "n3" not in point.placement.layers
+        assert len(point.placement.layers.get("n0", range(0))) <= 2
+
+
+def test_a_cancelled_search_still_answers_without_moves():
+    result = answer(lost(CLUSTER, "n1"), cancel=Cancelled())
+    assert result.zero_moves.flow_tokens_per_s == pytest.approx(20.0)
+    assert result.from_scratch is None
+    assert result.chosen.flow_tokens_per_s >= result.zero_moves.flow_tokens_per_s
+
+
+@pytest.mark.parametrize("options", [{"time_limit_s": 0}, {"budget_bytes": -1}, {"attempts": -1}])
+def test_options_out_of_range_are_refused(options):
+    with pytest.raises(InvalidOptions):
+        ReplanOptions(**options)
