@@ -16,11 +16,12 @@ flow F, whatever the grouping, with or without partial inference:
 
 So a placement with flow F gives a point of this linear program with sum y = L (y: covers of layers
 by kind; v: whether a group is in V; d: direct gaps by width class; m: mixed gaps), where a width
-class [low, high) prices a cover as of `low` nodes and lets it cross as of `high - 1`:
+class [low, high) prices a cover as of `low` nodes and lets it cross as of `high - 1`. A gap counts
+with the least classes that let it cross:
 
     sum of items / j * y <= nodes of the kind            sum_R v_R - d - m <= 1
     pure layers of R <= cap(R) * v_R                     m <= mixed layers
-    direct gaps out of (R, class) <= layers of (R, class), and so for gaps into it
+    direct gaps out of R from class c up <= layers of R from class c up; so for gaps into R
 
 When its optimum is below L, F is impossible. The proof is a Lagrangian one: whatever prices the
 rows have, `sum price * limit + what static columns gain + L * (what the best cover gains) < L`
@@ -31,6 +32,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 
@@ -42,9 +44,11 @@ from planner.bounds.pattern import most_layers, units_rounded_up
 
 _UNITS = 1500
 _MAX_ROUNDS = 150
+_MAX_PAIRS_PRICED = 8_000_000  # pairs of items in all rounds of one program; bounds its time
 _BISECTIONS = 9
 _FIRST_STEP = 2e-3
 _WIDTH_CLASSES = (1, 2, 3, 5, 9)
+_GAINS = 1e-9
 _PROOF_RELATIVE_TOLERANCE = 1e-9
 
 
@@ -100,6 +104,9 @@ class _Crossing:
         self._static: list[_Static] = []
         self._declare_rows()
         self._declare_static(links, flow)
+        self._static_use: Floats = np.zeros((len(self._static), len(self._limits)))
+        for number, column in enumerate(self._static):
+            self._static_use[number, list(column.use)] = list(column.use.values())
         self._program = PackingProgram(self._limits)
         for column in self._static:
             self._program.add_column(column.use, value=0.0, upper=column.upper)
@@ -107,13 +114,13 @@ class _Crossing:
 
     def is_impossible(self) -> bool:
         """True is proven; False may also mean that the search for a proof was given up."""
-        for _ in range(_MAX_ROUNDS):
+        uppers = np.array([column.upper for column in self._static])
+        rounds = min(_MAX_ROUNDS, _MAX_PAIRS_PRICED // len(self._items) ** 2)
+        for _ in range(rounds):
             solution = self._program.solve()
             best_gain, has_fresh = self._add_covers(solution.row_prices)
             bound = float(solution.row_prices @ np.array(self._limits))
-            for column in self._static:
-                gain = -sum(solution.row_prices[row] * use for row, use in column.use.items())
-                bound += max(0.0, gain) * column.upper
+            bound += float(np.maximum(0.0, -self._static_use @ solution.row_prices) @ uppers)
             needed = self._num_layers * (1 - _PROOF_RELATIVE_TOLERANCE)
             if bound + self._num_layers * max(0.0, best_gain) < needed:
                 return True
@@ -146,28 +153,23 @@ class _Crossing:
             use = {self._pure_row[number]: -cap, self._gaps_row: 1.0}
             self._static.append(_Static(use=use, upper=1.0))
         self._static.append(_Static(use={self._gaps_row: -1.0, self._mixed_row: 1.0}, upper=most))
-        widest = [*(after - 1 for after in _WIDTH_CLASSES[1:]), math.inf]
-        for source in range(len(self._groups)):
-            for target in range(len(self._groups)):
-                if source == target:
-                    continue
-                needed = links.fewest_links(names[source], names[target], flow)
-                if needed == math.inf:
-                    continue
-                for out_class, out_width in enumerate(widest):
-                    for in_class, in_width in enumerate(widest):
-                        if out_width * in_width >= needed:
-                            use = {
-                                self._gaps_row: -1.0,
-                                self._out_row[source][out_class]: 1.0,
-                                self._in_row[target][in_class]: 1.0,
-                            }
-                            self._static.append(_Static(use=use, upper=most))
+        for source, target in permutations(range(len(self._groups)), 2):
+            needed = links.fewest_links(names[source], names[target], flow)
+            for out_class, in_class in _least_classes(needed):
+                use = {self._gaps_row: -1.0}
+                use |= dict.fromkeys(self._out_row[source][: out_class + 1], 1.0)
+                use |= dict.fromkeys(self._in_row[target][: in_class + 1], 1.0)
+                self._static.append(_Static(use=use, upper=most))
 
     def _add_covers(self, row_prices: Floats) -> tuple[float, bool]:
-        """Adds the best cover of every sort; returns the largest gain and whether any is new."""
+        """Adds the best covers; returns the largest gain of any and whether any is new.
+
+        Mixed covers first: as long as one gains, the others need not be asked for a proof.
+        """
         prices = row_prices[self._kind_of] / self._layers
-        best_gain, has_fresh = -math.inf, False
+        best_gain, has_fresh = self._add_mixed(prices, float(row_prices[self._mixed_row]))
+        if best_gain > _GAINS and has_fresh:
+            return math.inf, True
         for number in range(len(self._groups)):
             own = np.flatnonzero(self._group_of == number)
             if own.size == 0:
@@ -176,38 +178,38 @@ class _Crossing:
                 prices[own], self._units[own], target_units=_UNITS, at_least=_WIDTH_CLASSES[-1]
             )
             for width_class, width in enumerate(_WIDTH_CLASSES):
-                rows = {
-                    self._pure_row[number]: 1.0,
-                    self._out_row[number][width_class]: -1.0,
-                    self._in_row[number][width_class]: -1.0,
-                }
+                rows = {self._pure_row[number]: 1.0}
+                rows |= dict.fromkeys(self._out_row[number][: width_class + 1], -1.0)
+                rows |= dict.fromkeys(self._in_row[number][: width_class + 1], -1.0)
                 gain = 1.0 - float(covers.price_of[width, _UNITS])
                 gain -= sum(row_prices[row] * use for row, use in rows.items())
                 best_gain = max(best_gain, gain)
-                chosen = covers.items_of(units=_UNITS, at_least=width)
-                cover = Counter({int(own[item]): count for item, count in chosen.items()})
-                has_fresh |= self._add(number, width_class, cover, rows)
-        mixed = self._cheapest_mixed(prices)
-        if mixed is not None:
-            price, cover = mixed
-            rows = {self._mixed_row: -1.0}
-            best_gain = max(best_gain, 1.0 - price + row_prices[self._mixed_row])
-            has_fresh |= self._add(-1, 0, cover, rows)
+                if gain > _GAINS:
+                    chosen = covers.items_of(units=_UNITS, at_least=width)
+                    cover = Counter({int(own[item]): count for item, count in chosen.items()})
+                    has_fresh |= self._add(number, width_class, cover, rows)
         return best_gain, has_fresh
 
-    def _cheapest_mixed(self, prices: Floats) -> tuple[float, Counter[int]] | None:
-        """The cheapest cover with items of two groups: two of different groups, then any."""
+    def _add_mixed(self, prices: Floats, mixed_price: float) -> tuple[float, bool]:
+        """For every group its cheapest cover with an item of another: two of these, then any."""
         anything: CoverTable = cheapest_covers(prices, self._units, target_units=_UNITS)
         left = np.maximum(0, _UNITS - self._units[:, None] - self._units[None, :])
         total = prices[:, None] + prices[None, :] + anything.price_of[0][left]
         total[self._group_of[:, None] == self._group_of[None, :]] = np.inf
-        first, second = np.unravel_index(int(total.argmin()), total.shape)
-        price = float(total[first, second])
-        if price == math.inf:
-            return None
-        cover = anything.items_of(units=int(left[first, second]))
-        cover.update([int(first), int(second)])
-        return price, cover
+        best_gain, has_fresh = -math.inf, False
+        for number in range(len(self._groups)):
+            own = np.flatnonzero(self._group_of == number)
+            if own.size == 0:
+                continue
+            row, second = np.unravel_index(int(total[own].argmin()), total[own].shape)
+            first = int(own[row])
+            gain = 1.0 - float(total[first, second]) + mixed_price
+            best_gain = max(best_gain, gain)
+            if gain > _GAINS:
+                cover = anything.items_of(units=int(left[first, second]))
+                cover.update([first, int(second)])
+                has_fresh |= self._add(-1, 0, cover, {self._mixed_row: -1.0})
+        return best_gain, has_fresh
 
     def _add(
         self, group: int, width_class: int, cover: Counter[int], rows: Mapping[int, float]
@@ -222,3 +224,15 @@ class _Crossing:
             use[kind] = use.get(kind, 0.0) + number / int(self._layers[item])
         self._program.add_column(use, value=1.0)
         return True
+
+
+def _least_classes(links_needed: float) -> list[tuple[int, int]]:
+    """For every class at one end of a direct gap the least one at the other that lets F cross."""
+    widest = [*(after - 1 for after in _WIDTH_CLASSES[1:]), math.inf]
+    pairs = []
+    for out_class, out_width in enumerate(widest):
+        for in_class, in_width in enumerate(widest):
+            if out_width * in_width >= links_needed and links_needed < math.inf:
+                pairs.append((out_class, in_class))
+                break
+    return pairs

@@ -10,7 +10,9 @@ from planner.placers.solvers.choice import SolverName
 from planner.placers.stages import filled_stages
 
 _RELATIVE_STEP = 5e-4
-_FIRST_STEP_DOWN = 0.01
+_FIRST_STEP_DOWN = 0.0025
+_MOST_STEP_DOWN = 0.3
+_LEAST_SHARE = 1e-3  # of the highest flow in question; stages that carry less are not looked for
 _SHARE_OF_TIME_PER_CHOICE = 0.15
 _WHOLE = 1 - 1e-9
 
@@ -44,6 +46,8 @@ def improving_stages(
     limits: PatternLimits,
 ) -> Iterator[FoundStages]:
     """Ever better stages between the two flows, until no better ones can be chosen or time ends."""
+    if below_tokens_per_s <= above_tokens_per_s or not pool.kinds:
+        return
     started_s = limits.clock()
 
     def left_s() -> float:
@@ -56,9 +60,10 @@ def improving_stages(
     high = _fractional_limit(
         pool, num_layers=num_layers, low=low, high=below_tokens_per_s, should_stop=should_stop
     )
-    step = _FIRST_STEP_DOWN / 4
+    least = max(low, _LEAST_SHARE * below_tokens_per_s)
+    step = _FIRST_STEP_DOWN
     target, has_found = high * (1 - _RELATIVE_STEP), False
-    while high - low > _RELATIVE_STEP * high and not should_stop():
+    while high - low > _RELATIVE_STEP * high and target > least and not should_stop():
         target = max(target, low * (1 + _RELATIVE_STEP / 2))
         found = None
         most = pool.most_layers(target, needed=num_layers, should_stop=should_stop)
@@ -87,10 +92,8 @@ def improving_stages(
             target = (low + high) / 2
         else:
             high = target
-            step *= 2
+            step = min(2 * step, _MOST_STEP_DOWN)
             target = (low + high) / 2 if has_found else target * (1 - step)
-            if not has_found and target <= low:
-                return
 
 
 def _fractional_limit(
@@ -105,7 +108,8 @@ def _fractional_limit(
     enough = num_layers * _WHOLE
     if pool.most_layers(high, enough=enough, should_stop=should_stop) >= enough:
         return high
-    while high - low > _RELATIVE_STEP * high and not should_stop():
+    least = max(low, _LEAST_SHARE * high)
+    while high - low > _RELATIVE_STEP * high and high > least and not should_stop():
         middle = (low + high) / 2
         if pool.most_layers(middle, enough=enough, should_stop=should_stop) >= enough:
             low = middle
