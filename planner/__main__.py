@@ -96,10 +96,18 @@ def _add_common_arguments(command: argparse.ArgumentParser) -> None:
         "--warm-start",
         default=defaults.warm_start,
         metavar="WHICH",
-        help=f"best, none, or a baseline: {', '.join(BASELINES)}",
+        help=f"start from best, none, or a baseline: {', '.join(BASELINES)}",
     )
-    command.add_argument("--relative-gap", type=float, default=defaults.relative_gap)
-    command.add_argument("--seed", type=int, default=defaults.seed)
+    command.add_argument(
+        "--relative-gap",
+        type=float,
+        default=defaults.relative_gap,
+        metavar="RATIO",
+        help="stop this close to the proven bound (default: %(default)s)",
+    )
+    command.add_argument(
+        "--seed", type=int, default=defaults.seed, help="of the search (default: %(default)s)"
+    )
 
 
 def _solve(parsed: argparse.Namespace) -> None:
@@ -225,6 +233,8 @@ def _read_problem(path: Path) -> Problem:
 
 
 def _read_text(path: Path) -> str:
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a directory; name a file in it")
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -237,8 +247,12 @@ def _check_writable(output: Path) -> None:
     """Before the search, not after it."""
     if output.is_dir():
         raise IsADirectoryError(f"{output} is a directory; name a file")
+    if output.exists() and not output.is_file():
+        raise OSError(f"{output} is not a regular file; name a file")
+    if not output.parent.is_dir():
+        raise FileNotFoundError(f"{output.parent} is not a directory; create it first")
     if not os.access(output.parent, os.W_OK):
-        raise PermissionError(f"{output.parent} is not a writable directory; create it first")
+        raise PermissionError(f"{output.parent} is not writable; name a file elsewhere")
 
 
 def _write_atomically(output: Path, text: str) -> None:
