@@ -1,0 +1,302 @@
+"""Why a plan is no faster, in words, and what one more unit of each resource would bring.
+
+Two honest numbers per resource. `kept_tokens_per_s`: all nodes keep their layers and the added node
+takes the best range there is, which is exact: every range is tried, or shown to be no better.
+`replanned_tokens_per_s`: what a search of the given time finds around the plan, so at least that
+much is possible. For bandwidth nobody moves, and the flow is solved again.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from planner.capacity import max_layers, throughput_tokens_per_s
+from planner.compute_plan import PlanOptions
+from planner.domain.cluster import Cluster, Link, Node
+from planner.domain.flow import Flow, Price
+from planner.domain.placement import LayerRange, Placement
+from planner.domain.problem import Problem
+from planner.feasibility import restricted_problem
+from planner.max_flow import max_flow
+from planner.placers.base import CancelToken, NeverCancelled
+from planner.replan import ReplanOptions, replan
+
+ADDED_NODE = "added-node"
+_MORE_BANDWIDTH = 1.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarginalValue:
+    """One more unit of `resource` ("+1 T4 in eu") and the flows with and without it.
+
+    `replanned_tokens_per_s` is None where nothing was searched.
+    """
+
+    resource: str
+    before_tokens_per_s: float
+    kept_tokens_per_s: float
+    replanned_tokens_per_s: float | None
+
+    @property
+    def gain(self) -> float:
+        """The best known flow with it over the flow without it, less 1; 0 without flow before."""
+        if self.before_tokens_per_s <= 0:
+            return 0.0
+        best = max(self.kept_tokens_per_s, self.replanned_tokens_per_s or 0.0)
+        return best / self.before_tokens_per_s - 1.0
+
+
+def explain_min_cut(problem: Problem, placement: Placement, flow: Flow) -> tuple[str, ...]:
+    """A sentence for the flow, and one for each group of limits that make its minimum cut."""
+    cut = flow.min_cut
+    price_of: Mapping[tuple[str, tuple[str, ...]], Price] = {
+        (price.kind, price.name): price for price in cut.prices
+    }
+    sentences = [
+        f"The flow of {flow.value_tokens_per_s:.1f} tokens/s is all that these limits let through "
+        "together; only more of them brings more without moving layers:"
+        if cut.nodes or cut.edges or cut.shared
+        else "No request can pass: no chain of connected nodes holds every layer."
+    ]
+    sentences.extend(_node_sentences(problem, placement, flow))
+    sentences.extend(_link_sentences(problem, flow))
+    for shared in flow.shared:
+        if shared.name in cut.shared:
+            worth = price_of["shared", (shared.name,)].price
+            sentences.append(
+                f"shared bandwidth {shared.name}: {shared.bandwidth_bytes_per_s / 1e6:.1f} MB/s, "
+                f"each MB/s more is worth {worth * 1e6:.1f} tokens/s"
+            )
+    return tuple(sentences)
+
+
+def marginal_values(
+    problem: Problem,
+    placement: Placement,
+    *,
+    options: PlanOptions,
+    search_s: float = 0.0,
+    cancel: CancelToken | None = None,
+) -> tuple[MarginalValue, ...]:
+    """What one more node of each kind and 10 % more of each limiting bandwidth would bring.
+
+    `search_s` seconds of replanning for each kind of node; 0: kept layers only. Sorted, the most
+    valuable first. The rules of `options` hold; an added node is never pinned or excluded.
+    """
+    problem = restricted_problem(problem, options.rules)
+    options = replace(options, rules=options.rules.once_restricted)
+    values = []
+    before = _flow(problem, placement, options=options)
+    for resource, larger in with_one_more_node(problem):
+        replanned = None
+        if search_s > 0:
+            found = replan(
+                larger,
+                placement,
+                options=ReplanOptions(plan=options, time_limit_s=search_s),
+                progress=lambda _: None,
+                cancel=cancel or NeverCancelled(),
+            )
+            replanned = found.chosen.flow_tokens_per_s
+        values.append(
+            MarginalValue(
+                resource=resource,
+                before_tokens_per_s=before.value_tokens_per_s,
+                kept_tokens_per_s=_best_with_added_node(
+                    larger, placement, options=options, before=before.value_tokens_per_s
+                ),
+                replanned_tokens_per_s=replanned,
+            )
+        )
+    for resource, wider in with_more_bandwidth(problem, before):
+        values.append(
+            MarginalValue(
+                resource=resource,
+                before_tokens_per_s=before.value_tokens_per_s,
+                kept_tokens_per_s=_flow(wider, placement, options=options).value_tokens_per_s,
+                replanned_tokens_per_s=None,
+            )
+        )
+    return tuple(sorted(values, key=lambda value: (-value.gain, value.resource)))
+
+
+def with_one_more_node(problem: Problem) -> Iterator[tuple[str, Problem]]:
+    """("+1 PROFILE in REGION", the problem with that node) for every kind that the cluster has.
+
+    The added node has the links of the first node of its kind, and a network card of its own.
+    """
+    seen = set()
+    for node in problem.cluster.nodes:
+        kind = (node.compute_profile, node.region)
+        if kind in seen or max_layers(problem, node.name) == 0:
+            continue
+        seen.add(kind)
+        cluster = _with_a_twin(problem.cluster, node)
+        yield f"+1 {kind[0]} in {kind[1]}", replace(problem, cluster=cluster)
+
+
+def with_more_bandwidth(problem: Problem, flow: Flow) -> Iterator[tuple[str, Problem]]:
+    """("+10 % ...", the problem with it) for every bandwidth in the flow's minimum cut.
+
+    A link that only its regions define is widened together with all between these regions.
+    """
+    cluster = problem.cluster
+    named = {(link.source, link.target) for link in cluster.links}
+    ends_of_cut = [
+        tuple("coordinator" if end in ("source", "sink") else end for end in edge)
+        for edge in flow.min_cut.edges
+    ]
+    for source, target in sorted({(s, t) for s, t in ends_of_cut if (s, t) in named}):
+        links = tuple(
+            _wider(link) if (link.source, link.target) == (source, target) else link
+            for link in cluster.links
+        )
+        yield (
+            f"+10 % of link {source} -> {target}",
+            replace(problem, cluster=replace(cluster, links=links)),
+        )
+    pairs = {
+        (cluster.region_of(s), cluster.region_of(t)) for s, t in ends_of_cut if (s, t) not in named
+    }
+    for source, target in sorted(pairs):
+        links = tuple(
+            _wider(link) if (link.source, link.target) == (source, target) else link
+            for link in cluster.region_links
+        )
+        yield (
+            f"+10 % of every link {source} -> {target}",
+            replace(problem, cluster=replace(cluster, region_links=links)),
+        )
+    for name in flow.min_cut.shared:
+        shared = tuple(
+            replace(share, bandwidth_bytes_per_s=share.bandwidth_bytes_per_s * _MORE_BANDWIDTH)
+            if share.name == name
+            else share
+            for share in cluster.shared
+        )
+        yield (
+            f"+10 % of shared bandwidth {name}",
+            replace(problem, cluster=replace(cluster, shared=shared)),
+        )
+
+
+def _wider(link: Link) -> Link:
+    return replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * _MORE_BANDWIDTH)
+
+
+def _with_a_twin(cluster: Cluster, node: Node) -> Cluster:
+    twin = replace(node, name=_free_name(cluster))
+
+    def renamed(end: str) -> str:
+        return twin.name if end == node.name else end
+
+    twin_links = [
+        replace(link, source=renamed(link.source), target=renamed(link.target))
+        for link in cluster.links
+        if node.name in (link.source, link.target)
+    ]
+    shared = []
+    for share in cluster.shared:
+        if node.name not in share.members:
+            shared.append(share)
+        elif share.members == (node.name,):
+            shared += [share, replace(share, name=f"{share.name}+", members=(twin.name,))]
+        else:
+            shared.append(replace(share, members=(*share.members, twin.name)))
+    return replace(
+        cluster,
+        nodes=(*cluster.nodes, twin),
+        links=(*cluster.links, *twin_links),
+        shared=tuple(shared),
+    )
+
+
+def _free_name(cluster: Cluster) -> str:
+    name = ADDED_NODE
+    while cluster.has_node(name):
+        name += "+"
+    return name
+
+
+def _best_with_added_node(
+    problem: Problem, placement: Placement, *, options: PlanOptions, before: float
+) -> float:
+    """The best max flow over all ranges of the last node, the others as placed.
+
+    No flow exceeds the coverage, so ranges are tried from the most coverage down, until no other
+    can be better than the best found.
+    """
+    name = problem.cluster.nodes[-1].name
+    num_layers = problem.model.num_layers
+    coverage = [0.0] * num_layers
+    for other, held in placement.layers.items():
+        speed = throughput_tokens_per_s(problem, other, len(held))
+        for layer in range(held.first, held.end):
+            coverage[layer] += speed
+    candidates = []
+    for length in range(1, max_layers(problem, name) + 1):
+        speed = throughput_tokens_per_s(problem, name, length)
+        for first in range(num_layers - length + 1):
+            end = first + length
+            rest = min([*coverage[:first], *coverage[end:]], default=float("inf"))
+            most = min(rest, min(coverage[first:end]) + speed)
+            if most > before:
+                candidates.append((most, LayerRange(first=first, end=end)))
+    best = before
+    for most, held in sorted(candidates, key=lambda pair: (-pair[0], pair[1].first)):
+        if most <= best * (1 + 1e-9):
+            break
+        tried = Placement(layers=dict(placement.layers) | {name: held})
+        best = max(best, _flow(problem, tried, options=options).value_tokens_per_s)
+    return best
+
+
+def _flow(problem: Problem, placement: Placement, *, options: PlanOptions) -> Flow:
+    return max_flow(
+        problem,
+        placement,
+        partial_inference=options.partial_inference,
+        max_hops=options.rules.max_hops,
+    )
+
+
+def _node_sentences(problem: Problem, placement: Placement, flow: Flow) -> Iterator[str]:
+    groups: dict[tuple[str, str, LayerRange], list[str]] = {}
+    for name in flow.min_cut.nodes:
+        node = problem.cluster.node(name)
+        key = (node.compute_profile, node.region, placement.layers[name])
+        groups.setdefault(key, []).append(name)
+    by_range = sorted(groups.items(), key=lambda item: (item[0][2].first, item[0][2].end, item[0]))
+    for (profile, region, held), names in by_range:
+        speed = sum(flow.nodes[name].capacity_tokens_per_s for name in names)
+        yield (
+            f"compute of {len(names)} x {profile} in {region} on layers {held}: "
+            f"{speed:.1f} tokens/s ({_listed(names)})"
+        )
+
+
+def _link_sentences(problem: Problem, flow: Flow) -> Iterator[str]:
+    cut = set(flow.min_cut.edges)
+    groups: dict[tuple[str, str], list[tuple[str, float]]] = {}
+    for edge in flow.edges:
+        if (edge.source, edge.target) not in cut:
+            continue
+        regions = [
+            problem.cluster.coordinator_region
+            if end in ("source", "sink")
+            else problem.cluster.region_of(end)
+            for end in (edge.source, edge.target)
+        ]
+        groups.setdefault((regions[0], regions[1]), []).append(
+            (f"{edge.source} -> {edge.target}", edge.capacity_tokens_per_s)
+        )
+    for (source, target), links in sorted(groups.items()):
+        yield (
+            f"{len(links)} links from {source} to {target}: "
+            f"{sum(capacity for _, capacity in links):.1f} tokens/s "
+            f"({_listed([name for name, _ in links])})"
+        )
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:4])
+    return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"

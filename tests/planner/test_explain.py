@@ -1,0 +1,143 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shared_networks import egress, sharing
+from tiny_problems import placed_problems, placement, tiny_problem
+
+from planner.capacity import max_layers
+from planner.compute_plan import PlanOptions
+from planner.domain.cluster import Link
+from planner.domain.placement import LayerRange, Placement
+from planner.domain.rules import PlacementRules
+from planner.explain import explain_min_cut, marginal_values, with_one_more_node
+from planner.max_flow import max_flow
+
+TWO_KINDS = tiny_problem([[90.0, 50.0], [40.0, 20.0], [40.0, 20.0]], num_layers=4)
+PLACED = placement(n0=(0, 2), n1=(2, 4), n2=(2, 4))
+
+
+def value_of(problem, layers, resource, **options):
+    values = marginal_values(problem, layers, options=PlanOptions(**options))
+    (value,) = (value for value in values if value.resource == resource)
+    return value
+
+
+@settings(max_examples=60)
+@given(placed_problems(max_nodes=3), st.booleans())
+def test_an_added_node_is_worth_what_trying_all_its_ranges_finds(placed, partial_inference):
+    problem, layers = placed
+    values = {
+        value.resource: value
+        for value in marginal_values(
+            problem, layers, options=PlanOptions(partial_inference=partial_inference)
+        )
+    }
+    for resource, larger in with_one_more_node(problem):
+        name = larger.cluster.nodes[-1].name
+        flows = [max_flow(larger, layers, partial_inference=partial_inference).value_tokens_per_s]
+        for length in range(1, max_layers(larger, name) + 1):
+            for first in range(problem.model.num_layers - length + 1):
+                held = LayerRange(first=first, end=first + length)
+                tried = Placement(layers=dict(layers.layers) | {name: held})
+                flow = max_flow(larger, tried, partial_inference=partial_inference)
+                flows.append(flow.value_tokens_per_s)
+        assert values[resource].kept_tokens_per_s == pytest.approx(max(flows), abs=1e-6)
+        assert values[resource].before_tokens_per_s == pytest.approx(flows[0])
+
+
+def test_wider_links_are_worth_what_the_new_max_flow_says():
+    slow = tiny_problem(
+        [[90.0, 50.0], [40.0, 20.0], [40.0, 20.0]],
+        num_layers=4,
+        link_tokens_per_s={("n0", "n1"): 5.0},
+    )
+    value = value_of(slow, PLACED, "+10 % of link n0 -> n1")
+    assert value.before_tokens_per_s == pytest.approx(25.0)
+    assert value.kept_tokens_per_s == pytest.approx(25.5)
+    assert value.gain == pytest.approx(0.02)
+
+
+def test_links_that_only_regions_define_are_widened_together():
+    slow = replace(
+        TWO_KINDS,
+        cluster=replace(
+            TWO_KINDS.cluster,
+            region_links=(
+                Link(source="here", target="here", bandwidth_bytes_per_s=700.0, latency_s=0.0),
+            ),
+        ),
+    )
+    value = value_of(slow, PLACED, "+10 % of every link here -> here")
+    assert value.kept_tokens_per_s == pytest.approx(value.before_tokens_per_s * 1.1)
+
+
+def test_wider_shared_bandwidth_is_worth_what_its_price_says():
+    problem = sharing(TWO_KINDS, egress("wan", "n0", tokens_per_s=30.0))
+    value = value_of(problem, PLACED, "+10 % of shared bandwidth wan")
+    assert (value.before_tokens_per_s, value.kept_tokens_per_s) == pytest.approx((30.0, 33.0))
+    words = " ".join(
+        explain_min_cut(problem, PLACED, max_flow(problem, PLACED, partial_inference=True))
+    )
+    assert "shared bandwidth wan: 0.0 MB/s, each MB/s more is worth 10000.0 tokens/s" in words
+
+
+def test_a_search_may_find_more_than_the_kept_layers_allow():
+    (value,) = (
+        value
+        for value in marginal_values(
+            TWO_KINDS,
+            PLACED,
+            options=PlanOptions(solver="highs", time_limit_s=5.0),
+            search_s=5.0,
+        )
+        if value.resource.startswith("+1 p(90")
+    )
+    assert value.replanned_tokens_per_s >= value.kept_tokens_per_s
+
+
+def test_an_added_node_has_the_links_and_the_card_of_its_like():
+    problem = sharing(
+        tiny_problem([[9.0], [8.0]], num_layers=2, link_tokens_per_s={("n0", "n1"): 3.0}),
+        egress("card-of-n0", "n0", tokens_per_s=1.0, scope="nic"),
+        egress("switch", "n0", "n1", tokens_per_s=9.0),
+    )
+    larger = dict(with_one_more_node(problem))["+1 p(9.0,) in here"]
+    added = larger.cluster.nodes[-1].name
+    link = larger.cluster.link_between(added, "n1")
+    assert link.bandwidth_bytes_per_s == pytest.approx(300.0)
+    members = {share.name: share.members for share in larger.cluster.shared}
+    assert members == {
+        "card-of-n0": ("n0",),
+        "card-of-n0+": (added,),
+        "switch": ("n0", "n1", added),
+    }
+
+
+def test_the_minimum_cut_is_told_by_kind_and_layers():
+    flow = max_flow(TWO_KINDS, PLACED, partial_inference=True)
+    first, second = explain_min_cut(TWO_KINDS, PLACED, flow)
+    assert "40.0 tokens/s" in first
+    assert second == "compute of 2 x p(40.0, 20.0) in here on layers [2, 4): 40.0 tokens/s (n1, n2)"
+
+
+def test_links_in_the_minimum_cut_are_told_by_region():
+    slow = tiny_problem([[9.0], [9.0]], num_layers=2, link_tokens_per_s={("n0", "n1"): 3.0})
+    layers = placement(n0=(0, 1), n1=(1, 2))
+    sentences = explain_min_cut(slow, layers, max_flow(slow, layers, partial_inference=True))
+    assert sentences[1] == "1 links from here to here: 3.0 tokens/s (n0 -> n1)"
+
+
+def test_a_placement_without_flow_is_told_to_be_broken():
+    layers = placement(n0=(0, 2))
+    flow = max_flow(TWO_KINDS, layers, partial_inference=True)
+    assert explain_min_cut(TWO_KINDS, layers, flow)[0].startswith("No request can pass")
+
+
+def test_rules_hold_for_the_added_node_too():
+    rules = PlacementRules(max_layers_per_node=1)
+    layers = placement(n0=(0, 1), n1=(1, 2))
+    two = replace(TWO_KINDS, model=replace(TWO_KINDS.model, num_layers=2))
+    value = value_of(two, layers, "+1 p(40.0, 20.0), 1 layers in here", rules=rules)
+    assert value.kept_tokens_per_s == pytest.approx(80.0)
