@@ -30,6 +30,7 @@ def random_stage_task(seed):
     return StageTask(
         num_layers=int(rng.integers(1, 30)),
         target=int(rng.integers(1, 1500)),
+        max_stages=int(rng.integers(1, n + 1)),
         speeds_NJ=random_speeds(rng, num_nodes=n, longest=int(rng.integers(1, 7))),
         links=links,
         neighbours_NK=rng.integers(0, n, size=(n, int(rng.integers(0, 3)))),

@@ -26,16 +26,16 @@ static i64 cover(i64 *coverage, i64 first, i64 held, i64 speed, i64 target)
 /* Returns the least sum of shortfalls found, or -1 without memory. */
 i64 anneal_intervals(i64 n, i64 num_layers, i64 target, i64 row, const i64 *speeds,
                      const i64 *limits, const double *logarithms, i64 num_logarithms, i64 moves,
-                     double hot, double cooling, i64 seed, i64 *firsts, i64 *helds)
+                     double hot, double cooling, i64 seed, i64 *first, i64 *held, i64 *best_first,
+                     i64 *best_held)
 {
-    i64 *memory = malloc((size_t)(num_layers + 2 * n) * sizeof(i64));
-    if (memory == NULL) return -1;
-    i64 *coverage = memory, *first = memory + num_layers, *held = first + n;
+    i64 *coverage = malloc((size_t)num_layers * sizeof(i64));
+    if (coverage == NULL) return -1;
     i64 missing = num_layers * target, random = seed;
     memset(coverage, 0, (size_t)num_layers * sizeof(i64));
     for (i64 node = 0; node < n; node++) {
-        first[node] = firsts[node];
-        held[node] = helds[node];
+        best_first[node] = first[node];
+        best_held[node] = held[node];
         missing += cover(coverage, first[node], held[node], speeds[node * row + held[node]], target);
     }
     i64 best = missing;
@@ -92,8 +92,8 @@ i64 anneal_intervals(i64 n, i64 num_layers, i64 target, i64 row, const i64 *spee
             missing += delta;
             if (missing < best) {
                 best = missing;
-                memcpy(firsts, first, (size_t)n * sizeof(i64));
-                memcpy(helds, held, (size_t)n * sizeof(i64));
+                memcpy(best_first, first, (size_t)n * sizeof(i64));
+                memcpy(best_held, held, (size_t)n * sizeof(i64));
             }
         } else {
             cover(coverage, u_first, u_held, -speeds[u * row + u_held], target);
@@ -104,6 +104,6 @@ i64 anneal_intervals(i64 n, i64 num_layers, i64 target, i64 row, const i64 *spee
             cover(coverage, old_u_first, old_u_held, speeds[u * row + old_u_held], target);
         }
     }
-    free(memory);
+    free(coverage);
     return best;
 }

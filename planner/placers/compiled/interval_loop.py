@@ -8,16 +8,20 @@ all layers together lack to the target; the least covered layer alone would say 
 the last bit. Change both together.
 """
 
-from planner.placers.compiled.tasks import MINUS_LOGARITHMS, IntervalTask, Schedule, next_random
-
-Range = tuple[int, int]
-"""(first layer, layers held)"""
+from planner.placers.compiled.tasks import (
+    MINUS_LOGARITHMS,
+    Annealed,
+    IntervalTask,
+    Range,
+    Schedule,
+    next_random,
+)
 
 
 def anneal_intervals(
     task: IntervalTask, *, ranges: list[Range], schedule: Schedule
-) -> tuple[int, list[Range]]:
-    """The least energy found, and the ranges then; starts from `ranges`."""
+) -> Annealed[int, list[Range]]:
+    """Anneal from `ranges`, one for every node."""
     speeds: list[list[int]] = task.speeds_NJ.tolist()
     limits: list[int] = task.limits_N.tolist()
     logarithms: list[float] = MINUS_LOGARITHMS.tolist()
@@ -84,7 +88,7 @@ def anneal_intervals(
                 coverage.add(new_first, new_held, -speeds[node][new_held])
                 old_first, old_held = ranges[node]
                 coverage.add(old_first, old_held, speeds[node][old_held])
-    return best, best_ranges
+    return Annealed(energy=best, best=best_ranges, last=ranges)
 
 
 class Coverage:

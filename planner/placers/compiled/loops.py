@@ -1,4 +1,4 @@
-"""Runs an annealing loop: compiled where the package was built with a C compiler, else in Python."""
+"""Runs an annealing loop: compiled where the package was built with a C compiler, or in Python."""
 
 import ctypes
 import functools
@@ -8,18 +8,20 @@ from pathlib import Path
 import numpy as np
 
 from planner.placers.compiled import interval_loop, move_loop, stage_loop
-from planner.placers.compiled.interval_loop import Range
 from planner.placers.compiled.move_loop import Ends
 from planner.placers.compiled.tasks import (
     MINUS_LOGARITHMS,
+    Annealed,
     IntegerArray,
     IntervalTask,
     MoveTask,
+    Range,
     Schedule,
     StageTask,
 )
 
 _LIBRARY_NAME = "_loops"
+_EDITION = 2  # of module.c
 _I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
@@ -30,17 +32,19 @@ def is_compiled() -> bool:
 
 def anneal_stages(
     task: StageTask, *, ranks: list[int], schedule: Schedule
-) -> tuple[float, list[int]]:
-    """The least energy found, and each node's stage number then; starts from stages `ranks`."""
+) -> Annealed[float, list[int]]:
+    """Anneal from the stage numbers `ranks` of every node, -1 for nodes in no stage."""
     library = _library()
     if library is None:
         return stage_loop.anneal_stages(task, ranks=ranks, schedule=schedule)
     speeds, links = _contiguous(task.speeds_NJ), _contiguous(task.links)
     neighbours, best = _contiguous(task.neighbours_NK), np.array(ranks, dtype=np.int64)
+    last = best.copy()
     energy: float = library.anneal_stages(
         len(speeds),
         task.num_layers,
         task.target,
+        task.max_stages,
         speeds.shape[1],
         speeds.ctypes.data,
         links.ctypes.data,
@@ -53,23 +57,25 @@ def anneal_stages(
         schedule.cooling,
         task.weight,
         schedule.first_random,
+        last.ctypes.data,
         best.ctypes.data,
     )
     if energy < 0:
         raise MemoryError("no memory for annealing stages")
-    return energy, best.tolist()
+    return Annealed(energy=energy, best=best.tolist(), last=last.tolist())
 
 
 def anneal_intervals(
     task: IntervalTask, *, ranges: list[Range], schedule: Schedule
-) -> tuple[int, list[Range]]:
-    """The least sum of missing coverage found, and the ranges then; starts from `ranges`."""
+) -> Annealed[int, list[Range]]:
+    """Anneal from `ranges`, one for every node."""
     library = _library()
     if library is None:
         return interval_loop.anneal_intervals(task, ranges=ranges, schedule=schedule)
     speeds, limits = _contiguous(task.speeds_NJ), _contiguous(task.limits_N)
     firsts = np.array([first for first, _ in ranges], dtype=np.int64)
     helds = np.array([held for _, held in ranges], dtype=np.int64)
+    best_firsts, best_helds = firsts.copy(), helds.copy()
     missing: int = library.anneal_intervals(
         len(speeds),
         task.num_layers,
@@ -85,10 +91,16 @@ def anneal_intervals(
         schedule.first_random,
         firsts.ctypes.data,
         helds.ctypes.data,
+        best_firsts.ctypes.data,
+        best_helds.ctypes.data,
     )
     if missing < 0:
         raise MemoryError("no memory for annealing intervals")
-    return missing, list(zip(firsts.tolist(), helds.tolist(), strict=True))
+    return Annealed(
+        energy=missing,
+        best=list(zip(best_firsts.tolist(), best_helds.tolist(), strict=True)),
+        last=list(zip(firsts.tolist(), helds.tolist(), strict=True)),
+    )
 
 
 def anneal_moves(
@@ -129,7 +141,7 @@ def anneal_moves(
 
 @functools.cache
 def _library() -> ctypes.CDLL | None:
-    """The compiled loops, or None where they were not built."""
+    """The compiled loops, or None where they were not built, or built from other sources."""
     for suffix in EXTENSION_SUFFIXES:
         path = Path(__file__).with_name(_LIBRARY_NAME + suffix)
         if path.exists():
@@ -137,15 +149,17 @@ def _library() -> ctypes.CDLL | None:
             break
     else:
         return None
+    if _edition(library) != _EDITION:
+        return None
     library.anneal_stages.restype = _REAL
     library.anneal_stages.argtypes = [
-        *(_I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _I64, _POINTER, _I64),
-        *(_I64, _REAL, _REAL, _REAL, _I64, _POINTER),
+        *(_I64, _I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _I64, _POINTER, _I64),
+        *(_I64, _REAL, _REAL, _REAL, _I64, _POINTER, _POINTER),
     ]
     library.anneal_intervals.restype = _I64
     library.anneal_intervals.argtypes = [
         *(_I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _I64),
-        *(_I64, _REAL, _REAL, _I64, _POINTER, _POINTER),
+        *(_I64, _REAL, _REAL, _I64, _POINTER, _POINTER, _POINTER, _POINTER),
     ]
     library.anneal_moves.restype = _I64
     library.anneal_moves.argtypes = [
@@ -153,6 +167,13 @@ def _library() -> ctypes.CDLL | None:
         *(_I64, _I64, _POINTER, _POINTER),
     ]
     return library
+
+
+def _edition(library: ctypes.CDLL) -> int:
+    try:
+        return ctypes.c_int64.in_dll(library, "loops_edition").value
+    except ValueError:
+        return 0
 
 
 def _contiguous(values: IntegerArray) -> IntegerArray:

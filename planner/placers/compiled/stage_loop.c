@@ -10,7 +10,7 @@ typedef int64_t i64;
 enum { TAKEN, LINKED, UNLINKED, LENGTH, CROSSING, FREED, OPENED };
 
 typedef struct {
-    i64 n, num_layers, target, row;
+    i64 n, num_layers, target, row, max_stages;
     const i64 *speeds, *links;
     i64 *next_slot, *prev_slot, *slot_of, *head, *next_node, *prev_node, *sums, *lengths, *deficits;
     i64 *left, *right, *left_room, *right_room, *carried, *parents, *queue, *free_slots;
@@ -19,6 +19,31 @@ typedef struct {
 } Chain;
 
 static i64 next_random(i64 state) { return state * 48271 % 2147483647; }
+
+/* Lower the rooms to equal shares that add up to the target, where they are more than it. */
+static void share_out(i64 target, i64 *rooms, i64 count)
+{
+    i64 left = target, equal = count, share = 0, before = -1;
+    while (equal > 0 && equal != before) {
+        before = equal;
+        share = left / equal;
+        left = target;
+        equal = 0;
+        for (i64 k = 0; k < count; k++)
+            if (rooms[k] <= share)
+                left -= rooms[k];
+            else
+                equal++;
+    }
+    if (left <= 0 || equal == 0) return;
+    share = left / equal;
+    i64 rest = left - share * equal;
+    for (i64 k = 0; k < count; k++)
+        if (rooms[k] > share) {
+            rooms[k] = share + (rest > 0 ? 1 : 0);
+            if (rest > 0) rest--;
+        }
+}
 
 static i64 gather(const Chain *c, i64 slot, i64 *nodes, i64 *rooms)
 {
@@ -35,6 +60,7 @@ static i64 gather(const Chain *c, i64 slot, i64 *nodes, i64 *rooms)
             rooms[count++] = room;
         }
     }
+    share_out(c->target, rooms, count);
     return count;
 }
 
@@ -350,9 +376,10 @@ static i64 shift_stages(Chain *c, i64 first, i64 last, i64 before)
 
 static double energy_of(const Chain *c, double weight)
 {
-    i64 missing = c->num_layers - c->layers;
+    i64 missing = c->num_layers - c->layers, excess = c->n - c->num_free - c->max_stages;
     if (missing < 0) missing = 0;
-    return (double)missing + weight * (double)c->deficit / (double)c->target;
+    if (excess < 0) excess = 0;
+    return (double)(missing + excess) + weight * (double)c->deficit / (double)c->target;
 }
 
 static i64 last_of_run(const Chain *c, i64 first, i64 steps, i64 avoid)
@@ -368,7 +395,7 @@ static i64 last_of_run(const Chain *c, i64 first, i64 steps, i64 avoid)
 
 static double anneal(Chain *c, const i64 *neighbours, i64 num_neighbours, const double *logarithms,
                      i64 num_logarithms, i64 moves, double hot, double cooling, double weight,
-                     i64 random, i64 *ranks)
+                     i64 random, i64 *best_ranks)
 {
     i64 n = c->n;
     double energy = energy_of(c, weight), best = energy, temperature = hot;
@@ -408,7 +435,7 @@ static double anneal(Chain *c, const i64 *neighbours, i64 num_neighbours, const 
             energy = proposed;
             if (energy < best) {
                 best = energy;
-                write_ranks(c, ranks);
+                write_ranks(c, best_ranks);
             }
         } else {
             undo(c);
@@ -418,15 +445,16 @@ static double anneal(Chain *c, const i64 *neighbours, i64 num_neighbours, const 
 }
 
 /* Returns the least energy found, or -1 without memory. */
-double anneal_stages(i64 n, i64 num_layers, i64 target, i64 row, const i64 *speeds,
+double anneal_stages(i64 n, i64 num_layers, i64 target, i64 max_stages, i64 row, const i64 *speeds,
                      const i64 *links, const i64 *neighbours, i64 num_neighbours,
                      const double *logarithms, i64 num_logarithms, i64 moves, double hot,
-                     double cooling, double weight, i64 seed, i64 *ranks)
+                     double cooling, double weight, i64 seed, i64 *ranks, i64 *best_ranks)
 {
     i64 slots = n + 1, widest = slots / 2 + 1;
     i64 *memory = malloc((size_t)(16 * slots + n * row + widest * widest) * sizeof(i64));
     if (memory == NULL) return -1.0;
     Chain chain = {.n = n, .num_layers = num_layers, .target = target, .row = row,
+                   .max_stages = max_stages,
                    .speeds = speeds, .links = links};
     i64 *next = memory;
     i64 **sequences[] = {&chain.next_slot, &chain.prev_slot, &chain.slot_of, &chain.head,
@@ -441,9 +469,10 @@ double anneal_stages(i64 n, i64 num_layers, i64 target, i64 row, const i64 *spee
     chain.sums = next;
     chain.carried = next + n * row;
     begin(&chain, ranks);
-    write_ranks(&chain, ranks);
+    write_ranks(&chain, best_ranks);
     double best = anneal(&chain, neighbours, num_neighbours, logarithms, num_logarithms, moves, hot,
-                         cooling, weight, seed, ranks);
+                         cooling, weight, seed, best_ranks);
+    write_ranks(&chain, ranks);
     free(memory);
     return best;
 }

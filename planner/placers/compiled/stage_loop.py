@@ -4,9 +4,10 @@ Every node is in one slot (a stage) or in none (-1). The slots form a ring in pi
 begins and ends at the coordinator, slot n of n nodes. A stage is as long as its nodes together
 carry the target: the largest j with sum T_i(j) >= target.
 
-Energy = missing layers + weight * (sum of what crossings cannot carry) / target. The sum over all
-crossings, not the worst one: every crossing that gets better is rewarded. Energy 0 is a chain that
-carries the target if its crossings can do so at the same time; an exact max flow must tell.
+Energy = missing layers + excess stages + weight * (sum of what crossings cannot carry) / target.
+The sum over all crossings, not the worst one: every crossing that gets better is rewarded. Energy 0
+is a chain that carries the target: every node's share of it is fixed by its stage alone, so what
+enters a stage over one crossing is what leaves it over the next.
 
 `stage_loop.c` is the same loop compiled. Flows are integers, so both give the same answer to the
 last bit. Change both together.
@@ -14,13 +15,19 @@ last bit. Change both together.
 
 from collections.abc import Callable, Iterator
 
-from planner.placers.compiled.tasks import MINUS_LOGARITHMS, Schedule, StageTask, next_random
+from planner.placers.compiled.tasks import (
+    MINUS_LOGARITHMS,
+    Annealed,
+    Schedule,
+    StageTask,
+    next_random,
+)
 
 
 def anneal_stages(
     task: StageTask, *, ranks: list[int], schedule: Schedule
-) -> tuple[float, list[int]]:
-    """The least energy found, and each node's stage number then; starts from stages `ranks`."""
+) -> Annealed[float, list[int]]:
+    """Anneal from the stage numbers `ranks` of every node, -1 for nodes in no stage."""
     chain = Chain(task, ranks)
     return chain.anneal(schedule)
 
@@ -58,7 +65,7 @@ class Chain:
             self._deficits[slot] = self._crossing_deficit(slot)
         self._deficit = sum(self._deficits)
 
-    def anneal(self, schedule: Schedule) -> tuple[float, list[int]]:
+    def anneal(self, schedule: Schedule) -> Annealed[float, list[int]]:
         neighbours: list[list[int]] = self._task.neighbours_NK.tolist()
         num_neighbours = self._task.neighbours_NK.shape[1]
         logarithms: list[float] = MINUS_LOGARITHMS.tolist()
@@ -93,7 +100,7 @@ class Chain:
                     best, best_ranks = energy, self._ranks()
             else:
                 self._undo()
-        return best, best_ranks
+        return Annealed(energy=best, best=best_ranks, last=self._ranks())
 
     def _try_move(self, kind: int, u: int, v: int, random: int) -> list[int]:
         """Make a move of node u towards node v; returns the slots whose crossing may change."""
@@ -231,7 +238,8 @@ class Chain:
 
     def _energy(self) -> float:
         missing = max(0, self._task.num_layers - self._layers)
-        return missing + self._task.weight * self._deficit / self._target
+        excess = max(0, self._n - len(self._free_slots) - self._task.max_stages)
+        return missing + excess + self._task.weight * self._deficit / self._target
 
     def _ranks(self) -> list[int]:
         ranks = [-1] * self._n
@@ -249,12 +257,14 @@ class Chain:
         return 0
 
     def _nodes_and_rooms(self, slot: int) -> tuple[list[int], list[int]]:
-        """The nodes of a slot that pass anything, and how much each can."""
+        """The nodes of a slot that pass anything, and how much each shall."""
         if slot == self._n:
             return [self._n], [self._target]
         length = self._lengths[slot]
         passing = [node for node in self._members[slot] if self._speeds[node][length] > 0]
-        return passing, [self._speeds[node][length] for node in passing]
+        return passing, _equal_shares(
+            self._target, [self._speeds[node][length] for node in passing]
+        )
 
     def _crossing_deficit(self, slot: int) -> int:
         """target - the most the slot's nodes can send its successor's over their links, or 0.
@@ -281,6 +291,28 @@ class Chain:
                 return missing
             missing -= push
         return 0
+
+
+def _equal_shares(target: int, rooms: list[int]) -> list[int]:
+    """Parts of the target, none above its room, the others equal; too small rooms as they are."""
+    left, equal, share, before = target, len(rooms), 0, -1
+    while equal > 0 and equal != before:
+        before = equal
+        share = left // equal
+        left = target - sum(room for room in rooms if room <= share)
+        equal = sum(room > share for room in rooms)
+    if left <= 0 or equal == 0:
+        return rooms
+    share = left // equal
+    rest = left - share * equal
+    shares = []
+    for room in rooms:
+        if room <= share:
+            shares.append(room)
+        else:
+            shares.append(share + (1 if rest > 0 else 0))
+            rest -= 1
+    return shares
 
 
 def _augment(

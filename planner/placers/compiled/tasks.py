@@ -4,11 +4,16 @@ Flows are integers, so that sums are exact and both languages decide alike.
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-IntegerArray: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"
+IntegerArray: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+Energy = TypeVar("Energy", int, float)
+State = TypeVar("State")
+Range: TypeAlias = tuple[int, int]
+"""(first layer, layers held)"""
 
 _MODULUS = 2147483647
 _MULTIPLIER = 48271
@@ -38,8 +43,17 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Annealed(Generic[Energy, State]):
+    """Where a loop ended: the least energy found, its state, and the state to go on from."""
+
+    energy: Energy
+    best: State
+    last: State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageTask:
-    """A chain of stages over n nodes that shall carry `target`; flows in integer units.
+    """A chain of at most `max_stages` over n nodes that shall carry `target`; flows are integers.
 
     `speeds_NJ[i, j]` is T_j of node i, 0 where it cannot hold j layers. `links[i, k]` is the
     capacity from node i to node k, index n being the coordinator. `neighbours[i]` are nodes worth
@@ -49,6 +63,7 @@ class StageTask:
 
     num_layers: int
     target: int
+    max_stages: int
     speeds_NJ: IntegerArray
     links: IntegerArray
     neighbours_NK: IntegerArray
