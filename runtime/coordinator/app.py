@@ -1,4 +1,4 @@
-"""The HTTP face: /v1/chat/completions, /v1/completions, /v1/models, /health."""
+"""The HTTP face: /v1/chat/completions, /v1/completions, /v1/models (all or one), /health."""
 
 import asyncio
 from collections.abc import Callable
@@ -49,6 +49,7 @@ def create_app(
             Route("/v1/chat/completions", endpoint.chat, methods=["POST"]),
             Route("/v1/completions", endpoint.completion, methods=["POST"]),
             Route("/v1/models", endpoint.models, methods=["GET"]),
+            Route("/v1/models/{name:path}", endpoint.model, methods=["GET"]),
             Route("/health", endpoint.health, methods=["GET"]),
         ],
         middleware=[Middleware(RequireApiKey, keys=keys)],
@@ -110,18 +111,14 @@ class _Endpoints:
 
     async def models(self, http: Request) -> Response:
         serving = self._dispatcher.serving
-        data = []
-        if serving is not None:
-            data.append(
-                {
-                    "id": serving.plan.model_name,
-                    "object": "model",
-                    "created": 0,
-                    "owned_by": "helixweb",
-                    "max_model_len": serving.plan.max_context_tokens,
-                }
-            )
+        data = [] if serving is None else [_model_entry(serving)]
         return JSONResponse({"object": "list", "data": data})
+
+    async def model(self, http: Request) -> Response:
+        serving, name = self._dispatcher.serving, http.path_params["name"]
+        if serving is None or name != serving.plan.model_name:
+            raise _unknown_model(name, serving)
+        return JSONResponse(_model_entry(serving))
 
     async def health(self, http: Request) -> Response:
         """200 when requests are answered, else 503; the body says what is missing."""
@@ -145,13 +142,7 @@ class _Endpoints:
         except NotServing as error:
             raise refused(error) from error
         if request.model != serving.plan.model_name:
-            raise ApiError(
-                status=404,
-                message=f"model {request.model!r} is not served here; available: "
-                f"{serving.plan.model_name!r}",
-                param="model",
-                code="model_not_found",
-            )
+            raise _unknown_model(request.model, serving)
         return request, serving
 
     def _answer(
@@ -191,3 +182,23 @@ class _Endpoints:
         return LiveAnswer(
             request=live, form=form, stream=bool(request.stream), end=self._dispatcher.end
         )
+
+
+def _model_entry(serving: Serving) -> dict[str, object]:
+    return {
+        "id": serving.plan.model_name,
+        "object": "model",
+        "created": 0,
+        "owned_by": "helixweb",
+        "max_model_len": serving.plan.max_context_tokens,
+    }
+
+
+def _unknown_model(name: str, serving: Serving | None) -> ApiError:
+    available = "none yet; deploy one" if serving is None else repr(serving.plan.model_name)
+    return ApiError(
+        status=404,
+        message=f"model {name!r} is not served here; available: {available}",
+        param="model",
+        code="model_not_found",
+    )

@@ -394,3 +394,22 @@ def test_unknown_paths_methods_and_giant_bodies_get_error_objects(checkpoint: Pa
         assert model["max_model_len"] == 256
 
     in_house(checkpoint, visit)
+
+
+def test_a_model_is_found_by_its_name_and_another_gets_the_names_there_are(
+    checkpoint: Path,
+) -> None:
+    async def visit(h: House) -> None:
+        (model,) = (await h.client.get("/v1/models")).json()["data"]
+        assert (await h.client.get("/v1/models/tiny")).json() == model
+        other = await h.client.get("/v1/models/some/other")
+        assert other.status_code == 404
+        error = other.json()["error"]
+        assert error["code"] == "model_not_found"
+        assert "'some/other' is not served here; available: 'tiny'" in error["message"]
+        h.dispatcher.serve(None)
+        gone = await h.client.get("/v1/models/tiny")
+        assert gone.status_code == 404
+        assert "none yet" in gone.json()["error"]["message"]
+
+    in_house(checkpoint, visit)
