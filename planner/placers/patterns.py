@@ -8,6 +8,7 @@ what the integer program then chooses from.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -138,14 +139,14 @@ class PatternPool:
             value = solution.value
             if value >= enough or should_stop():
                 break
-            fresh = self._fresh(flow, solution.row_prices, promising, known, spare=0.0)
+            ask = partial(
+                self._fresh, flow, solution.row_prices, known=known, should_stop=should_stop
+            )
+            fresh = ask(promising, spare=0.0)
             if not fresh and len(promising) < len(everywhere):
-                fresh = self._fresh(flow, solution.row_prices, everywhere, known, spare=0.0)
+                fresh = ask(everywhere, spare=0.0)
             if not fresh:
-                spare = max(0.0, value - needed)
-                for pattern in self._fresh(
-                    flow, solution.row_prices, everywhere, known, spare=spare
-                ):
+                for pattern in ask(everywhere, spare=max(0.0, value - needed)):
                     self._patterns[_key(pattern)] = pattern
                 break
             promising = [(pattern.family, pattern.layers) for pattern in fresh]
@@ -206,10 +207,13 @@ class PatternPool:
         known: set[tuple[int, int, tuple[tuple[int, int], ...]]],
         *,
         spare: float,
+        should_stop: Callable[[], bool],
     ) -> list[StagePattern]:
         """For every (family, length) the cheapest pattern, unless it is known or costs too much."""
         found = []
         for number, layers in places:
+            if should_stop():
+                break
             pattern = self._cheapest(number, layers, flow=flow, row_prices=row_prices)
             if pattern is None or _key(pattern) in known:
                 continue

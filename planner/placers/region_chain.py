@@ -33,6 +33,7 @@ from planner.placers.patterns import (
 from planner.placers.solvers.choice import SolverName
 from planner.placers.stage_patterns import free_kinds
 from planner.placers.stages import placement_of_stages
+from planner.placers.wide_stages import WideStages
 
 NAME = "region-chain"
 NO_SOLVER = "none"
@@ -87,7 +88,7 @@ class RegionChainPlacer:
         solver = NO_SOLVER
         if slow is not None and slow > 0:
             for program in (
-                _WideStages(problem, options, slow),
+                WideStages(problem, options, slow),
                 _RegionChain(problem, options, slow, groups),
             ):
                 limits = PatternLimits(
@@ -99,7 +100,8 @@ class RegionChainPlacer:
                 )
                 for found in program.improving(above=best.tokens_per_s, below=upper, limits=limits):
                     solver = found.solver
-                    best.offer(program.placement(found))
+                    for placement in program.placements(found):
+                        best.offer(placement)
         reason: StopReason = "heuristic"
         if cancel.is_cancelled():
             reason = "cancelled"
@@ -111,37 +113,6 @@ class RegionChainPlacer:
             stop_reason=reason,
             solver=solver,
         )
-
-
-class _WideStages:
-    """Every stage wide, of nodes from anywhere."""
-
-    def __init__(self, problem: Problem, options: SearchOptions, slow: float) -> None:
-        self._kinds = free_kinds(problem, options)
-        self._num_layers = problem.model.num_layers
-        most = options.rules.max_hops
-        family = PatternFamily(
-            kinds=tuple(range(len(self._kinds))),
-            link_tokens_per_s=slow,
-            width_exponent=_EVEN,
-            use_of_rows={} if most is None else {len(self._kinds): 1.0},
-        )
-        rows = Rows() if most is None else Rows(extra_limits=(float(most),))
-        self._pool = PatternPool(self._kinds, [family], rows)
-
-    def improving(
-        self, *, above: float, below: float, limits: PatternLimits
-    ) -> Iterator[FoundStages]:
-        return improving_stages(
-            self._pool,
-            num_layers=self._num_layers,
-            above_tokens_per_s=above,
-            below_tokens_per_s=below,
-            limits=limits,
-        )
-
-    def placement(self, found: FoundStages) -> Placement:
-        return placement_of_stages(self._kinds, found.stages)
 
 
 class _RegionChain:
@@ -213,13 +184,13 @@ class _RegionChain:
             limits=limits,
         )
 
-    def placement(self, found: FoundStages) -> Placement:
+    def placements(self, found: FoundStages) -> Iterator[Placement]:
         """Groups one after the other, in an order whose crossings the wide stages can pass on."""
         of_group: dict[str, list[StageNodes]] = {}
         for stage in found.stages:
             of_group.setdefault(self._kinds[stage.kinds[0]].group, []).append(stage)
         chain = self._ordered(of_group)
-        return placement_of_stages(self._kinds, [stage for stages in chain for stage in stages])
+        yield placement_of_stages(self._kinds, [stage for stages in chain for stage in stages])
 
     def _exponent(self, stage: StageNodes) -> float:
         return self._pool.families[stage.family].width_exponent
