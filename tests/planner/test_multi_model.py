@@ -1,0 +1,109 @@
+import itertools
+from dataclasses import replace
+
+import pytest
+from tiny_problems import all_placements, tiny_problem
+
+from planner.compute_plan import NoPlacementFound, PlanOptions
+from planner.domain.errors import InvalidProblem
+from planner.domain.placement import LayerRange
+from planner.domain.rules import PlacementRules
+from planner.max_flow import max_flow
+from planner.multi_model import ModelShare, level_bound_tokens_per_s, plan_models
+from planner.placers.base import NeverCancelled
+
+OPTIONS = PlanOptions(solver="highs", time_limit_s=20.0)
+BIG = tiny_problem([[90.0, 50.0], [90.0, 50.0], [40.0, 20.0], [40.0, 20.0]], num_layers=3)
+SMALL = tiny_problem([[300.0, 200.0], [300.0, 200.0], [90.0, 40.0], [90.0, 40.0]], num_layers=2)
+
+
+def mix_of(*shares, **options):
+    return plan_models(shares, options=replace(OPTIONS, **options), cancel=NeverCancelled())
+
+
+def best_flow(problem, names):
+    return max(
+        max_flow(problem, placed, partial_inference=True).value_tokens_per_s
+        for placed in all_placements(problem)
+        if set(placed.layers) <= names
+    )
+
+
+def best_level(shares):
+    """Over every way to give each node to one model, each model placed as well as possible."""
+    names = [node.name for node in shares[0].problem.cluster.nodes]
+    best = 0.0
+    for owners in itertools.product(range(len(shares)), repeat=len(names)):
+        level = min(
+            best_flow(
+                share.problem,
+                {name for name, owner in zip(names, owners, strict=True) if owner == number},
+            )
+            / share.weight
+            for number, share in enumerate(shares)
+        )
+        best = max(best, level)
+    return best
+
+
+@pytest.mark.parametrize("weight", [0.25, 1.0, 4.0])
+def test_two_models_share_a_cluster_nearly_as_well_as_trying_everything(weight):
+    shares = (ModelShare(problem=BIG), ModelShare(problem=SMALL, weight=weight))
+    mix = mix_of(*shares)
+    best = best_level(shares)
+    assert level_bound_tokens_per_s(shares) >= best
+    assert mix.level_bound_tokens_per_s >= best
+    assert 0.7 * best <= mix.level_tokens_per_s <= best * (1 + 1e-6)
+
+
+def test_no_node_serves_two_models_and_every_flow_is_exact():
+    mix = mix_of(ModelShare(problem=BIG), ModelShare(problem=SMALL))
+    first, second = mix.plans
+    assert set(first.placement.layers).isdisjoint(second.placement.layers)
+    for plan, problem in zip(mix.plans, (BIG, SMALL), strict=True):
+        again = max_flow(problem, plan.placement, partial_inference=True)
+        assert plan.flow.value_tokens_per_s == pytest.approx(again.value_tokens_per_s)
+
+
+def test_one_model_alone_has_the_whole_cluster():
+    mix = mix_of(ModelShare(problem=BIG))
+    everything = best_flow(BIG, {node.name for node in BIG.cluster.nodes})
+    assert mix.level_tokens_per_s == pytest.approx(everything, rel=1e-2)
+
+
+def test_models_that_do_not_fit_together_are_refused():
+    tight = tiny_problem([[9.0, 8.0], [9.0, 8.0]], num_layers=3)
+    with pytest.raises(NoPlacementFound, match=r"cannot hold all models at once: .*\(3\)"):
+        mix_of(ModelShare(problem=tight), ModelShare(problem=tight))
+
+
+def test_an_excluded_node_serves_none():
+    rules = PlacementRules(excluded_nodes=frozenset({"n0"}))
+    mix = mix_of(ModelShare(problem=BIG, weight=0.1), ModelShare(problem=SMALL), rules=rules)
+    assert all("n0" not in plan.placement.layers for plan in mix.plans)
+
+
+@pytest.mark.parametrize(
+    ("shares", "rules", "words"),
+    [
+        ((), PlacementRules(), "no model"),
+        (
+            (ModelShare(problem=BIG), ModelShare(problem=tiny_problem([[9.0]], num_layers=1))),
+            PlacementRules(),
+            "differ in node 'n1'",
+        ),
+        (
+            (ModelShare(problem=BIG),),
+            PlacementRules(pinned={"n0": LayerRange(first=0, end=1)}),
+            "'n0' is pinned",
+        ),
+    ],
+)
+def test_mixes_that_make_no_sense_are_refused(shares, rules, words):
+    with pytest.raises(InvalidProblem, match=words):
+        mix_of(*shares, rules=rules)
+
+
+def test_a_weight_is_above_zero():
+    with pytest.raises(InvalidProblem, match="weight of 'tiny-model' is 0"):
+        ModelShare(problem=BIG, weight=0.0)
