@@ -39,7 +39,10 @@ def proven_bounds(problem: Problem, *, rules: PlacementRules = NO_RULES) -> Iter
     }
     kinds = node_kinds(problem, rules=rules, usable_tokens_per_s=usable)
     tighter = pattern_bounds_tokens_per_s(
-        kinds, num_layers=num_layers, known_bound_tokens_per_s=bound
+        kinds,
+        num_layers=num_layers,
+        known_bound_tokens_per_s=bound,
+        max_hops=rules.max_hops,
     )
     for bound in tighter:
         yield ProvenBound(tokens_per_s=bound, method="pattern")

@@ -22,6 +22,16 @@ class CoverTable:
     _last_item: Integers
     _units: Integers
 
+    def order_of(self, *, units: int) -> list[tuple[int, int]]:
+        """(item, units it carries) of the cheapest cover; only the last one may carry less."""
+        carried = []
+        left = units
+        while left > 0:
+            item = int(self._last_item[0, left])
+            carried.append((item, min(left, int(self._units[item]))))
+            left -= carried[-1][1]
+        return carried
+
     def items_of(self, *, units: int, at_least: int = 0) -> Counter[int]:
         """How many of each item the cheapest cover of `units` by `at_least` items takes."""
         chosen: Counter[int] = Counter()
@@ -35,11 +45,17 @@ class CoverTable:
 
 
 def cheapest_covers(
-    prices: Floats, units: Integers, *, target_units: int, at_least: int = 0
+    prices: Floats,
+    units: Integers,
+    *,
+    target_units: int,
+    at_least: int = 0,
+    prices_per_unit: Floats | None = None,
 ) -> CoverTable:
     """Covers of 0 .. `target_units` by 0 .. `at_least` items or more, any number of each.
 
-    price(m, g) = min over items i of price_i + price(max(m-1, 0), max(g-u_i, 0)), 0 at (0, 0).
+    price(m, g) = min over items i of
+        price_i + price_per_unit_i * min(u_i, g) + price(max(m-1, 0), max(g-u_i, 0)), 0 at (0, 0).
     As every item has u_i >= u_min >= 1, u_min consecutive targets depend on earlier ones only and
     are computed together.
     """
@@ -55,9 +71,14 @@ def cheapest_covers(
         last[missing, 0] = int(prices.argmin())
     for first in range(1, target_units + 1, block):
         end = min(first + block, target_units + 1)
-        columns = offset + np.arange(first, end)[None, :] - usable[:, None]
+        targets = np.arange(first, end)
+        columns = offset + targets[None, :] - usable[:, None]
+        own_prices = prices[:, None]
+        if prices_per_unit is not None:
+            carried = np.minimum(usable[:, None], targets[None, :])
+            own_prices = own_prices + prices_per_unit[:, None] * carried
         for missing in range(at_least + 1):
-            candidates = prices[:, None] + table[max(missing - 1, 0)][columns]
+            candidates = own_prices + table[max(missing - 1, 0)][columns]
             best = candidates.argmin(axis=0)
             table[missing, offset + first : offset + end] = candidates[best, np.arange(end - first)]
             last[missing, first:end] = best

@@ -12,13 +12,15 @@ prices are the duals of the linear program over all covers; they are found by co
 `cheapest_covers`, in which speeds are rounded **up** to units, so that v is never too large.
 v rises with F, so one set of prices proves a whole range of F impossible at once.
 
-**Hops.** With at most M stages on every path, a path that uses a node runs at most its j layers
-there, so `sum over layers and nodes of (flow on it) / j <= M * F`. That is one more row, with a
-price eta for each hop: an item costs pi_k / j + eta * (its flow / F) / j.
+**Hops.** With at most M stages on every path, a path runs at most j layers on a node it uses, so
+`sum over layers and nodes of (flow on the node at the layer) / j <= M * F`. That is one more row,
+whose price eta is paid per hop: an item that carries flow f of F costs pi_k / j + eta * f / (F j),
+and M * eta joins the left side above. Flow is shared out over a cover at least cost when all items
+but one carry all they can, which is what the dynamic program prices. It prices eta for the largest
+F of its run: for a smaller one the same flow is a larger share, so v is again never too large.
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -37,7 +39,11 @@ _PROOF_RELATIVE_TOLERANCE = 1e-9
 
 
 def pattern_bounds_tokens_per_s(
-    kinds: list[NodeKind], *, num_layers: int, known_bound_tokens_per_s: float
+    kinds: list[NodeKind],
+    *,
+    num_layers: int,
+    known_bound_tokens_per_s: float,
+    max_hops: int | None = None,
 ) -> Iterator[float]:
     """Ever tighter bounds, from `known_bound_tokens_per_s` on, until the program can prove no more.
 
@@ -45,7 +51,7 @@ def pattern_bounds_tokens_per_s(
     """
     if known_bound_tokens_per_s <= 0 or not kinds:
         return
-    covers = _CoverProgram(kinds, top_tokens_per_s=known_bound_tokens_per_s)
+    covers = _CoverProgram(kinds, top_tokens_per_s=known_bound_tokens_per_s, max_hops=max_hops)
     target = covers.top
     for _ in range(_MAX_ITERATIONS):
         priced = covers.priced(target)
@@ -59,7 +65,7 @@ def pattern_bounds_tokens_per_s(
             target = first - max(1, int(first * _STEP))
             if target < 1:
                 return
-        elif priced.value >= num_layers or not covers.add(priced.table.items_of(units=target)):
+        elif priced.value >= num_layers or not covers.add(priced.table, target):
             return
 
 
@@ -76,9 +82,7 @@ def most_layers(kinds: list[NodeKind], *, flow: float) -> float:
         price = float(priced.table.price_of[0, covers.top])
         if price > 0:
             least = min(least, priced.budget / price * (1 + _PROOF_RELATIVE_TOLERANCE))
-        if least <= priced.value * (1 + _STEP) or not covers.add(
-            priced.table.items_of(units=covers.top)
-        ):
+        if least <= priced.value * (1 + _STEP) or not covers.add(priced.table, covers.top):
             break
     return least
 
@@ -95,7 +99,9 @@ class _Priced:
 class _CoverProgram:
     """maximise the number of covers, every node used at most once; speeds in units."""
 
-    def __init__(self, kinds: list[NodeKind], *, top_tokens_per_s: float) -> None:
+    def __init__(
+        self, kinds: list[NodeKind], *, top_tokens_per_s: float, max_hops: int | None = None
+    ) -> None:
         items = undominated_items(kinds, enough_tokens_per_s=top_tokens_per_s)
         slowest = min(item.tokens_per_s for item in items)
         units = math.ceil(min(_UNITS_MAX, _UNITS_OF_SLOWEST * top_tokens_per_s / slowest))
@@ -104,32 +110,49 @@ class _CoverProgram:
         self._kind_of: Integers = np.array([item.kind for item in items], dtype=np.int64)
         self._layers: Integers = np.array([item.layers for item in items], dtype=np.int64)
         self._units = units_rounded_up(items, unit_tokens_per_s=self.unit_tokens_per_s)
-        self._counts: Floats = np.array([float(kind.count) for kind in kinds])
-        self._program = PackingProgram(self._counts.tolist())
+        self._limits: Floats = np.array([float(kind.count) for kind in kinds])
+        self._hops_row: int | None = None
+        if max_hops is not None:
+            self._hops_row = len(kinds)
+            self._limits = np.append(self._limits, float(max_hops))
+        self._program = PackingProgram(self._limits.tolist())
         self._known: set[tuple[tuple[int, int], ...]] = set()
-        for item, item_units in enumerate(self._units):
-            self.add(Counter({item: -(-self.top // int(item_units))}))
+        for item in range(len(items)):
+            alone = cheapest_covers(np.ones(1), self._units[item : item + 1], target_units=self.top)
+            self._add([(item, carried) for _, carried in alone.order_of(units=self.top)], self.top)
 
     def priced(self, target: int) -> _Priced:
         """Solve, and price the covers of 0 .. `target` units."""
         solution = self._program.solve()
-        prices = solution.row_prices[self._kind_of] / self._layers
+        per_unit = None
+        if self._hops_row is not None:
+            per_unit = solution.row_prices[self._hops_row] / self._layers / target
         return _Priced(
             value=solution.value,
-            budget=float(solution.row_prices @ self._counts),
-            table=cheapest_covers(prices, self._units, target_units=target),
+            budget=float(solution.row_prices @ self._limits),
+            table=cheapest_covers(
+                solution.row_prices[self._kind_of] / self._layers,
+                self._units,
+                target_units=target,
+                prices_per_unit=per_unit,
+            ),
         )
 
-    def add(self, cover: Counter[int]) -> bool:
-        """False when the program has the cover already: then its prices are optimal."""
-        key = tuple(sorted(cover.items()))
+    def add(self, table: CoverTable, target: int) -> bool:
+        """The table's cover of the target; False when it is known: the prices are optimal."""
+        return self._add(table.order_of(units=target), target)
+
+    def _add(self, carried_by_items: list[tuple[int, int]], target: int) -> bool:
+        key = tuple(sorted(carried_by_items))
         if key in self._known:
             return False
         self._known.add(key)
         use: dict[int, float] = {}
-        for item, number in cover.items():
-            kind = int(self._kind_of[item])
-            use[kind] = use.get(kind, 0.0) + number / int(self._layers[item])
+        for item, carried in carried_by_items:
+            kind, layers = int(self._kind_of[item]), int(self._layers[item])
+            use[kind] = use.get(kind, 0.0) + 1 / layers
+            if self._hops_row is not None:
+                use[self._hops_row] = use.get(self._hops_row, 0.0) + carried / target / layers
         self._program.add_column(use, value=1.0)
         return True
 

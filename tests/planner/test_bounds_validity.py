@@ -16,6 +16,7 @@ from planner.bounds.node_kinds import node_kinds
 from planner.bounds.pattern import pattern_bounds_tokens_per_s
 from planner.domain.cluster import COORDINATOR
 from planner.domain.placement import LayerRange, Placement
+from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 
 ROUNDING = 1 + 1e-9
@@ -51,17 +52,20 @@ def random_cluster(seed, *, slow_links):
     return tiny_problem(speeds, num_layers=num_layers, link_tokens_per_s=links), groups
 
 
-def best_flow(problem, *, partial_inference):
+def best_flow(problem, *, partial_inference, max_hops=None):
     """The largest max flow of all placements.
 
-    A node that holds something never takes flow away, so none is left out. Placements are tried in
+    A node that holds something never takes flow away, so none is left out unless hops are limited:
+    then a longer way may close a shorter one. Placements are tried in
     the order of the speed of their slowest layer, which no flow exceeds; the rest can be skipped as
     soon as the best flow reaches it.
     """
     num_layers = problem.model.num_layers
     names = [node.name for node in problem.cluster.nodes]
+    left_out = [] if max_hops is None else [(0, 0)]
     options = [
-        [
+        left_out
+        + [
             (first, first + held)
             for held in range(1, problem.profile_of(name).max_layers + 1)
             for first in range(num_layers - held + 1)
@@ -72,6 +76,8 @@ def best_flow(problem, *, partial_inference):
     for name, ranges in zip(names, options, strict=True):
         own = np.zeros((len(ranges), num_layers))
         for number, (first, end) in enumerate(ranges):
+            if end == 0:
+                continue
             own[number, first:end] = problem.profile_of(name).tokens_per_s[end - first - 1]
         covered = (covered[:, None, :] + own[None, :, :]).reshape(-1, num_layers)
     slowest = covered.min(axis=1)
@@ -84,9 +90,10 @@ def best_flow(problem, *, partial_inference):
             layers={
                 name: LayerRange(first=ranges[pick][0], end=ranges[pick][1])
                 for name, ranges, pick in zip(names, options, picks, strict=True)
+                if ranges[pick][1] > 0
             }
         )
-        flow = max_flow(problem, placed, partial_inference=partial_inference)
+        flow = max_flow(problem, placed, partial_inference=partial_inference, max_hops=max_hops)
         best = max(best, flow.value_tokens_per_s)
     return best
 
@@ -124,6 +131,20 @@ def test_no_placement_of_a_tiny_cluster_with_ample_links_beats_any_bound(first_s
         best = best_flow(problem, partial_inference=True)
         for method, bound in bounds_of(problem, groups).items():
             assert best <= bound * ROUNDING, (seed, method)
+
+
+@pytest.mark.parametrize("first_seed", range(2000, 2060, 15))
+def test_no_placement_within_a_hop_limit_beats_the_bound_of_that_limit(first_seed):
+    lowered = 0
+    for seed in range(first_seed, first_seed + 15):
+        problem, _ = random_cluster(seed, slow_links=bool(seed % 3 == 0))
+        for max_hops in (2, 3):
+            best = best_flow(problem, partial_inference=bool(seed % 2), max_hops=max_hops)
+            rules = PlacementRules(max_hops=max_hops)
+            bounds = [bound.tokens_per_s for bound in proven_bounds(problem, rules=rules)]
+            assert best <= bounds[-1] * ROUNDING, (seed, max_hops)
+            lowered += bounds[-1] < min(b.tokens_per_s for b in proven_bounds(problem)) * 0.99
+    assert lowered > 0
 
 
 def test_slow_links_lower_the_bound_of_many_clusters():
