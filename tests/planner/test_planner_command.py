@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -10,6 +11,7 @@ from tiny_problems import placement, tiny_problem
 
 from planner.__main__ import main
 from planner.max_flow import max_flow
+from planner.placers.budgeted_moves import moved_layers
 from planner.serialization import plan_from_text, problem_to_dict
 
 PROBLEM = tiny_problem(
@@ -78,6 +80,24 @@ def test_solve_replaces_an_old_plan(problem_path, tmp_path):
         (["solve", "{problem}", "--output", "{tmp}/o", "--solver", "x"], ["invalid choice: 'x'"]),
         (["solve", "{latin1}", "--output", "{tmp}/o"], ["latin1.yaml", "not UTF-8"]),
         (["solve", "{broken}", "--output", "{tmp}/o"], ["broken.json: line 1", "not valid JSON"]),
+        (
+            ["solve", "{problem}", "--output", "{tmp}/o", "--exclude", "n9"],
+            ["'n9' is excluded but is not a node"],
+        ),
+        (
+            ["solve", "{problem}", "--output", "{tmp}/o", "--pin", "n1=0:3"],
+            ["'n1' is pinned to 3 layers [0, 3)", "has memory for 2"],
+        ),
+        (["solve", "{problem}", "--output", "{tmp}/o", "--pin", "n1"], ["NODE=FIRST:END"]),
+        (["solve", "{problem}", "--output", "{tmp}/o", "--pin", "n1=2:1"], ["[2, 1)", "empty"]),
+        (["solve", "{problem}", "--output", "{tmp}/o", "--max-hops", "0"], ["max_hops is 0"]),
+        (["solve", "{problem}", "--output", "{tmp}/o", "--max-hops", "1"], ["allow 2 hops"]),
+        (["solve", "{problem}", "--output", "{tmp}/o", "--max-layers", "x"], ["NODE=COUNT"]),
+        (["solve", "{problem}", "--output", "{tmp}/o", "--kv-reserve", "-1"], ["kv_reserve"]),
+        (["solve", "{problem}", "--output", "{tmp}/o", "--objective", "x"], ["invalid choice"]),
+        (["solve", "{problem}", "--output", "{tmp}/o", "--start", "{broken}"], ["broken.json"]),
+        (["explain", "{problem}", "{tmp}/absent"], ["absent", "No such file"]),
+        (["replan", "{problem}", "{broken}", "--output", "{tmp}/o"], ["broken.json: line 1"]),
         (["compare", "{broken}"], ["broken.json: line 1"]),
         (["compare", "{problem}", "--placements", "{broken}"], ["broken.json: line 1"]),
         (["improve", "{problem}"], ["invalid choice: 'improve'"]),
@@ -130,7 +150,7 @@ def test_compare_tabulates_the_baselines_the_solver_and_published_placements(
     table = capsys.readouterr().out
     rows = [line.split()[0] for line in table.splitlines()[2:5]]
     assert rows == ["separate_pipelines", "swarm", "petals"]
-    assert "solve (milp)" in table
+    assert "solve (" in table
     right, wrong = (line for line in table.splitlines() if line.startswith("published:"))
     assert f"{flow:.1f}" in right
     assert "differs by 0.000 %" in right
@@ -161,3 +181,91 @@ def test_a_signal_ends_the_search_and_keeps_the_best_plan_so_far(tmp_path, numbe
     assert "the best plan so far is kept" in err
     assert "stopped: cancelled" in out
     assert plan_from_text(output.read_text(), name_hint="plan.json").stop_reason == "cancelled"
+
+
+def solved(problem_path, output, *options):
+    arguments = ["solve", str(problem_path), "--time-limit", "20", "--output", str(output)]
+    assert main([*arguments, *options]) == 0
+    return plan_from_text(output.read_text(), name_hint=str(output))
+
+
+def test_rules_on_the_command_line_hold_in_the_plan(problem_path, tmp_path):
+    options = ["--pin", "n1=2:4", "--exclude", "n2", "--max-layers", "n0=2", "--max-hops", "3"]
+    plan = solved(problem_path, tmp_path / "plan.json", *options)
+    assert str(plan.placement.layers["n1"]) == "[2, 4)"
+    assert "n2" not in plan.placement.layers
+    assert len(plan.placement.layers["n0"]) <= 2
+    assert plan.hops <= 3
+    one = solved(problem_path, tmp_path / "plan.json", "--max-layers", "2", "--max-layers", "n0=1")
+    assert {name: len(held) for name, held in one.placement.layers.items()}["n0"] == 1
+    assert max(len(held) for held in one.placement.layers.values()) <= 2
+
+
+def test_a_kv_reserve_keeps_layers_off_nodes(problem_path, tmp_path):
+    # Every node has room for 1000 token-layers of KV, whatever it holds.
+    plan = solved(problem_path, tmp_path / "plan.json", "--kv-reserve", "500")
+    assert max(len(held) for held in plan.placement.layers.values()) == 2
+
+
+def test_a_search_goes_on_from_an_earlier_plan(problem_path, tmp_path, capsys):
+    first = solved(problem_path, tmp_path / "first.json")
+    capsys.readouterr()
+    again = solved(problem_path, tmp_path / "again.json", "--start", str(tmp_path / "first.json"))
+    assert again.flow.value_tokens_per_s >= first.flow.value_tokens_per_s * (1 - 1e-9)
+    assert capsys.readouterr().err.splitlines()[0].endswith("  start")
+
+
+def test_progress_is_json_lines_when_piped(problem_path, tmp_path, capsys):
+    plan = solved(problem_path, tmp_path / "plan.json", "--progress")
+    captured = capsys.readouterr()
+    records = [json.loads(line) for line in captured.out.splitlines()]
+    assert captured.err == ""
+    flows = [record["flow_tokens_per_s"] for record in records]
+    assert flows == sorted(flows)
+    assert records[-1]["output"] == str(tmp_path / "plan.json")
+    assert records[-1]["gap"] == pytest.approx(plan.gap)
+    assert {"elapsed_s", "upper_bound_tokens_per_s", "placer"} <= set(records[0])
+
+
+def test_progress_is_one_line_written_over_on_a_terminal(
+    problem_path, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    solved(problem_path, tmp_path / "plan.json", "--progress")
+    out = capsys.readouterr().out
+    live, summary = out.rstrip("\n").split("\n")
+    assert live.startswith("\r")
+    assert "bound" in live
+    assert "tokens/s by" in summary
+
+
+def test_explain_tells_the_cut_the_worst_loss_and_what_one_more_brings(
+    problem_path, tmp_path, capsys
+):
+    output = tmp_path / "plan.json"
+    plan = solved(problem_path, output)
+    capsys.readouterr()
+    assert main(["explain", str(problem_path), str(output)]) == 0
+    words = capsys.readouterr().out
+    assert f"The flow of {plan.flow.value_tokens_per_s:.1f} tokens/s" in words
+    assert "the worst loss" in words
+    assert "+1 p(100.0, 60.0, 30.0) in here" in words
+
+
+def test_replan_moves_no_more_than_the_budget(problem_path, tmp_path, capsys):
+    running, output = tmp_path / "running.json", tmp_path / "new.json"
+    solved(problem_path, running)
+    lost = replace(PROBLEM, cluster=PROBLEM.cluster.without({"n3"}))
+    changed = tmp_path / "changed.json"
+    changed.write_text(json.dumps(problem_to_dict(lost)))
+    arguments = ["replan", str(changed), str(running), "--output", str(output)]
+    assert main([*arguments, "--budget-gb", "0.001", "--solver", "highs"]) == 0
+    plan = plan_from_text(output.read_text(), name_hint=str(output))
+    assert plan.flow == max_flow(lost, plan.placement, partial_inference=True)
+    assert (
+        moved_layers(
+            plan_from_text(running.read_text(), name_hint="r.json").placement, plan.placement
+        )
+        <= 1
+    )
+    assert "<- chosen" in capsys.readouterr().out

@@ -1,0 +1,53 @@
+"""`planner explain`: what limits a plan, what survives a loss, what one more unit would bring."""
+
+import argparse
+from pathlib import Path
+
+from planner.commands.files import read_plan, read_problem
+from planner.commands.options import add_plan_options, plan_options
+from planner.commands.progress import Interrupt
+from planner.explain import MarginalValue, explain_min_cut, marginal_values
+from planner.replan import zero_moves
+from planner.robust import survival
+
+NAME = "explain"
+_LABEL_WIDTH = 44
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    add_plan_options(command, time_limit_s=60.0)
+    command.add_argument("plan", type=Path, metavar="PLAN.json")
+    command.add_argument(
+        "--search",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="seconds of replanning for each kind of node that one is added of (default: 0)",
+    )
+
+
+def run(parsed: argparse.Namespace) -> None:
+    options = plan_options(parsed, time_limit_s=parsed.time_limit)
+    problem = read_problem(parsed.problem)
+    point = zero_moves(problem, read_plan(parsed.plan).placement, options=options)
+    for number, sentence in enumerate(explain_min_cut(problem, point.placement, point.flow)):
+        print(sentence if number == 0 else f"  {sentence}")
+    worst = survival(problem, point.placement, options=options)
+    if worst.worst_node:
+        print(f"Without {worst.worst_node}, the worst loss: {worst.flow_tokens_per_s:.1f} tokens/s")
+    interrupt = Interrupt()
+    with interrupt.listening():
+        values = marginal_values(
+            problem, point.placement, options=options, search_s=parsed.search, cancel=interrupt
+        )
+    print(f"{'one more unit':<{_LABEL_WIDTH}}{'layers kept':>13}{'replanned':>13}{'gain':>9}")
+    for value in values:
+        print(_row(value))
+
+
+def _row(value: MarginalValue) -> str:
+    replanned = value.replanned_tokens_per_s
+    return (
+        f"{value.resource:<{_LABEL_WIDTH}}{value.kept_tokens_per_s:>13.1f}"
+        f"{'-' if replanned is None else f'{replanned:.1f}':>13}{value.gain:>+9.1%}"
+    )

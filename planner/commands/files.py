@@ -1,0 +1,55 @@
+"""Reads what a command is given and writes what it found."""
+
+import json
+import os
+from pathlib import Path
+
+from planner.domain.errors import InvalidProblem
+from planner.domain.plan import Plan
+from planner.domain.problem import Problem
+from planner.serialization import plan_from_text, problem_from_text
+
+
+def read_problem(path: Path) -> Problem:
+    return problem_from_text(read_text(path), name_hint=str(path))
+
+
+def read_plan(path: Path) -> Plan:
+    return plan_from_text(read_text(path), name_hint=str(path))
+
+
+def read_text(path: Path) -> str:
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a directory; name a file in it")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidProblem(
+            f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8 text"
+        ) from None
+
+
+def check_writable(output: Path) -> None:
+    """Before the search, not after it."""
+    if output.is_dir():
+        raise IsADirectoryError(f"{output} is a directory; name a file")
+    if output.exists() and not output.is_file():
+        raise OSError(f"{output} is not a regular file; name a file")
+    if not output.parent.is_dir():
+        raise FileNotFoundError(f"{output.parent} is not a directory; create it first")
+    if not os.access(output.parent, os.W_OK):
+        raise PermissionError(f"{output.parent} is not writable; name a file elsewhere")
+
+
+def write_document(output: Path, document: dict[str, object]) -> None:
+    """Whole or not at all."""
+    text = json.dumps(document, indent=1, allow_nan=False) + "\n"
+    temporary = output.with_name(f".{output.name}.{os.getpid()}.partial")
+    try:
+        with temporary.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(output)
+    finally:
+        temporary.unlink(missing_ok=True)

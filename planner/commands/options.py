@@ -1,0 +1,132 @@
+"""The options that every command shares, and the PlanOptions that they make."""
+
+import argparse
+import re
+from pathlib import Path
+from typing import get_args
+
+from planner.compute_plan import BASELINES, PlanOptions
+from planner.domain.placement import LayerRange
+from planner.domain.rules import InvalidRules, PlacementRules
+from planner.placers.solvers.choice import SolverName
+
+OBJECTIVES = ("flow",)
+
+
+def add_plan_options(command: argparse.ArgumentParser, *, time_limit_s: float | None) -> None:
+    """What to search for, and how; `time_limit_s` is the default."""
+    defaults = PlanOptions()
+    command.add_argument("problem", type=Path, metavar="PROBLEM", help="JSON or YAML problem file")
+    command.add_argument(
+        "--objective",
+        choices=OBJECTIVES,
+        default=OBJECTIVES[0],
+        help="what to make large (default: %(default)s, the max flow in tokens/s)",
+    )
+    command.add_argument(
+        "--time-limit",
+        type=float,
+        metavar="S",
+        default=time_limit_s,
+        help="seconds for the search"
+        + (" (default: %(default)g)" if time_limit_s else "; without it only baselines run"),
+    )
+    command.add_argument(
+        "--partial-inference",
+        action=argparse.BooleanOptionalAction,
+        default=defaults.partial_inference,
+        help="let a request run fewer layers on a node than it holds",
+    )
+    command.add_argument("--solver", choices=get_args(SolverName), default=defaults.solver)
+    command.add_argument(
+        "--prune-degree", type=float, metavar="LINKS", help="keep this many links per node"
+    )
+    command.add_argument(
+        "--warm-start",
+        default=defaults.warm_start,
+        metavar="WHICH",
+        help=f"start from best, none, or a baseline: {', '.join(BASELINES)}",
+    )
+    command.add_argument(
+        "--relative-gap",
+        type=float,
+        default=defaults.relative_gap,
+        metavar="RATIO",
+        help="stop this close to the proven bound (default: %(default)s)",
+    )
+    command.add_argument(
+        "--seed", type=int, default=defaults.seed, help="of the search (default: %(default)s)"
+    )
+    _add_rules(command.add_argument_group("rules"))
+
+
+def plan_options(parsed: argparse.Namespace, *, time_limit_s: float) -> PlanOptions:
+    """Raises InvalidOptions and InvalidRules."""
+    return PlanOptions(
+        time_limit_s=time_limit_s,
+        partial_inference=parsed.partial_inference,
+        solver=parsed.solver,
+        prune_degree=parsed.prune_degree,
+        warm_start=parsed.warm_start,
+        relative_gap=parsed.relative_gap,
+        seed=parsed.seed,
+        rules=_rules(parsed),
+    )
+
+
+def _add_rules(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--max-hops", type=int, metavar="M", help="no request visits more than M stages"
+    )
+    group.add_argument(
+        "--exclude", action="append", default=[], metavar="NODE", help="a node to hold nothing"
+    )
+    group.add_argument(
+        "--pin",
+        action="append",
+        default=[],
+        metavar="NODE=FIRST:END",
+        help="a node to hold exactly layers FIRST to END - 1",
+    )
+    group.add_argument(
+        "--max-layers",
+        action="append",
+        default=[],
+        metavar="[NODE=]COUNT",
+        help="most layers on a node, or on every node",
+    )
+    group.add_argument(
+        "--kv-reserve",
+        type=float,
+        default=0.0,
+        metavar="TOKENS",
+        help="KV room for that many tokens on each layer that a node holds",
+    )
+
+
+def _rules(parsed: argparse.Namespace) -> PlacementRules:
+    every_node: int | None = None
+    limits: dict[str, int] = {}
+    for text in parsed.max_layers:
+        node, _, count = text.rpartition("=")
+        if not re.fullmatch(r"\d+", count):
+            raise InvalidRules(f"--max-layers is {text!r}; write COUNT or NODE=COUNT")
+        if node:
+            limits[node] = int(count)
+        else:
+            every_node = int(count)
+    return PlacementRules(
+        max_hops=parsed.max_hops,
+        excluded_nodes=frozenset(parsed.exclude),
+        pinned=dict(_pin(text) for text in parsed.pin),
+        max_layers_per_node=every_node,
+        max_layers_of=limits,
+        kv_reserve_tokens=parsed.kv_reserve,
+    )
+
+
+def _pin(text: str) -> tuple[str, LayerRange]:
+    match = re.fullmatch(r"(.+)=(\d+):(\d+)", text)
+    if match is None:
+        raise InvalidRules(f"--pin is {text!r}; write NODE=FIRST:END, for example node-0=0:3")
+    return match[1], LayerRange(first=int(match[2]), end=int(match[3]))

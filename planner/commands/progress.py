@@ -1,0 +1,109 @@
+"""Shows a search while it runs, and ends it on Ctrl-C with the best plan so far."""
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TextIO
+
+from planner.domain.plan import Incumbent
+from planner.placers.base import Progress
+
+
+class Interrupt:
+    """A cancel token that Ctrl-C or SIGTERM sets."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def is_cancelled(self) -> bool:
+        return self._event.is_set()
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        def on_signal(number: int, _: FrameType | None) -> None:
+            if not self._event.is_set():
+                name = signal.Signals(number).name
+                print(f"{name}: stopping; the best plan so far is kept", file=sys.stderr)
+            self._event.set()
+
+        previous = {
+            number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+
+class LogProgress:
+    """One line for each better placement or bound."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __call__(self, incumbent: Incumbent, /) -> None:
+        print(_line(incumbent), file=self._stream, flush=True)
+
+
+class LiveProgress:
+    """One line that is written over; `end` leaves it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __call__(self, incumbent: Incumbent, /) -> None:
+        print(f"\r\x1b[K{_line(incumbent)}", end="", file=self._stream, flush=True)
+
+    def end(self) -> None:
+        print(file=self._stream, flush=True)
+
+
+class JsonProgress:
+    """One JSON object a line, for programs."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __call__(self, incumbent: Incumbent, /) -> None:
+        record = {
+            "elapsed_s": incumbent.elapsed_s,
+            "flow_tokens_per_s": incumbent.flow_tokens_per_s,
+            "upper_bound_tokens_per_s": incumbent.upper_bound_tokens_per_s,
+            "gap": _gap(incumbent),
+            "placer": incumbent.placer,
+        }
+        print(json.dumps(record), file=self._stream, flush=True)
+
+
+@contextmanager
+def shown_progress(*, asked_for: bool) -> Iterator[Progress]:
+    """A log on stderr; when asked for, a live line if stdout is a terminal, else JSON on stdout."""
+    if not asked_for:
+        yield LogProgress(sys.stderr)
+    elif sys.stdout.isatty():
+        live = LiveProgress(sys.stdout)
+        try:
+            yield live
+        finally:
+            live.end()
+    else:
+        yield JsonProgress(sys.stdout)
+
+
+def _line(incumbent: Incumbent) -> str:
+    return (
+        f"{incumbent.elapsed_s:8.1f} s  {incumbent.flow_tokens_per_s:12.1f} tokens/s  "
+        f"bound {incumbent.upper_bound_tokens_per_s:12.1f}  gap {_gap(incumbent):7.2%}  "
+        f"{incumbent.placer}"
+    )
+
+
+def _gap(incumbent: Incumbent) -> float:
+    if incumbent.upper_bound_tokens_per_s <= 0:
+        return 0.0
+    return 1 - incumbent.flow_tokens_per_s / incumbent.upper_bound_tokens_per_s

@@ -1,0 +1,78 @@
+"""`planner replan`: from a running plan and a changed problem to a plan that moves few bytes."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from planner.bounds import upper_bound_tokens_per_s
+from planner.commands.files import check_writable, read_plan, read_problem, write_document
+from planner.commands.options import add_plan_options, plan_options
+from planner.commands.progress import Interrupt
+from planner.domain.plan import Plan
+from planner.max_flow import mean_hops, routing_weights
+from planner.replan import Replan, ReplanOptions, ReplanPoint, replan
+from planner.serialization import plan_to_dict
+
+NAME = "replan"
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    add_plan_options(command, time_limit_s=10.0)
+    command.add_argument("running", type=Path, metavar="PLAN.json", help="the plan that runs")
+    command.add_argument("--output", type=Path, required=True, metavar="PLAN.json")
+    command.add_argument(
+        "--budget-gb", type=float, metavar="GB", help="move at most this much (10^9 bytes)"
+    )
+
+
+def run(parsed: argparse.Namespace) -> None:
+    plan_search = plan_options(parsed, time_limit_s=parsed.time_limit)
+    options = ReplanOptions(
+        plan=plan_search,
+        time_limit_s=parsed.time_limit,
+        budget_bytes=None if parsed.budget_gb is None else parsed.budget_gb * 1e9,
+    )
+    output: Path = parsed.output
+    check_writable(output)
+    problem = read_problem(parsed.problem)
+    running = read_plan(parsed.running).placement
+    interrupt = Interrupt()
+    with interrupt.listening():
+        found = replan(
+            problem, running, options=options, progress=_print_progress, cancel=interrupt
+        )
+    chosen = found.chosen
+    plan = Plan(
+        problem_name=problem.name,
+        model_name=problem.model.name,
+        num_layers=problem.model.num_layers,
+        partial_inference=plan_search.partial_inference,
+        placement=chosen.placement,
+        flow=chosen.flow,
+        upper_bound_tokens_per_s=max(upper_bound_tokens_per_s(problem), chosen.flow_tokens_per_s),
+        hops=mean_hops(chosen.flow),
+        routing_weights=routing_weights(chosen.flow),
+        placer=f"replan: {chosen.method}",
+        solver="none",
+        stop_reason="cancelled" if interrupt.is_cancelled() else "heuristic",
+        elapsed_s=chosen.elapsed_s,
+    )
+    write_document(output, plan_to_dict(plan))
+    _print_front(found)
+
+
+def _print_progress(point: ReplanPoint) -> None:
+    print(f"{point.elapsed_s:8.2f} s  {_row(point)}", file=sys.stderr, flush=True)
+
+
+def _print_front(found: Replan) -> None:
+    for point in found.pareto:
+        mark = "  <- chosen" if point is found.chosen else ""
+        print(f"{_row(point)}{mark}")
+
+
+def _row(point: ReplanPoint) -> str:
+    return (
+        f"{point.flow_tokens_per_s:12.1f} tokens/s  {point.moved_bytes / 1e9:10.2f} GB moved  "
+        f"{point.method}"
+    )

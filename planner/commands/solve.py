@@ -1,0 +1,63 @@
+"""`planner solve`: compute a plan and write it to a file."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from planner.commands.files import check_writable, read_plan, read_problem, write_document
+from planner.commands.options import add_plan_options, plan_options
+from planner.commands.progress import Interrupt, shown_progress
+from planner.compute_plan import compute_plan
+from planner.serialization import plan_to_dict
+
+NAME = "solve"
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    add_plan_options(command, time_limit_s=60.0)
+    command.add_argument("--output", type=Path, required=True, metavar="PLAN.json")
+    command.add_argument(
+        "--start", type=Path, metavar="PLAN.json", help="go on from this plan, of any problem"
+    )
+    command.add_argument(
+        "--progress",
+        action="store_true",
+        help="a live line on a terminal, JSON lines on stdout when piped",
+    )
+
+
+def run(parsed: argparse.Namespace) -> None:
+    options = plan_options(parsed, time_limit_s=parsed.time_limit)
+    output: Path = parsed.output
+    check_writable(output)
+    problem = read_problem(parsed.problem)
+    start = None if parsed.start is None else read_plan(parsed.start).placement
+    interrupt = Interrupt()
+    with interrupt.listening(), shown_progress(asked_for=parsed.progress) as progress:
+        plan = compute_plan(
+            problem, options=options, progress=progress, cancel=interrupt, start=start
+        )
+    write_document(output, plan_to_dict(plan))
+    if parsed.progress and not sys.stdout.isatty():
+        print(
+            json.dumps(
+                {
+                    "output": str(output),
+                    "elapsed_s": plan.elapsed_s,
+                    "flow_tokens_per_s": plan.flow.value_tokens_per_s,
+                    "upper_bound_tokens_per_s": plan.upper_bound_tokens_per_s,
+                    "gap": plan.gap,
+                    "hops": plan.hops,
+                    "placer": plan.placer,
+                    "solver": plan.solver,
+                    "stop_reason": plan.stop_reason,
+                }
+            )
+        )
+        return
+    print(
+        f"{output}: {plan.flow.value_tokens_per_s:.1f} tokens/s by {plan.placer}, "
+        f"{plan.gap:.1%} below the bound, {plan.hops:.1f} hops, "
+        f"{len(plan.placement.layers)} nodes; stopped: {plan.stop_reason}, solver: {plan.solver}"
+    )
