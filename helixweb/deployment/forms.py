@@ -1,5 +1,7 @@
 """The form that deploys a plan."""
 
+from dataclasses import fields
+
 from django import forms
 
 from helixweb.deployment.options import (
@@ -11,10 +13,17 @@ from helixweb.deployment.options import (
     DeployOptions,
 )
 
+OPTION_NAMES = [field.name for field in fields(DeployOptions)]
+MAX_GENERATION = 2**31 - 1
+
 
 class DeployForm(forms.Form):
     """A field that is blank or not sent takes its default: a plan's page has a button alone."""
 
+    # The cluster's generation when the page was shown: what the person means to replace.
+    seen_generation = forms.IntegerField(
+        required=False, min_value=0, max_value=MAX_GENERATION, widget=forms.HiddenInput
+    )
     max_context_tokens = forms.IntegerField(
         required=False,
         min_value=1,
@@ -58,5 +67,5 @@ class DeployForm(forms.Form):
 
     def deploy_options(self) -> DeployOptions:
         """Call after `is_valid`."""
-        given = {name: value for name, value in self.cleaned_data.items() if value is not None}
-        return DeployOptions(**given)
+        values = {name: self.cleaned_data[name] for name in OPTION_NAMES}
+        return DeployOptions(**{name: value for name, value in values.items() if value is not None})

@@ -2,12 +2,13 @@
 
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.common import events
+from helixweb.common.queries import query_id
 from helixweb.deployment import services
 from helixweb.deployment.forms import DeployForm
 from helixweb.deployment.models import SERVING, Deployment
@@ -37,19 +38,26 @@ def deployments(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def deployment_new(request: HttpRequest) -> HttpResponse:
     """`?plan=`: choose options; POST deploys and shows the deployment."""
-    plan_id = request.GET.get("plan", "")
-    if not (plan_id.isascii() and plan_id.isdigit()):
-        raise Http404("Name the plan to deploy: ?plan=1")
-    plan = get_object_or_404(Plan.objects.select_related("cluster", "model", "run"), pk=plan_id)
-    form = DeployForm(request.POST if request.method == "POST" else None)
+    plan = get_object_or_404(
+        Plan.objects.select_related("cluster", "model", "run"), pk=query_id(request, "plan")
+    )
+    seen = {"seen_generation": services.current_generation(plan.cluster_id)}
+    form = DeployForm(request.POST if request.method == "POST" else None, initial=seen)
     refusals: tuple[str, ...] = ()
     if request.method == "POST" and form.is_valid():
         try:
             deployment = services.deploy(
-                plan, user=request.user, options=form.deploy_options(), now=timezone.now()
+                plan,
+                user=request.user,
+                options=form.deploy_options(),
+                now=timezone.now(),
+                seen_generation=form.cleaned_data["seen_generation"],
             )
         except services.DeployRefused as error:
             refusals = error.reasons
+            typed = request.POST.copy()
+            typed["seen_generation"] = str(seen["seen_generation"])  # pressed again, it means this
+            form.data = typed
         else:
             return redirect("deployment", deployment.pk)
     context = {"plan": plan, "form": form, "refusals": refusals}

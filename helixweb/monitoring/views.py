@@ -15,6 +15,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from helixweb.common import events
+from helixweb.common.queries import query_id
 from helixweb.deployment.services import current_generation
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring import chat_proxy
@@ -74,7 +75,7 @@ def monitor(request: HttpRequest) -> HttpResponse:
 @never_cache
 def playground(request: HttpRequest) -> HttpResponse:
     """`?deployment=`: chat with what is deployed."""
-    chosen = _id(request.GET.get("deployment"))
+    chosen = query_id(request, "deployment")
     return render(
         request, "monitoring/playground.html", {"endpoints": all_endpoints(), "chosen": chosen}
     )
@@ -113,10 +114,6 @@ def _refusal(status: int, message: str, *, code: str, param: str | None = None) 
 
 def _chosen(request: HttpRequest) -> Cluster | None:
     """The cluster asked for, else the one in focus; 404 for one that is not there."""
-    asked = request.GET.get("cluster")
-    return focus() if not asked else get_object_or_404(Cluster, pk=_id(asked))
-
-
-def _id(text: str | None) -> int:
-    """The id in a query; 0, which no row has, for anything else."""
-    return int(text) if text and len(text) < 19 and text.isascii() and text.isdigit() else 0
+    if not request.GET.get("cluster"):
+        return focus()
+    return get_object_or_404(Cluster, pk=query_id(request, "cluster"))

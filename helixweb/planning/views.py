@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.common import events
+from helixweb.common.queries import query_id
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services import models_of
 from helixweb.planning import services
@@ -59,29 +60,24 @@ def plan_run_new(request: HttpRequest) -> HttpResponse:
 
 def _choices(request: HttpRequest) -> dict[str, Any]:
     """The cluster asked for, or the first; the model asked for, or one it has profiles for."""
-    cluster = Cluster.objects.filter(pk=_id(request.GET.get("cluster"))).first()
+    cluster = Cluster.objects.filter(pk=query_id(request, "cluster")).first()
     cluster = cluster or Cluster.objects.first()
     if cluster is None:
         return {}
-    model = LanguageModel.objects.filter(pk=_id(request.GET.get("model"))).first()
+    model = LanguageModel.objects.filter(pk=query_id(request, "model")).first()
     return {"cluster": cluster, "model": model or next(iter(models_of(cluster)), None)}
 
 
 @require_GET
 def plan_run_preview(request: HttpRequest) -> HttpResponse:
     """What fits, as a fragment beside the form."""
-    cluster = get_object_or_404(Cluster, pk=_id(request.GET.get("cluster")))
-    model = get_object_or_404(LanguageModel, pk=_id(request.GET.get("model")))
+    cluster = get_object_or_404(Cluster, pk=query_id(request, "cluster"))
+    model = get_object_or_404(LanguageModel, pk=query_id(request, "model"))
     try:
         context = {"fit": services.preview_fit(cluster=cluster, model=model), "model": model}
     except PlannerError as error:
         context = {"error": str(error)}
     return render(request, "planning/_fit.html", context)
-
-
-def _id(text: str | None) -> int:
-    """The id in a query; 0, which no row has, for anything else."""
-    return int(text) if text and text.isascii() and text.isdigit() else 0
 
 
 @require_GET

@@ -76,6 +76,23 @@ def test_a_deployable_plan_offers_the_button_and_names_what_it_would_replace(
     assert f"It takes the place of deployment {deployment.pk}" in button
 
 
+def test_pressing_twice_or_after_somebody_else_deploys_once(
+    browser: Client, joined: FakeCluster
+) -> None:
+    page = browser.get(f"/deployments/new?plan={joined.plan.pk}").content.decode()
+    assert 'name="seen_generation" value="0"' in page
+    first = press_deploy(browser, joined, seen_generation="0")
+    again = browser.post(
+        f"/deployments/new?plan={joined.plan.pk}", {"seen_generation": "0", "page_tokens": "32"}
+    )
+    assert again.status_code == 422
+    shown = again.content.decode()
+    assert f"deployment {first.pk} of tiny-llama is deploying" in shown
+    assert 'value="32"' in shown
+    assert 'name="seen_generation" value="1"' in shown, "pressed again, it means this one"
+    assert Deployment.objects.get() == first
+
+
 def test_the_page_shows_phase_message_and_progress_of_every_node(
     browser: Client, joined: FakeCluster
 ) -> None:

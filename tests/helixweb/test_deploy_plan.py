@@ -13,6 +13,7 @@ from helixweb.deployment import services, tasks
 from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.signals import report_received
+from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, Coordinator, Node
 from runtime.protocol.control import Phase
 
@@ -201,6 +202,66 @@ def test_a_process_that_moved_gives_everybody_a_new_generation(
     assert endpoints["tower"] == "tcp://127.0.0.1:7999"
     assert assignment.generation == 2
     bring_up(joined, deployment)
+
+
+def test_a_node_that_was_removed_and_is_only_declared_again_keeps_nobody_from_coming_back(
+    joined: FakeCluster, api: APIClient
+) -> None:
+    deployment = deploy(joined, api)
+    bring_up(joined, deployment)
+    inventory.delete(joined.agents["mini"].row)
+    inventory.create(Node, cluster=joined.cluster, name="mini", region="away", profile_name="small")
+    joined.agents["tower"].move("tcp://127.0.0.1:7999")
+    services.settle(deployment.pk, now=timezone.now())
+    deployment.refresh_from_db()
+    assert deployment.status == Status.FAILED
+    assert "mini was removed" in deployment.message
+
+
+def test_a_node_that_was_removed_and_joined_again_serves_again(
+    joined: FakeCluster, api: APIClient, user: Any
+) -> None:
+    deployment = deploy(joined, api)
+    bring_up(joined, deployment)
+    mini = joined.agents["mini"]
+    inventory.delete(mini.row)
+    mini.http.credentials()
+    mini.join(inventory.create_join_token(joined.cluster, "node", user).secret)
+    deployment.refresh_from_db()
+    assert (deployment.generation, deployment.status) == (2, Status.DEPLOYING)
+    assert mini.desired().assignment is not None
+    bring_up(joined, deployment)
+
+
+def test_a_heartbeat_without_news_costs_few_queries(
+    joined: FakeCluster, api: APIClient, django_assert_max_num_queries: Any
+) -> None:
+    """With 42 nodes there are 21 a second; none of them may read what all the others run."""
+    deployment = deploy(joined, api)
+    bring_up(joined, deployment)
+    with django_assert_max_num_queries(10):  # four of them savepoints
+        joined.agents["tower"].beat(Phase.READY, generation=1)
+
+
+def test_what_an_agent_says_is_kept_without_what_no_database_takes(
+    joined: FakeCluster, api: APIClient
+) -> None:
+    deployment = deploy(joined, api)
+    joined.agents["tower"].beat(Phase.FAILED, generation=1, message="out of\0 memory" + "x" * 9999)
+    deployment.refresh_from_db()
+    assert deployment.message.startswith("tower: out of memory")
+    assert len(deployment.message) < 2100
+
+
+def test_requests_longer_than_the_model_allows_are_not_promised(
+    joined: FakeCluster, api: APIClient
+) -> None:
+    longest = joined.model.max_context_tokens
+    answer = api.post(
+        "/api/v1/deployments/", {"plan": joined.plan.pk, "max_context_tokens": longest + 1}
+    )
+    assert answer.status_code == 409
+    assert f"longer than the {longest} that model tiny-llama allows" in answer.json()["detail"]
 
 
 def test_deploying_names_every_obstacle_with_its_remedy(

@@ -3,13 +3,13 @@
 from datetime import datetime
 from typing import Any
 
-from django.db import IntegrityError, transaction
-from django.db.models import Max
+from django.db import transaction
 from rest_framework.exceptions import APIException
 
 from helixweb.deployment.models import LIVE, SERVING, Deployment, NodeAssignment, Status
 from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services.announcing import announce
+from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.obstacles import find_obstacles
 from helixweb.deployment.services.orders import make_orders
 from helixweb.deployment.services.pushing import wake
@@ -29,53 +29,61 @@ class DeployRefused(APIException):
         self.reasons = reasons
 
 
-def deploy(plan: Plan, *, user: Any, options: DeployOptions, now: datetime) -> Deployment:
+def deploy(
+    plan: Plan,
+    *,
+    user: Any,
+    options: DeployOptions,
+    now: datetime,
+    seen_generation: int | None = None,
+) -> Deployment:
     """Make `plan` what its cluster shall run; whatever ran there before is superseded.
 
-    Raises DeployRefused with every obstacle, or when somebody else changed the cluster meanwhile.
+    `seen_generation` is the cluster's when the person decided (None: whatever it is now). Raises
+    DeployRefused with every obstacle, or when the generation is another one by now.
     """
-    obstacles = find_obstacles(plan, now=now)
-    if obstacles:
-        raise DeployRefused(*obstacles)
-    try:
-        with transaction.atomic():
-            _supersede(plan.cluster, now=now)
-            deployment = Deployment.objects.create(
-                cluster=plan.cluster,
-                plan=plan,
-                model=plan.model,
-                generation=_next_generation(plan.cluster_id),
-                page_tokens=options.page_tokens,
-                max_batch_tokens=options.max_batch_tokens,
-                kv_high_water=options.kv_high_water,
-                max_queued_requests=options.max_queued_requests,
-                max_context_tokens=options.max_context_tokens or plan.model.max_context_tokens,
-                serving_plan={},
-                created_by=user,
-                created_at=now,
-                changed_at=now,
-            )
-            _write_orders(deployment, now=now)
-            announce(deployment, text=f"Deploying {plan.model.name} (plan {plan.pk}).")
-            wake(deployment.pk)
-    except IntegrityError as error:  # the constraints of Deployment: another one was faster
-        raise DeployRefused(
-            f"Another deployment to cluster {plan.cluster.name} was started at the same moment; "
-            "look at it, then deploy again if you still want to."
-        ) from error
+    with transaction.atomic():
+        _hold(plan.cluster_id)
+        obstacles = find_obstacles(plan, now=now, options=options)
+        if obstacles:
+            raise DeployRefused(*obstacles)
+        live = Deployment.objects.filter(cluster=plan.cluster, status__in=LIVE).first()
+        if seen_generation not in (None, current_generation(plan.cluster_id)):
+            raise DeployRefused(_changed_meanwhile(plan.cluster, live))
+        if live is not None:
+            _supersede(live, now=now)
+        deployment = Deployment.objects.create(
+            cluster=plan.cluster,
+            plan=plan,
+            model=plan.model,
+            generation=current_generation(plan.cluster_id) + 1,
+            page_tokens=options.page_tokens,
+            max_batch_tokens=options.max_batch_tokens,
+            kv_high_water=options.kv_high_water,
+            max_queued_requests=options.max_queued_requests,
+            max_context_tokens=options.max_context_tokens or plan.model.max_context_tokens,
+            serving_plan={},
+            created_by=user,
+            created_at=now,
+            changed_at=now,
+        )
+        _write_orders(deployment, now=now)
+        announce(deployment, text=f"Deploying {plan.model.name} (plan {plan.pk}).")
+        wake(deployment.pk)
     return deployment
 
 
 def stop(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
     """Have every node let go of its layers. Raises DeployRefused unless it is in service."""
     with transaction.atomic():
+        _hold(deployment.cluster_id)
         current = Deployment.objects.get(pk=deployment.pk)
         changed = Deployment.objects.filter(
             pk=current.pk, generation=current.generation, status__in=SERVING
         ).update(
             status=Status.STOPPING,
             message="",
-            generation=_next_generation(current.cluster_id),
+            generation=current_generation(current.cluster_id) + 1,
             changed_at=now,
             pushed_at=None,
         )
@@ -93,15 +101,12 @@ def stop(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
 def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
     """Start a new generation if a process of the cluster's deployment listens elsewhere now.
 
-    Stages get their peers once, when they start, so all of them start again. A node that was
-    removed is left to `settle`.
+    Stages get their peers once, when they start, so all of them start again. While a node of the
+    placement is removed, or has not joined again, there is nothing to follow.
     """
     with transaction.atomic():
-        deployment = (
-            Deployment.objects.select_for_update()
-            .filter(cluster=cluster, status__in=SERVING)
-            .first()
-        )
+        _hold(cluster.pk)
+        deployment = Deployment.objects.filter(cluster=cluster, status__in=SERVING).first()
         nodes, coordinator = _processes(cluster)
         if deployment is None or coordinator is None:
             return
@@ -109,11 +114,12 @@ def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
             return
         orders = make_orders(deployment, nodes=nodes, coordinator=coordinator)
         if deployment.serving_plan == orders.serving_plan.model_dump(mode="json") and all(
-            row.desired == orders.assignments[row.node_name].model_dump(mode="json")
+            row.node_id == nodes[row.node_name].pk
+            and row.desired == orders.assignments[row.node_name].model_dump(mode="json")
             for row in deployment.assignments.all()
         ):
             return
-        deployment.generation = _next_generation(cluster.pk)
+        deployment.generation = current_generation(cluster.pk) + 1
         deployment.status = Status.DEPLOYING
         deployment.message = ""
         deployment.changed_at = now
@@ -127,27 +133,35 @@ def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
         wake(deployment.pk)
 
 
-def _supersede(cluster: Cluster, *, now: datetime) -> None:
-    """End the live deployment, if any, by compare-and-set."""
-    live = Deployment.objects.filter(cluster=cluster, status__in=LIVE).first()
-    if live is None:
-        return
-    unchanged = Deployment.objects.filter(pk=live.pk, generation=live.generation, status__in=LIVE)
-    if not unchanged.update(status=Status.SUPERSEDED, ended_at=now):
-        raise DeployRefused(
-            f"Deployment {live.pk} changed just now; look at it, then deploy again."
-        )
+def _hold(cluster_id: int) -> None:
+    """Let nobody else deploy, stop or follow in this cluster until the transaction ends.
+
+    Without it, a process that moves while a plan is being deployed would keep its old address in
+    orders that its transaction does not see yet. (SQLite has one writer at a time anyway.)
+    """
+    Cluster.objects.select_for_update(no_key=True).only("pk").filter(pk=cluster_id).first()
+
+
+def _supersede(live: Deployment, *, now: datetime) -> None:
+    """End what is in service."""
     live.status = Status.SUPERSEDED
+    live.ended_at = now
+    live.save(update_fields=["status", "ended_at"])
     announce(live, text=f"Deployment {live.pk} of {live.model.name} is superseded.")
 
 
-def _next_generation(cluster_id: int) -> int:
-    newest = Deployment.objects.filter(cluster=cluster_id).aggregate(newest=Max("generation"))
-    return (newest["newest"] or 0) + 1
+def _changed_meanwhile(cluster: Cluster, live: Deployment | None) -> str:
+    now_there = f"deployment {live.pk} of {live.model.name} is {live.status}" if live else "none is"
+    return (
+        f"What cluster {cluster.name} runs was changed since this page was shown ({now_there}); "
+        "press the button again if you still want to deploy."
+    )
 
 
 def _processes(cluster: Cluster) -> tuple[dict[str, Node], Coordinator | None]:
-    nodes = {node.name: node for node in Node.objects.filter(cluster=cluster)}
+    """Those that have joined, and so have an address."""
+    joined = Node.objects.filter(cluster=cluster, joined_at__isnull=False)
+    nodes = {node.name: node for node in joined}
     return nodes, Coordinator.objects.filter(cluster=cluster).first()
 
 

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 
 from django.conf import settings
-from django.db.models import Q
+from django.db.models import Max, Q
 from django.utils import timezone
 
 from helixweb.common.auth import SERVE, sha256_hex
@@ -21,8 +21,8 @@ from runtime.protocol.control import (
 
 def current_generation(cluster_id: int) -> int:
     """The generation the cluster's processes shall be at; 0 before the first deployment."""
-    newest = _newest(cluster_id)
-    return newest.generation if newest else 0
+    newest = Deployment.objects.filter(cluster=cluster_id).aggregate(Max("generation"))
+    return newest["generation__max"] or 0
 
 
 def desired_state(node: Node) -> DesiredState:

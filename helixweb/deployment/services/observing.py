@@ -7,10 +7,10 @@ from django.db import transaction
 from helixweb.common import events
 from helixweb.deployment.models import (
     SERVING,
-    Deployment,
     LatestReport,
     NodeAssignment,
     PhaseChange,
+    Status,
 )
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.settling import settle
@@ -19,6 +19,8 @@ from helixweb.inventory.models import Coordinator, Node
 from helixweb.inventory.services import record_seen
 from runtime.protocol.control import CoordinatorReport, Heartbeat, Phase, StageStats
 
+MESSAGE_LENGTH = 2000
+
 
 def record_heartbeat(node: Node, heartbeat: Heartbeat, *, now: datetime) -> int:
     """Keep what the agent sees of itself; returns the generation it shall be at.
@@ -26,17 +28,21 @@ def record_heartbeat(node: Node, heartbeat: Heartbeat, *, now: datetime) -> int:
     What it says of another generation than the present one is old news, and ignored.
     """
     observed = heartbeat.observed
+    settled = True
     with transaction.atomic():
         record_seen(node, now)
         generation = current_generation(node.cluster_id)
         assignment = (
             NodeAssignment.objects.select_related("deployment")
+            .defer("desired", "stats", "deployment__serving_plan")
             .filter(node=node, deployment__generation=generation, deployment__cluster=node.cluster)
             .first()
         )
         if assignment is not None and observed.generation == generation:
-            _keep(assignment, heartbeat, now=now)
-    if assignment is not None:
+            settled = not _keep(assignment, heartbeat, now=now)
+    # Until all is well, at every heartbeat and not only at a change: of two last nodes that report
+    # in transactions that do not see each other, neither would find the other ready.
+    if assignment is not None and not (settled and assignment.deployment.status == Status.READY):
         settle(assignment.deployment_id, now=now)
     return generation
 
@@ -62,26 +68,28 @@ def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: d
     return current_generation(coordinator.cluster_id)
 
 
-def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) -> None:
+def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) -> bool:
+    """Write what is observed of the present generation; returns whether the phase is another."""
     observed = heartbeat.observed
+    message = _kept_text(observed.message)
     fresh = assignment.observed_generation != observed.generation
     entered = fresh or assignment.phase != observed.phase.value
     progressed = (assignment.message, assignment.loaded_ratio) != (
-        observed.message,
+        message,
         observed.loaded_ratio,
     )
     stats = observed.stage.model_dump(mode="json") if observed.stage else None
     NodeAssignment.objects.filter(pk=assignment.pk).update(
         observed_generation=observed.generation,
         phase=observed.phase.value,
-        message=observed.message,
+        message=message,
         loaded_ratio=observed.loaded_ratio,
         stats=stats,
         updated_at=now,
     )
     if entered:
         PhaseChange.objects.create(
-            assignment=assignment, phase=observed.phase.value, message=observed.message, at=now
+            assignment=assignment, phase=observed.phase.value, message=message, at=now
         )
     if entered or progressed:
         events.emit(
@@ -91,15 +99,26 @@ def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) ->
                 "deployment": assignment.deployment_id,
                 "node": assignment.node_name,
                 "phase": observed.phase.value,
-                "message": observed.message,
+                "message": message,
                 "loaded_ratio": observed.loaded_ratio,
             },
         )
+    return entered
+
+
+def _kept_text(message: str) -> str:
+    """As much of an agent's message as a page can show, without what no database keeps."""
+    return message[:MESSAGE_LENGTH].replace("\0", "")
 
 
 def _stage_stats(cluster_id: int) -> dict[str, StageStats]:
-    deployment = Deployment.objects.filter(cluster=cluster_id, status__in=SERVING).first()
-    if deployment is None:
-        return {}
-    rows = deployment.assignments.filter(phase=Phase.READY.value, stats__isnull=False)
-    return {row.node_name: StageStats.model_validate(row.stats) for row in rows}
+    rows = NodeAssignment.objects.filter(
+        deployment__cluster=cluster_id,
+        deployment__status__in=SERVING,
+        phase=Phase.READY.value,
+        stats__isnull=False,
+    )
+    return {
+        name: StageStats.model_validate(stats)
+        for name, stats in rows.values_list("node_name", "stats")
+    }

@@ -3,17 +3,26 @@
 from collections.abc import Iterator
 from datetime import datetime
 
+from helixweb.deployment.options import DEFAULTS, DeployOptions
 from helixweb.inventory.models import Coordinator, Node, NodeState
 from helixweb.planning.models import Plan
 
 
-def find_obstacles(plan: Plan, *, now: datetime) -> tuple[str, ...]:
+def find_obstacles(
+    plan: Plan, *, now: datetime, options: DeployOptions = DEFAULTS
+) -> tuple[str, ...]:
     """One sentence each, with its remedy; empty when the plan can be deployed."""
-    return tuple(_obstacles(plan, now))
+    return tuple(_obstacles(plan, now, options))
 
 
-def _obstacles(plan: Plan, now: datetime) -> Iterator[str]:
+def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[str]:
     model, document = plan.model, plan.document
+    if (options.max_context_tokens or 0) > model.max_context_tokens:
+        yield (
+            f"Requests of {options.max_context_tokens} tokens are longer than the "
+            f"{model.max_context_tokens} that model {model.name} allows; choose fewer, or change "
+            "the number on the model's page if its checkpoint can do more."
+        )
     if not model.checkpoint:
         yield (
             f"Model {model.name} has no checkpoint; set the path it has on the nodes "

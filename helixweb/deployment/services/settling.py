@@ -57,14 +57,13 @@ def verdict_while_stopping(reports: Sequence[NodeReport]) -> Verdict:
 
 
 def settle(deployment_id: int, *, now: datetime) -> None:
-    """Bring a live deployment's status up to date with its nodes.
-
-    Called at every heartbeat, not only at a change: of two last nodes that report in transactions
-    that do not see each other, neither would find the other ready.
-    """
+    """Bring a live deployment's status up to date with its nodes."""
     with transaction.atomic():
         deployment = (
-            Deployment.objects.select_for_update().filter(pk=deployment_id, status__in=LIVE).first()
+            Deployment.objects.select_for_update(no_key=True)
+            .defer("serving_plan")
+            .filter(pk=deployment_id, status__in=LIVE)
+            .first()
         )
         if deployment is None:
             return
@@ -99,7 +98,9 @@ def _reports(deployment: Deployment, now: datetime) -> list[NodeReport]:
             removed=row.node is None,
             lost=row.node is not None and row.node.state_at(now) is not NodeState.ONLINE,
         )
-        for row in deployment.assignments.select_related("node")
+        for row in deployment.assignments.select_related("node").defer(
+            "desired", "stats", "node__hardware"
+        )
     ]
 
 

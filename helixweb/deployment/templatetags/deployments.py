@@ -4,7 +4,7 @@ from django import template
 from django.utils import timezone
 
 from helixweb.deployment.models import LIVE, Deployment
-from helixweb.deployment.services import find_obstacles
+from helixweb.deployment.services import current_generation, find_obstacles
 from helixweb.planning.models import Plan
 
 register = template.Library()
@@ -21,3 +21,9 @@ def live_deployment(plan: Plan) -> Deployment | None:
     """What the plan's cluster is busy with; deploying the plan would supersede it."""
     live = Deployment.objects.filter(cluster=plan.cluster_id, status__in=LIVE)
     return live.select_related("model").defer("serving_plan").first()
+
+
+@register.simple_tag
+def cluster_generation(plan: Plan) -> int:
+    """What is in service while the page is shown; whoever deploys then means to replace that."""
+    return current_generation(plan.cluster_id)

@@ -30,7 +30,7 @@ def record_seen(process: Node | Coordinator, now: datetime) -> None:
     """Note a sign of life; pages hear of it only when the process was not online before."""
     with transaction.atomic():
         rows = type(process).objects.filter(pk=process.pk)
-        row = rows.select_for_update().first()
+        row = rows.select_for_update(no_key=True).first()
         if row is None:
             return
         before = row.state_at(now)
@@ -58,7 +58,7 @@ def update_identity(
         said["http_url"] = identity.http_url
     with transaction.atomic():
         rows = type(process).objects.filter(pk=process.pk)
-        row = rows.select_for_update().get()
+        row = rows.select_for_update(no_key=True).get()
         changed = any(getattr(row, key) != value for key, value in said.items())
         for key, value in said.items():
             setattr(row, key, value)
