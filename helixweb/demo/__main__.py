@@ -11,7 +11,7 @@ from typing import Any
 
 from helixweb.demo import check
 from helixweb.demo.local_cluster import Checkpoint
-from helixweb.demo.processes import DemoFailed, Processes, free_port, port_is_free
+from helixweb.demo.processes import DemoFailed, Processes, alone_in, free_port, port_is_free
 from helixweb.demo.scenario import MAX_TOKENS, QUESTION, Places, Scenario, Timings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def main() -> int:
     arguments = _arguments()
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # SIGHUP: the terminal was closed
+        signal.signal(number, _interrupt)
     try:
         if arguments.check:
             return _check(keep=arguments.keep)
@@ -34,17 +35,34 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m helixweb.demo", description=__doc__)
-    parser.add_argument("--port", type=int, default=8000, help="of the web site (default 8000)")
+    parser.add_argument(
+        "--port",
+        type=_port,
+        default=8000,
+        help="of the web site (default 8000); the OpenAI API gets the port 100 above",
+    )
     parser.add_argument("--check", action="store_true", help="headless: verify, print, exit")
     parser.add_argument("--keep", action="store_true", help="with --check: keep data and logs")
     return parser.parse_args()
 
 
+def _port(text: str) -> int:
+    if text.isdecimal() and 1 <= int(text) <= 65435:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no port for the demo; give 1 to 65435")
+
+
 def _demo(*, port: int) -> int:
+    data_dir = ROOT / "var" / "demo"
+    with alone_in(data_dir):
+        return _serve(port=port, data_dir=data_dir)
+
+
+def _serve(*, port: int, data_dir: Path) -> int:
+    """Until Ctrl-C; what ends by itself once the demo is up is reported, and the rest goes on."""
     for wanted in (port, port + 100):
         if not port_is_free(wanted):
             raise DemoFailed(f"port {wanted} is taken; choose another: make demo PORT={port + 10}")
-    data_dir = ROOT / "var" / "demo"
     places = Places(
         data_dir=data_dir,
         models_dir=ROOT / "var" / "models",
@@ -64,9 +82,16 @@ def _demo(*, port: int) -> int:
             "Ctrl-C stops everything.",
             flush=True,
         )
-        while True:
-            processes.check_alive()
+        while processes.names:
+            for ended in processes.take_ended():
+                print(
+                    f"\n{ended.name} ended with exit code {ended.process.returncode}, see "
+                    f"{ended.log}; the rest goes on.\nTo start it again, in another terminal:\n"
+                    f"  {ended.again}",
+                    flush=True,
+                )
             time.sleep(0.5)
+        raise DemoFailed("nothing is running any more")
 
 
 def _check(*, keep: bool) -> int:

@@ -4,12 +4,14 @@ Only main pids are ever signalled: Celery hangs in its warm shutdown when its gr
 """
 
 import contextlib
+import fcntl
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,11 +24,12 @@ class DemoFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """One child and its log file."""
+    """One child, its log file, and the shell command that would start it again."""
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path
+    again: str
 
     def last_lines(self, count: int = 8) -> str:
         with contextlib.suppress(FileNotFoundError):
@@ -41,6 +44,7 @@ class Processes:
     def __init__(self, *, log_dir: Path, cwd: Path, env: Mapping[str, str]) -> None:
         self._log_dir = log_dir
         self._cwd = cwd
+        self._own_env = dict(env)
         self._env = {**os.environ, **env}
         self._running: list[Running] = []
         log_dir.mkdir(parents=True, exist_ok=True)
@@ -70,7 +74,9 @@ class Processes:
                 env={**self._env, **(env or {})},
                 start_new_session=True,
             )
-        running = Running(name=name, process=process, log=log)
+        variables = [f"{key}={value}" for key, value in self._own_env.items()]
+        again = shlex.join(["env", *variables, *command])
+        running = Running(name=name, process=process, log=log, again=again)
         self._running.append(running)
         return running
 
@@ -110,15 +116,51 @@ class Processes:
                     f"{running.last_lines()}"
                 )
 
+    def take_ended(self) -> list[Running]:
+        """Children that have ended by themselves since the last call; they are forgotten."""
+        ended = [running for running in self._running if running.process.poll() is not None]
+        self._running = [running for running in self._running if running not in ended]
+        return ended
+
     def stop(self, running: Running) -> None:
         """SIGTERM to the main pid, then SIGKILL if it does not end."""
         self._running = [other for other in self._running if other is not running]
         _terminate([running])
 
     def stop_all(self) -> None:
-        """Stop the newest first, so that clients go before their servers."""
+        """Stop the newest first, so that clients go before their servers.
+
+        A second Ctrl-C meanwhile is not heeded: it would leave the rest running.
+        """
         stopping, self._running = list(reversed(self._running)), []
-        _terminate(stopping)
+        with _undisturbed():
+            _terminate(stopping)
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """While inside, no other run uses this folder. Raises DemoFailed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DemoFailed(
+                f"another `make demo` runs in this checkout (its data are in {folder}); "
+                "stop that one with Ctrl-C first"
+            ) from None
+        yield
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    previous = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _terminate(children: Sequence[Running]) -> None:

@@ -100,11 +100,20 @@ class Scenario:
         return self._python("loginlink", "manage.py", "loginlink", USER).strip()
 
     def connect(self) -> tuple[Site, str]:
-        """A client with a fresh API key, and the key; `login_link` made the user."""
+        """A client and its API key, kept for later runs; `login_link` made the user."""
+        kept = self.places.data_dir / "api-key"
+        if kept.exists():
+            key = kept.read_text()
+            site = Site(self.places.web_url, api_key=key)
+            if site.knows_key():
+                return site, key
+            site.close()
         scopes = "read,write,serve"
         key = self._python(
             "apikey", "manage.py", "apikey", USER, "demo", "--scopes", scopes
         ).strip()
+        kept.touch(mode=0o600)
+        kept.write_text(key)
         return Site(self.places.web_url, api_key=key), key
 
     def ensure_cluster(self, site: Site, checkpoint: Checkpoint) -> int:
@@ -124,7 +133,7 @@ class Scenario:
             )  # fmt: skip
         document = local_cluster.problem(checkpoint, json.loads(measured)["compute_profiles"])
         cluster_id = int(site.post("clusters/import/", {"problem": document})["id"])
-        model = next(row for row in site.results("models/") if row["name"] == local_cluster.MODEL)
+        model = _demo_model(site)
         site.patch(
             f"models/{model['id']}/",
             {
@@ -143,7 +152,8 @@ class Scenario:
 
             def all_online() -> bool:
                 rows = site.results("nodes/", cluster=cluster_id)
-                return bool(sum(row["state"] == "online" for row in rows) == len(NODES))
+                online = {row["name"] for row in rows if row["state"] == "online"}
+                return online.issuperset(node.name for node in NODES)
 
             self._wait("all nodes are online", all_online, timeout_s=60)
 
@@ -169,14 +179,12 @@ class Scenario:
         return self.nodes[node.name]
 
     def ensure_plan(self, site: Site, cluster_id: int) -> dict[str, Any]:
-        """The plan in service, or a fresh one by the real planner."""
+        """The plan that serves the demo's model, or a fresh one by the real planner."""
         live = self._live_deployment(site, cluster_id)
         if live is not None:
             return dict(site.get(f"plans/{live['plan']}/"))
         with self.timings.step("Computing the placement"):
-            model = next(
-                row for row in site.results("models/") if row["name"] == local_cluster.MODEL
-            )
+            model = _demo_model(site)
             run = site.post(
                 "plan-runs/",
                 {"cluster": cluster_id, "model": model["id"], "options": {"time_limit_s": 10}},
@@ -234,14 +242,19 @@ class Scenario:
         return answer
 
     def _live_deployment(self, site: Site, cluster_id: int) -> dict[str, Any] | None:
-        rows = site.results("deployments/", cluster=cluster_id)
-        live = [row for row in rows if row["status"] in ("deploying", "ready", "failed")]
+        model = _demo_model(site)
+        rows = site.results("deployments/", cluster=cluster_id, model=model["id"])
+        live = [row for row in rows if row["status"] in ("deploying", "ready")]
         return live[0] if live else None
 
     def _join_arguments(self, site: Site, cluster_id: int, role: str, name: str) -> list[str]:
+        """With a join token unless the site knows who the data directory says it is."""
         data_dir = self.places.data_dir / "nodes" / name
         arguments = ["--data-dir", str(data_dir)]
-        if not data_dir.exists():
+        identity = data_dir / "identity.json"
+        members = site.results("nodes/" if role == "node" else "coordinators/", cluster=cluster_id)
+        known = {row["uuid"] for row in members if row["joined_at"] is not None}
+        if not identity.exists() or json.loads(identity.read_text())["node_uuid"] not in known:
             token = site.post("join-tokens/", {"cluster": cluster_id, "role": role})
             arguments += ["--token", token["secret"]]
         return arguments
@@ -251,6 +264,16 @@ class Scenario:
 
     def _wait(self, what: str, ready: Any, *, timeout_s: float) -> None:
         wait_until(what, ready, timeout_s=timeout_s, check_alive=self.processes.check_alive)
+
+
+def _demo_model(site: Site) -> dict[str, Any]:
+    for row in site.results("models/"):
+        if row["name"] == local_cluster.MODEL:
+            return row
+    raise DemoFailed(
+        f"the model {local_cluster.MODEL} was deleted; delete the cluster {local_cluster.CLUSTER} "
+        "as well, or begin anew: rm -r var/demo"
+    )
 
 
 WORKER_COMMAND = [

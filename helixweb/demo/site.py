@@ -19,6 +19,10 @@ class Site:
             base_url=base_url, headers={"Authorization": f"Bearer {api_key}"}, timeout=30.0
         )
 
+    def knows_key(self) -> bool:
+        """False when the key was revoked, or made for another data directory."""
+        return self._client.get("/api/v1/clusters/").status_code != httpx.codes.UNAUTHORIZED
+
     def get(self, path: str, **params: Any) -> Any:
         return self._answer(self._client.get(f"/api/v1/{path}", params=params))
 
