@@ -2,7 +2,7 @@
 
 1. Apply the rules; refuse what cannot hold the model; prove an upper bound on any placement's flow.
 2. Place by the baselines (separate pipelines, Swarm, Petals). Milliseconds; never do worse.
-3. Unless a baseline is at the bound already, search by the MILP, warm-started (Helix §4.5).
+3. Unless a baseline is at the bound already, search by the chosen placer, warm-started.
 4. Recompute the winner's flow by a second method. A plan that fails its check is an error.
 
 Every flow in here is an exact max flow of a placement, never a search's own bookkeeping.
@@ -28,7 +28,7 @@ from planner.flow_check import (
 )
 from planner.max_flow import max_flow, mean_hops, routing_weights
 from planner.placers.base import CancelToken, InvalidOptions, Progress, SearchOptions
-from planner.placers.milp import MilpOptions, MilpPlacer
+from planner.placers.choice import PlacerName, PlacerOptions, chosen_placer
 from planner.placers.petals import place_petals
 from planner.placers.separate_pipelines import place_separate_pipelines
 from planner.placers.solvers.choice import SolverName
@@ -53,13 +53,15 @@ class NoPlacementFound(PlannerError):
 class PlanOptions:
     """How to search.
 
-    `warm_start` is "best" (of the baselines), "none", or the name of one of `baselines`. The
-    search ends within `relative_gap` of a proven bound. `prune_degree` keeps that many links per
-    node on average in the MILP; None keeps all.
+    `placer` is "auto", which uses all of them in turn, or the name of one. `warm_start` is "best"
+    (of the baselines), "none", or the name of one of `baselines`. The search ends within
+    `relative_gap` of a proven bound. `prune_degree` keeps that many links per node on average in
+    the MILP; None keeps all.
     """
 
     time_limit_s: float = 60.0
     partial_inference: bool = True
+    placer: PlacerName = "auto"
     solver: SolverName = "auto"
     prune_degree: float | None = None
     warm_start: str = "best"
@@ -80,8 +82,15 @@ class PlanOptions:
                 f"{', '.join(('best', 'none', *self.baselines))}"
             )
         self.search_options(time_limit_s=self.time_limit_s)
-        MilpOptions(
-            solver=self.solver, prune_degree=self.prune_degree, relative_gap=self.relative_gap
+        self.placer_options(known_upper_bound_tokens_per_s=math.inf)
+
+    def placer_options(self, *, known_upper_bound_tokens_per_s: float) -> PlacerOptions:
+        return PlacerOptions(
+            placer=self.placer,
+            solver=self.solver,
+            prune_degree=self.prune_degree,
+            relative_gap=self.relative_gap,
+            known_upper_bound_tokens_per_s=known_upper_bound_tokens_per_s,
         )
 
     def search_options(self, *, time_limit_s: float) -> SearchOptions:
@@ -130,7 +139,7 @@ def compute_plan(
             standing.offer(placement, placer=name)
     solver, stop_reason = NO_SOLVER, "bound reached"
     if not standing.is_at_bound():
-        solver, stop_reason = _search_by_milp(
+        solver, stop_reason = _search(
             problem,
             options=options,
             start=_warm_start(options, standing=standing, placed=placed),
@@ -219,7 +228,7 @@ def _warm_start(
     return start
 
 
-def _search_by_milp(
+def _search(
     problem: Problem,
     *,
     options: PlanOptions,
@@ -227,17 +236,12 @@ def _search_by_milp(
     standing: _Standing,
     cancel: CancelToken,
 ) -> tuple[str, str]:
-    """Improve the standing until the MILP stops; returns (solver, stop reason)."""
+    """Improve the standing until the placer stops; returns (solver, stop reason)."""
     left_s = options.time_limit_s - standing.elapsed_s
     if left_s <= 0:
         return NO_SOLVER, "time limit"
-    placer = MilpPlacer(
-        options=MilpOptions(
-            solver=options.solver,
-            prune_degree=options.prune_degree,
-            relative_gap=options.relative_gap,
-            known_upper_bound_tokens_per_s=standing.upper_bound,
-        )
+    placer = chosen_placer(
+        options.placer_options(known_upper_bound_tokens_per_s=standing.upper_bound)
     )
     result = placer.search(
         problem,
@@ -245,7 +249,7 @@ def _search_by_milp(
         start=start,
         progress=lambda incumbent: standing.offer(
             incumbent.placement,
-            placer=placer.name,
+            placer=incumbent.placer,
             upper_bound=incumbent.upper_bound_tokens_per_s,
         ),
         cancel=cancel,

@@ -1,0 +1,197 @@
+"""What the annealing placers share: the search, the flow to aim at next, how long a try may take.
+
+A try anneals towards one target flow. What it costs depends on nothing but the problem, the seed
+and the effort, so the same seed gives the same plan, unless the clock ends the search first.
+"""
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+from planner.bounds import upper_bound_tokens_per_s
+from planner.domain.placement import Placement
+from planner.domain.problem import Problem
+from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult, StopReason
+from planner.placers.best_so_far import BestSoFar
+from planner.placers.compiled.tasks import Annealed, Schedule
+from planner.placers.flow_tables import FlowTables, flow_tables
+
+NO_SOLVER = "none"
+
+# Where between the best flow and the bound a try aims; a success begins anew.
+_SHARES = (0.5, 0.25, 0.75, 0.1)
+_CHUNK_MOVES = 4096  # between two looks at the clock
+_USED_SHARE_OF_TIME = 0.9
+
+Energy = TypeVar("Energy", int, float)
+State = TypeVar("State")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnealingOptions:
+    """How hard to try, and when it is enough.
+
+    A try takes `moves_per_node` moves for every node; a search ends when a few in turn have failed.
+    It also ends within `relative_gap` of the bound: `planner.bounds`' quick one, or a tighter
+    `known_upper_bound_tokens_per_s`.
+    """
+
+    moves_per_node: int = 4000
+    known_upper_bound_tokens_per_s: float = math.inf
+    relative_gap: float = 1e-4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLeft:
+    """Whether a search must stop, and its seconds until then."""
+
+    ends_s: float
+    is_cancelled: Callable[[], bool]
+    clock: Callable[[], float] = time.monotonic
+
+    @property
+    def seconds(self) -> float:
+        return self.ends_s - self.clock()
+
+    def is_over(self) -> bool:
+        return self.is_cancelled() or self.seconds <= 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Try:
+    """Aim at a flow, from the best placement so far; `number` counts the tries of a search."""
+
+    target_tokens_per_s: float
+    max_stages: int
+    number: int
+    seed: int
+    moves: int
+    best: Placement | None
+
+
+class Attempt(Protocol):
+    """One try of a placer; its flow need not be what the annealing believes."""
+
+    def __call__(
+        self, tables: FlowTables, aim: Try, *, time_left: TimeLeft
+    ) -> Placement | None: ...
+
+
+def search_by_annealing(
+    problem: Problem,
+    attempt: Attempt,
+    *,
+    placer: str,
+    annealing: AnnealingOptions,
+    options: SearchOptions,
+    start: Placement | None,
+    progress: Progress,
+    cancel: CancelToken,
+    clock: Callable[[], float],
+) -> SearchResult:
+    """Try until nothing helps, the bound is reached, or the time is over; measure what is found."""
+    started_s = clock()
+    bound = min(annealing.known_upper_bound_tokens_per_s, upper_bound_tokens_per_s(problem))
+    best = BestSoFar(
+        problem,
+        options,
+        placer=placer,
+        upper_bound_tokens_per_s=bound,
+        progress=progress,
+        elapsed_s=lambda: clock() - started_s,
+    )
+    if start is not None:
+        best.start_from(start)
+    time_left = TimeLeft(
+        ends_s=started_s + options.time_limit_s, is_cancelled=cancel.is_cancelled, clock=clock
+    )
+    sufficient = bound * (1 - annealing.relative_gap)
+    tables = flow_tables(problem, options.rules, bound_tokens_per_s=bound) if bound > 0 else None
+    if tables is not None and tables.names:
+        for number, share in _shares(lambda: best.tokens_per_s):
+            if best.tokens_per_s >= sufficient or time_left.is_over():
+                break
+            aim = Try(
+                target_tokens_per_s=best.tokens_per_s + share * (bound - best.tokens_per_s),
+                max_stages=options.rules.max_hops or len(tables.names),
+                number=number,
+                seed=options.seed * 1009 + number,
+                moves=annealing.moves_per_node * len(tables.names),
+                best=best.placement,
+            )
+            placement = attempt(tables, aim, time_left=time_left)
+            if placement is not None:
+                best.offer(placement)
+    reason: StopReason = "heuristic"
+    if cancel.is_cancelled():
+        reason = "cancelled"
+    elif best.tokens_per_s >= sufficient:
+        reason = "bound reached"
+    elif time_left.is_over():
+        reason = "time limit"
+    return SearchResult(
+        placement=best.placement,
+        upper_bound_tokens_per_s=bound,
+        stop_reason=reason,
+        solver=NO_SOLVER,
+    )
+
+
+def _shares(reached_tokens_per_s: Callable[[], float]) -> Iterator[tuple[int, float]]:
+    """Numbered tries and where to aim between reached and bound; ends when all failed in turn."""
+    failed = 0
+    for number in itertools.count():
+        if failed == len(_SHARES):
+            return
+        before = reached_tokens_per_s()
+        yield number, _SHARES[failed]
+        failed = 0 if reached_tokens_per_s() > before else failed + 1
+
+
+def anneal_in_chunks(
+    loop: Callable[[State, Schedule], Annealed[Energy, State]],
+    *,
+    start: State,
+    schedule: Schedule,
+    time_left: TimeLeft,
+) -> Annealed[Energy, State]:
+    """Run a loop by chunks of its schedule, so that the clock and a cancel are heard.
+
+    A schedule that would not end in time is cut to what the first chunk says can be done: a search
+    that is cooled down faster finds more than one that is cut off hot.
+    """
+    began_s = time_left.clock()
+    part = _chunk(schedule, done=0)
+    best = loop(start, part)
+    took_s = time_left.clock() - began_s
+    if took_s > 0:
+        affordable = _USED_SHARE_OF_TIME * time_left.seconds / took_s * _CHUNK_MOVES
+        if affordable < schedule.moves:
+            schedule = replace(schedule, moves=max(_CHUNK_MOVES, int(affordable)))
+    annealed = best
+    for done in range(_CHUNK_MOVES, schedule.moves, _CHUNK_MOVES):
+        if best.energy <= 0 or time_left.is_over():
+            break
+        annealed = loop(annealed.last, _chunk(schedule, done=done))
+        if annealed.energy < best.energy:
+            best = annealed
+    return best
+
+
+def _chunk(schedule: Schedule, *, done: int) -> Schedule:
+    moves = min(_CHUNK_MOVES, schedule.moves - done)
+
+    def temperature(at: int) -> float:
+        return schedule.hot * math.exp(
+            math.log(schedule.cold / schedule.hot) * at / max(1, schedule.moves)
+        )
+
+    return Schedule(
+        moves=moves,
+        hot=temperature(done),
+        cold=temperature(done + moves),
+        seed=schedule.seed * 1_000_003 + done // _CHUNK_MOVES,
+    )
