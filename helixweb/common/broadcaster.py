@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
 
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError, close_old_connections
+from django.db import Error
 from django.utils import timezone
 
+from helixweb.common.connections import returns_connection
 from helixweb.common.models import Event
 
 logger = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ class Broadcaster:
                 for event in await sync_to_async(self._fetch)():
                     for subscription in list(self._subscriptions):
                         subscription.offer(event)
-            except DatabaseError:
+            except Error:
                 logger.exception("the event outbox could not be read; trying again")
             await asyncio.sleep(POLL_INTERVAL_S)
 
@@ -90,8 +91,8 @@ class Broadcaster:
         self._cursor = 0
         self._fetch()
 
+    @returns_connection
     def _fetch(self) -> list[Event]:
-        close_old_connections()
         settled_before = timezone.now() - OVERLAP
         if self._cursor == 0:
             newest = Event.objects.filter(created_at__lt=settled_before).order_by("-id").first()
@@ -116,12 +117,11 @@ async def stream(topics: Iterable[str], *, last_event_id: int | None) -> AsyncIt
     subscription = await BROADCASTER.subscribe(wanted)
     try:
         yield b"retry: 2000\n\n"
-        replayed: set[int] = set()
-        if last_event_id is not None:
-            missed = Event.objects.filter(topic__in=wanted, id__gt=last_event_id).order_by("id")
-            async for event in missed:
-                replayed.add(event.pk)
-                yield frame(event)
+        missed = await sync_to_async(_missed)(wanted, last_event_id)
+        replayed = {event.pk for event in missed}
+        for event in missed:
+            yield frame(event)
+        del missed  # the stream may stay open for hours
         while not subscription.overflowed:
             try:
                 event = await asyncio.wait_for(subscription.queue.get(), KEEP_ALIVE_S)
@@ -132,6 +132,14 @@ async def stream(topics: Iterable[str], *, last_event_id: int | None) -> AsyncIt
                 yield frame(event)
     finally:
         BROADCASTER.unsubscribe(subscription)
+
+
+@returns_connection
+def _missed(topics: frozenset[str], last_event_id: int | None) -> list[Event]:
+    if last_event_id is None:
+        return []
+    found = Event.objects.filter(topic__in=topics, id__gt=last_event_id)
+    return list(found.order_by("id"))
 
 
 def frame(event: Event) -> bytes:

@@ -1,4 +1,4 @@
-"""Reads what pages find in their query strings."""
+"""Reads ids out of query strings and headers."""
 
 from django.http import HttpRequest
 
@@ -8,5 +8,9 @@ MAX_DIGITS = 18
 
 def query_id(request: HttpRequest, name: str) -> int:
     """The id in `?name=`; 0, which no row has, for anything else."""
-    text = request.GET.get(name, "")
-    return int(text) if len(text) <= MAX_DIGITS and text.isascii() and text.isdigit() else 0
+    return parsed_id(request.GET.get(name, "")) or 0
+
+
+def parsed_id(text: str) -> int | None:
+    """The id; None for anything else."""
+    return int(text) if len(text) <= MAX_DIGITS and text.isascii() and text.isdigit() else None

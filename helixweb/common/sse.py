@@ -5,12 +5,13 @@ from collections.abc import Iterable
 from django.http import HttpRequest, StreamingHttpResponse
 
 from helixweb.common import broadcaster
+from helixweb.common.queries import parsed_id
 
 
 def event_stream(request: HttpRequest, topics: Iterable[str]) -> StreamingHttpResponse:
     """`topics` as text/event-stream; honours Last-Event-ID (header, or query after a reload)."""
     text = request.headers.get("Last-Event-ID") or request.GET.get("last_event_id") or ""
-    last_event_id = int(text) if text.isascii() and text.isdigit() else None
+    last_event_id = parsed_id(text)
     response = StreamingHttpResponse(
         broadcaster.stream(topics, last_event_id=last_event_id), content_type="text/event-stream"
     )

@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from asgiref.sync import sync_to_async
-from django.db import close_old_connections
 from django.http import StreamingHttpResponse
 from pydantic import BaseModel
 
 from helixweb.common.broadcaster import BROADCASTER, KEEP_ALIVE_S, Subscription
+from helixweb.common.connections import returns_connection
 
 # The state as the process shall see it; None once the process was removed.
 ReadState = Callable[[], BaseModel | None]
@@ -53,8 +53,8 @@ async def desired_frames(
         BROADCASTER.unsubscribe(subscription)
 
 
+@returns_connection
 def _read(read_state: ReadState) -> str | None:
-    close_old_connections()
     state = read_state()
     return None if state is None else state.model_dump_json()
 

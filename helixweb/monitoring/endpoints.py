@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from django.db.models import QuerySet
 
+from helixweb.common.connections import returns_connection
 from helixweb.deployment.models import SERVING, Deployment
 from helixweb.deployment.services import service_key
 from helixweb.inventory.models import Coordinator
@@ -39,6 +40,7 @@ def all_endpoints() -> list[Endpoint]:
     ]
 
 
+@returns_connection  # an answer is streamed for minutes
 def endpoint_of(deployment_id: int) -> Endpoint | None:
     """None: there is no such deployment. Raises NoEndpoint."""
     deployment = _deployments().filter(pk=deployment_id).first()

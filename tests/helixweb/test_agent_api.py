@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from rest_framework.test import APIClient
 
 from helixweb.common.auth import create_api_key, sha256_hex
 from helixweb.common.broadcaster import Broadcaster
+from helixweb.common.connections import returns_connection
 from helixweb.common.events import emit
 from helixweb.common.models import ApiKey, Event
 from helixweb.deployment import services
@@ -153,9 +155,9 @@ def test_a_stream_begins_with_the_state_as_it_is_and_sends_each_change_once(
     async def listen() -> list[int]:
         frames = desired_frames(topic, follow(coordinator, services.coordinator_desired))
         seen = [await next_state(frames)]
-        await asyncio.to_thread(create_api_key, name="a", user=user, scopes=["serve"])
+        await in_thread(create_api_key, name="a", user=user, scopes=["serve"])
         seen.append(await next_state(frames))
-        await asyncio.to_thread(ApiKey.objects.all().delete)
+        await in_thread(ApiKey.objects.all().delete)
         seen.append(await next_state(frames))
         await frames.aclose()
         return [len(state["api_key_hashes"]) for state in seen]
@@ -174,7 +176,7 @@ def test_a_stream_notices_a_change_that_nobody_announced_and_ends_with_its_proce
             services.process_topic(agent), follow(agent, services.desired_state), look_again_s=0.05
         )
         await next_state(frames)
-        await asyncio.to_thread(Node.objects.all().delete)
+        await in_thread(Node.objects.all().delete)
         return len([frame async for frame in frames if b"event: desired" in frame])
 
     assert asyncio.run(listen()) == 0
@@ -200,7 +202,7 @@ def test_streams_that_open_together_and_outlive_a_database_error_all_hear_what_f
         topics = [services.process_topic(agent) for agent in agents]
         opened = await asyncio.gather(*(broadcaster.subscribe([topic]) for topic in topics))
         for topic in topics:
-            await asyncio.to_thread(emit, topic, "desired", {})
+            await in_thread(emit, topic, "desired", {})
         heard = {(await asyncio.wait_for(stream.queue.get(), 20)).topic for stream in opened}
         for stream in opened:
             broadcaster.unsubscribe(stream)
@@ -208,6 +210,11 @@ def test_streams_that_open_together_and_outlive_a_database_error_all_hear_what_f
         return heard
 
     assert asyncio.run(listen()) == {services.process_topic(agent) for agent in agents}
+
+
+async def in_thread(act: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """As another process would; the thread gives its connection back."""
+    await asyncio.to_thread(returns_connection(act), *args, **kwargs)
 
 
 async def next_state(frames: Any) -> Any:

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
+from django.db import connection
 from django.test import AsyncClient, Client
 
 from helixweb.common import broadcaster, events
 from helixweb.common.broadcaster import QUEUE_LENGTH, Subscription
+from helixweb.common.connections import returns_connection
 from helixweb.common.models import Event
+from helixweb.common.queries import parsed_id
 
-emit = sync_to_async(events.emit)
+emit = sync_to_async(returns_connection(events.emit))
 
 
 async def next_events(stream: AsyncIterator[bytes], count: int) -> list[dict[str, Any]]:
@@ -104,3 +107,26 @@ def test_the_stream_of_a_page_is_not_cached_and_replays_by_header(user: Any) -> 
         await stream.aclose()
 
     scenario()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(
+    connection.vendor == "sqlite", reason="its connection in memory is its database"
+)
+def test_an_open_stream_holds_no_connection() -> None:
+    @async_to_sync
+    async def scenario() -> None:
+        stream = broadcaster.stream(["cluster:1"], last_event_id=0)
+        await anext(stream)
+        await emit("cluster:1", "node", {})
+        await next_events(stream, 1)
+        assert await sync_to_async(lambda: connection.connection)() is None
+        await stream.aclose()
+
+    scenario()
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "9" * 5000])
+def test_an_event_id_that_is_none_replays_nothing(browser: Client, text: str) -> None:
+    assert parsed_id(text) is None
+    assert browser.get(f"/plans/new/fit?cluster={text}").status_code == 404

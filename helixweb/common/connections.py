@@ -1,0 +1,28 @@
+"""Keeps streams, which stay open for hours, from holding a database connection each."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from django.db import close_old_connections
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def returns_connection(read: Callable[P, R]) -> Callable[P, R]:
+    """After `read`, give back this thread's connection, unless a transaction is open on it.
+
+    A request's thread keeps the connection that its middleware and view have used until the
+    response has ended; a hundred open pages would use up what PostgreSQL allows.
+    """
+
+    @wraps(read)
+    def reading(*args: P.args, **kwargs: P.kwargs) -> R:
+        close_old_connections()  # one that broke since
+        try:
+            return read(*args, **kwargs)
+        finally:
+            close_old_connections()
+
+    return reading
