@@ -42,10 +42,11 @@ from planner.bounds.node_kinds import NodeKind, undominated_items
 from planner.bounds.packing_program import PackingProgram
 from planner.bounds.pattern import most_layers, units_rounded_up
 
-_UNITS = 1500
+_UNITS = 2000
 _MAX_ROUNDS = 150
 _MAX_PAIRS_PRICED = 8_000_000  # pairs of items in all rounds of one program; bounds its time
-_BISECTIONS = 9
+_BISECTIONS = 13
+_LEAST_STEP = 2e-4
 _FIRST_STEP = 2e-3
 _WIDTH_CLASSES = (1, 2, 3, 5, 9)
 _GAINS = 1e-9
@@ -73,7 +74,7 @@ def crossing_bounds_tokens_per_s(
     low = 0.0
     for _ in range(_BISECTIONS):
         target = high * (1 - step) if low <= 0 else (low + high) / 2
-        if target <= 0 or high - low <= _FIRST_STEP / 2 * high:
+        if target <= 0 or high - low <= _LEAST_STEP * high:
             return
         if _Crossing(kinds, links, num_layers=num_layers, flow=target).is_impossible():
             high = target
