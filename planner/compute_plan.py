@@ -29,6 +29,7 @@ from planner.flow_check import (
 from planner.max_flow import max_flow, mean_hops, routing_weights
 from planner.placers.base import CancelToken, InvalidOptions, Progress, SearchOptions
 from planner.placers.choice import PlacerName, PlacerOptions, chosen_placer
+from planner.placers.flow_meter import FlowMeter
 from planner.placers.petals import place_petals
 from planner.placers.separate_pipelines import place_separate_pipelines
 from planner.placers.solvers.choice import SolverName
@@ -168,10 +169,10 @@ class _Standing:
         *,
         elapsed: Callable[[], float],
     ) -> None:
-        self._problem = problem
         self._options = options
         self._progress = progress
         self._elapsed = elapsed
+        self._meter = FlowMeter(problem, options.search_options(time_limit_s=options.time_limit_s))
         self.upper_bound = upper_bound_tokens_per_s(problem)
         self.best: Placement | None = None
         self.best_flow = 0.0
@@ -185,12 +186,7 @@ class _Standing:
         return self.best_flow >= self.upper_bound * (1 - self._options.relative_gap)
 
     def flow_of(self, placement: Placement) -> float:
-        return max_flow(
-            self._problem,
-            placement,
-            partial_inference=self._options.partial_inference,
-            max_hops=self._options.rules.max_hops,
-        ).value_tokens_per_s
+        return self._meter.tokens_per_s(placement)
 
     def offer(self, placement: Placement, *, placer: str, upper_bound: float = math.inf) -> None:
         """Take the placement if its flow is better, the bound if it is tighter; report either."""

@@ -27,7 +27,7 @@ from planner.linear_flow import LinearFlow, solve_linear_flow
 # Preflow-push pushes excess until it is exactly zero, which floats do not reach: 0.1 + 0.2 - 0.3
 # stays behind as flow that never arrives. So capacities are rounded down to integer multiples of
 # 2**-30 tokens/s (1e-9), far below any measurement; Python's integers do not overflow.
-_UNITS_PER_TOKEN = 2**30
+UNITS_PER_TOKEN = 2**30
 
 
 def max_flow(
@@ -63,21 +63,21 @@ def _by_preflow_push(graph: FlowGraph, gates: tuple[Gate, ...]) -> Flow:
     numbered.add_nodes_from(range(len(vertices)))
     for tail, head, capacity in edges_with_capacity(graph):
         numbered.add_edge(
-            number_of[tail], number_of[head], capacity=int(capacity * _UNITS_PER_TOKEN)
+            number_of[tail], number_of[head], capacity=int(capacity * UNITS_PER_TOKEN)
         )
     residual = preflow_push(numbered, source, sink)
     reachable = _reachable_in_residual(residual, source)
     # The residual network leaves out edges without capacity (a node with T_j = 0).
     flow_of = {
         (tail, head): (
-            residual[number_of[tail]][number_of[head]]["flow"] / _UNITS_PER_TOKEN
+            residual[number_of[tail]][number_of[head]]["flow"] / UNITS_PER_TOKEN
             if residual.has_edge(number_of[tail], number_of[head])
             else 0.0
         )
         for tail, head in graph.edges()
     }
     return Flow(
-        value_tokens_per_s=residual.graph["flow_value"] / _UNITS_PER_TOKEN,
+        value_tokens_per_s=residual.graph["flow_value"] / UNITS_PER_TOKEN,
         edges=_edge_flows(graph, flow_of),
         nodes=_node_flows(graph, flow_of),
         min_cut=_min_cut(graph, {vertices[number] for number in reachable}),

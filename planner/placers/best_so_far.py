@@ -5,8 +5,8 @@ from collections.abc import Callable
 from planner.domain.placement import Placement
 from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
-from planner.max_flow import max_flow
 from planner.placers.base import Progress, SearchOptions
+from planner.placers.flow_meter import FlowMeter
 
 
 class BestSoFar:
@@ -22,8 +22,8 @@ class BestSoFar:
         progress: Progress,
         elapsed_s: Callable[[], float],
     ) -> None:
-        self._problem = problem
         self._options = options
+        self._meter = FlowMeter(problem, options)
         self._placer = placer
         self._upper_bound = upper_bound_tokens_per_s
         self._progress = progress
@@ -33,12 +33,12 @@ class BestSoFar:
 
     def start_from(self, placement: Placement) -> None:
         """A placement from elsewhere: nobody is told."""
-        self.placement, self.tokens_per_s = placement, self._flow_of(placement)
+        self.placement, self.tokens_per_s = placement, self._meter.tokens_per_s(placement)
 
     def offer(self, placement: Placement) -> None:
         pinned = dict(self._options.rules.pinned)
         placement = Placement(layers=dict(placement.layers) | pinned)
-        flow = self._flow_of(placement)
+        flow = self._meter.tokens_per_s(placement)
         if flow <= self.tokens_per_s:
             return
         self.placement, self.tokens_per_s = placement, flow
@@ -51,11 +51,3 @@ class BestSoFar:
                 placement=placement,
             )
         )
-
-    def _flow_of(self, placement: Placement) -> float:
-        return max_flow(
-            self._problem,
-            placement,
-            partial_inference=self._options.partial_inference,
-            max_hops=self._options.rules.max_hops,
-        ).value_tokens_per_s

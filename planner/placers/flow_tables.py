@@ -13,6 +13,7 @@ from planner.domain.cluster import COORDINATOR
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.placers.compiled.tasks import IntegerArray
+from planner.placers.link_matrix import link_capacities_tokens_per_s
 
 _UNITS_OF_BOUND = 2**36
 # Sums of values that were rounded down one by one must still reach a target that equals them.
@@ -61,34 +62,15 @@ def flow_tables(
             speed = throughput_tokens_per_s(problem, node.name, layers)
             speeds[index, layers] = int(min(speed, bound_tokens_per_s) / unit)
     regions = sorted({node.region for node in nodes})
+    capacities = link_capacities_tokens_per_s(
+        problem, [*(node.name for node in nodes), COORDINATOR]
+    )
     return FlowTables(
         names=tuple(node.name for node in nodes),
         num_layers=problem.model.num_layers,
         unit_tokens_per_s=unit,
         speeds_NJ=speeds,
         limits_N=np.array(limits, dtype=np.int64),
-        links=_links(problem, [node.name for node in nodes], bound_tokens_per_s, unit),
+        links=(np.minimum(capacities, bound_tokens_per_s) / unit).astype(np.int64),
         region_N=np.array([regions.index(node.region) for node in nodes], dtype=np.int64),
     )
-
-
-def _links(problem: Problem, names: list[str], bound: float, unit: float) -> IntegerArray:
-    """Capacities by pairs of regions first, then those of links given by name."""
-    ends = [*names, COORDINATOR]
-    number_of = {name: number for number, name in enumerate(ends)}
-    cluster, model = problem.cluster, problem.model
-    in_region: dict[str, list[int]] = {}
-    for number, name in enumerate(ends):
-        in_region.setdefault(cluster.region_of(name), []).append(number)
-    bandwidth = np.zeros((len(ends), len(ends)))
-    for link in cluster.region_links:
-        rows, columns = in_region.get(link.source, []), in_region.get(link.target, [])
-        bandwidth[np.ix_(rows, columns)] = link.bandwidth_bytes_per_s
-    for link in cluster.links:
-        if link.source in number_of and link.target in number_of:
-            bandwidth[number_of[link.source], number_of[link.target]] = link.bandwidth_bytes_per_s
-    np.fill_diagonal(bandwidth, 0.0)
-    tokens_per_s = bandwidth / model.activation_bytes_per_token
-    tokens_per_s[-1, :] = bandwidth[-1, :] / model.token_bytes
-    tokens_per_s[:, -1] = bandwidth[:, -1] / model.token_bytes
-    return (np.minimum(tokens_per_s, bound) / unit).astype(np.int64)

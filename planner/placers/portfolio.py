@@ -17,7 +17,6 @@ from planner.bounds import proven_bounds, upper_bound_tokens_per_s
 from planner.domain.placement import Placement
 from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
-from planner.max_flow import max_flow
 from planner.placers.annealing import AnnealingOptions
 from planner.placers.base import (
     CancelToken,
@@ -27,6 +26,7 @@ from planner.placers.base import (
     SearchResult,
     StopReason,
 )
+from planner.placers.flow_meter import FlowMeter
 from planner.placers.flow_tables import flow_tables
 from planner.placers.interval_annealing import IntervalAnnealingPlacer
 from planner.placers.milp import MilpOptions, MilpPlacer
@@ -187,12 +187,7 @@ class _Board:
 
     def start_from(self, placement: Placement) -> None:
         """A placement from elsewhere: nobody is told."""
-        flow = max_flow(
-            self._problem,
-            placement,
-            partial_inference=self._options.partial_inference,
-            max_hops=self._options.rules.max_hops,
-        ).value_tokens_per_s
+        flow = FlowMeter(self._problem, self._options).tokens_per_s(placement)
         if flow > 0:
             self._best, self._best_flow = placement, flow
 
