@@ -1,6 +1,7 @@
 """What every chart function returns: a figure, and the same facts for those who cannot see it."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import plotly.graph_objects as go
 # Okabe-Ito, readable with any colour vision; black is left out because it vanishes on dark pages.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 ROW_HEIGHT_PX = 22
+LONGEST_LABEL = 18
 # A table cell for what was not measured.
 UNKNOWN = "—"
 
@@ -40,6 +42,34 @@ def figure_json(traces: list[Any], layout: dict[str, Any]) -> dict[str, Any]:
     figure.update_layout(template=None)
     plain: dict[str, Any] = json.loads(figure.to_json())
     return {"data": plain["data"], "layout": plain["layout"]}
+
+
+def plain(text: str) -> str:
+    """`text` as it is where Plotly would read <b>, <a href>, <extra> or %{y} in it."""
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return escaped.replace("%{", "%&#123;")
+
+
+def shortened(name: str) -> str:
+    """A name as an axis can show it; hovering shows it whole."""
+    return plain(name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…")
+
+
+def node_axis(names: Sequence[str]) -> dict[str, Any]:
+    """A y axis with one row per node, the first on top.
+
+    Values on it are whole names, also such as "1" or "2024-01-01", which Plotly would take for
+    numbers and dates.
+    """
+    return {
+        "type": "category",
+        "categoryorder": "array",
+        "categoryarray": list(reversed(names)),
+        "tickmode": "array",
+        "tickvals": list(names),
+        "ticktext": [shortened(name) for name in names],
+        "showgrid": False,
+    }
 
 
 def colours_by_name(names: list[str]) -> dict[str, str]:

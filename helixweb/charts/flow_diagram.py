@@ -13,6 +13,8 @@ from helixweb.charts.chart import (
     Legend,
     colours_by_name,
     figure_json,
+    plain,
+    shortened,
     tokens_per_s,
 )
 from planner.domain.cluster import SINK, SOURCE
@@ -79,8 +81,8 @@ def flow_diagram(problem: Problem, plan: Plan) -> Chart:
         columns=("From", "To", "Flow (tokens/s)", "Capacity (tokens/s)", "Limits"),
         rows=tuple(
             (
-                edge.source,
-                edge.target,
+                _shown(edge.source),
+                _shown(edge.target),
                 tokens_per_s(edge.flow_tokens_per_s),
                 tokens_per_s(edge.capacity_tokens_per_s),
                 "min cut" if (edge.source, edge.target) in cut_edges else "",
@@ -160,7 +162,11 @@ def _colour(problem: Problem, name: str, colours: dict[str, str], *, in_cut: boo
 def _label(plan: Plan, name: str, *, in_cut: bool) -> str:
     if name in (SOURCE, SINK):
         return _END_LABEL
-    return f"{name}<br>{plan.placement.layers[name]}" + ("<br>min cut" if in_cut else "")
+    return f"{shortened(name)}<br>{plan.placement.layers[name]}" + ("<br>min cut" if in_cut else "")
+
+
+def _shown(name: str) -> str:
+    return _END_LABEL if name in (SOURCE, SINK) else name
 
 
 def _node_text(problem: Problem, plan: Plan, name: str) -> str:
@@ -168,7 +174,7 @@ def _node_text(problem: Problem, plan: Plan, name: str) -> str:
         return f"{_END_LABEL}: {tokens_per_s(plan.flow.value_tokens_per_s)} tokens/s"
     node = plan.flow.nodes[name]
     text = (
-        f"{name} ({problem.profile_of(name).gpu}), layers {plan.placement.layers[name]}"
+        f"{plain(name)} ({plain(problem.profile_of(name).gpu)}), layers {plan.placement.layers[name]}"
         f"<br>{tokens_per_s(node.flow_tokens_per_s)} of "
         f"{tokens_per_s(node.capacity_tokens_per_s)} tokens/s"
     )
@@ -177,7 +183,7 @@ def _node_text(problem: Problem, plan: Plan, name: str) -> str:
 
 def _edge_text(edge: EdgeFlow, *, in_cut: bool) -> str:
     text = (
-        f"{edge.source} → {edge.target}<br>{tokens_per_s(edge.flow_tokens_per_s)} of "
+        f"{plain(_shown(edge.source))} → {plain(_shown(edge.target))}<br>{tokens_per_s(edge.flow_tokens_per_s)} of "
         f"{tokens_per_s(edge.capacity_tokens_per_s)} tokens/s"
     )
     return text + ("<br>min cut: the link limits here" if in_cut else "")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from helixweb.charts.chart import UNKNOWN, Chart, figure_json
+from helixweb.charts.chart import UNKNOWN, Chart, figure_json, node_axis, plain
 
 # Two bars a node, axis and legend.
 PAIR_HEIGHT_PX = 34
@@ -41,12 +41,7 @@ def flow_share(shares: Sequence[FlowShare]) -> Chart:
             "range": [0, 1.02],
             "tickformat": ".0%",
         },
-        "yaxis": {
-            "categoryorder": "array",
-            "categoryarray": list(reversed(nodes)),
-            "tickmode": "linear",
-            "showgrid": False,
-        },
+        "yaxis": node_axis(nodes),
     }
     return Chart(
         figure=figure_json(traces, layout),
@@ -65,7 +60,8 @@ def _bars(name: str, nodes: list[str], values: Sequence[float | None], *, colour
         y=nodes,
         x=list(values),
         marker={"color": colour},
-        hovertemplate="%{y}: %{x:.1%}<extra>" + name + "</extra>",
+        customdata=[plain(node) for node in nodes],
+        hovertemplate="%{customdata}: %{x:.1%}<extra>" + name + "</extra>",
     )
 
 

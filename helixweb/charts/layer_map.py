@@ -2,7 +2,14 @@
 
 import plotly.graph_objects as go
 
-from helixweb.charts.chart import Chart, colours_by_name, figure_json, height_for_rows
+from helixweb.charts.chart import (
+    Chart,
+    colours_by_name,
+    figure_json,
+    height_for_rows,
+    node_axis,
+    plain,
+)
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 
@@ -19,7 +26,7 @@ def layer_map(problem: Problem, placement: Placement) -> Chart:
         rows = [(name, held) for name, held in ordered if gpu_of[name] == gpu]
         traces.append(
             go.Bar(
-                name=gpu,
+                name=plain(gpu),
                 orientation="h",
                 y=[name for name, _ in rows],
                 base=[held.first for _, held in rows],
@@ -29,7 +36,8 @@ def layer_map(problem: Problem, placement: Placement) -> Chart:
                 insidetextanchor="middle",
                 textfont={"color": "#ffffff" if _is_dark(colours[gpu]) else "#101418"},
                 marker={"color": colours[gpu]},
-                hovertemplate="%{y}: layers %{text}<extra>" + gpu + "</extra>",
+                customdata=[plain(name) for name, _ in rows],
+                hovertemplate=f"%{{customdata}}: layers %{{text}}<extra>{plain(gpu)}</extra>",
             )
         )
     layout = {
@@ -44,12 +52,7 @@ def layer_map(problem: Problem, placement: Placement) -> Chart:
             "range": [0, problem.model.num_layers],
             "zeroline": False,
         },
-        "yaxis": {
-            "categoryorder": "array",
-            "categoryarray": [name for name, _ in reversed(ordered)],
-            "tickmode": "linear",
-            "showgrid": False,
-        },
+        "yaxis": node_axis([name for name, _ in ordered]),
     }
     return Chart(
         figure=figure_json(traces, layout),

@@ -6,11 +6,9 @@ from statistics import median
 
 import plotly.graph_objects as go
 
-from helixweb.charts.chart import Chart, figure_json, height_for_rows
+from helixweb.charts.chart import Chart, figure_json, height_for_rows, plain, shortened
 from helixweb.charts.quantities import bit_rate_text, duration_text
 from planner.domain.cluster import Link
-
-LONGEST_LABEL = 14
 
 
 def network_matrix(names: Sequence[str], links: Mapping[tuple[str, str], Link]) -> Chart:
@@ -63,7 +61,7 @@ def _layout(names: Sequence[str]) -> dict[str, object]:
         "type": "category",
         "tickmode": "array",
         "tickvals": list(names),
-        "ticktext": [_shortened(name) for name in names],
+        "ticktext": [shortened(name) for name in names],
         "showgrid": False,
         "zeroline": False,
     }
@@ -83,20 +81,16 @@ def _range(low: float, high: float) -> str:
     return f"at {bit_rate_text(low)} to {bit_rate_text(high)}"
 
 
-def _shortened(name: str) -> str:
-    return name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…"
-
-
 def _log_rate(link: Link | None) -> float | None:
     return math.log10(link.bandwidth_bytes_per_s) if link else None
 
 
 def _hover(source: str, target: str, links: Mapping[tuple[str, str], Link]) -> str:
-    link = links.get((source, target))
+    link, ends = links.get((source, target)), f"{plain(source)} → {plain(target)}"
     if link is None:
-        return f"{source} → {target}: no link"
+        return f"{ends}: no link"
     rate, latency = bit_rate_text(link.bandwidth_bytes_per_s), duration_text(link.latency_s)
-    return f"{source} → {target}: {rate}, {latency}"
+    return f"{ends}: {rate}, {latency}"
 
 
 def _row(name: str, out: Sequence[Link]) -> tuple[str | int, ...]:

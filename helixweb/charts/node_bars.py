@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from helixweb.charts.chart import UNKNOWN, Chart, figure_json, height_for_rows
+from helixweb.charts.chart import UNKNOWN, Chart, figure_json, height_for_rows, node_axis, plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,8 @@ def node_bars(shares: Sequence[NodeShare], *, what: str) -> Chart:
             textposition="auto",
             cliponaxis=False,
             marker={"color": "var(--accent)"},
-            hovertemplate="%{y}: %{text}<extra></extra>",
+            customdata=[plain(row.node) for row in shares],
+            hovertemplate="%{customdata}: %{text}<extra></extra>",
         )
     ]
     layout = {
@@ -37,12 +38,7 @@ def node_bars(shares: Sequence[NodeShare], *, what: str) -> Chart:
         "uirevision": "nodes",
         "margin": {"l": 8, "r": 24, "t": 8, "b": 44},
         "xaxis": {"title": {"text": what}, "range": [0, 1.02], "tickformat": ".0%"},
-        "yaxis": {
-            "categoryorder": "array",
-            "categoryarray": [row.node for row in reversed(shares)],
-            "tickmode": "linear",
-            "showgrid": False,
-        },
+        "yaxis": node_axis([row.node for row in shares]),
     }
     known = [row for row in shares if row.share is not None]
     busiest = max(known, key=lambda row: row.share or 0.0, default=None)

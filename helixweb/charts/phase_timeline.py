@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from helixweb.charts.chart import Chart, figure_json, height_for_rows
+from helixweb.charts.chart import Chart, figure_json, height_for_rows, node_axis, plain
 
 # Okabe-Ito, with a word on every bar that is wide enough and in the legend.
 COLOURS = {
@@ -16,6 +16,9 @@ COLOURS = {
     "stopping": "#56B4E9",
     "failed": "#D55E00",
 }
+
+# A message may be long; the table below the chart has it whole.
+LONGEST_NOTE = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +52,7 @@ def phase_timeline(spans: Sequence[PhaseSpan]) -> Chart:
             "rangemode": "tozero",
             "zeroline": False,
         },
-        "yaxis": {
-            "categoryorder": "array",
-            "categoryarray": nodes[::-1],
-            "tickmode": "linear",
-            "showgrid": False,
-        },
+        "yaxis": node_axis(nodes),
     }
     return Chart(
         figure=figure_json(traces, layout),
@@ -81,8 +79,12 @@ def _bars(phase: str, spans: Sequence[PhaseSpan]) -> go.Bar:
         base=[span.begin_s for span in spans],
         x=[span.end_s - span.begin_s for span in spans],
         marker={"color": COLOURS[phase]},
-        customdata=[[span.end_s - span.begin_s, span.note] for span in spans],
-        hovertemplate=f"%{{y}}: {phase} for %{{customdata[0]:.1f}} s<br>%{{customdata[1]}}"
+        customdata=[
+            [plain(span.node), span.end_s - span.begin_s, plain(span.note[:LONGEST_NOTE])]
+            for span in spans
+        ],
+        hovertemplate=f"%{{customdata[0]}}: {phase} for %{{customdata[1]:.1f}} s"
+        "<br>%{customdata[2]}"
         "<extra></extra>",
     )
 

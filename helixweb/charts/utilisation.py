@@ -2,7 +2,14 @@
 
 import plotly.graph_objects as go
 
-from helixweb.charts.chart import Chart, figure_json, height_for_rows, tokens_per_s
+from helixweb.charts.chart import (
+    Chart,
+    figure_json,
+    height_for_rows,
+    node_axis,
+    plain,
+    tokens_per_s,
+)
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
@@ -27,11 +34,11 @@ def utilisation(problem: Problem, plan: Plan) -> Chart:
                 "color": ["var(--bad)" if name in cut else "var(--accent)" for name, _ in ordered]
             },
             customdata=[
-                f"{tokens_per_s(node.flow_tokens_per_s)} of "
+                f"{plain(name)}: {tokens_per_s(node.flow_tokens_per_s)} of "
                 f"{tokens_per_s(node.capacity_tokens_per_s)} tokens/s"
-                for _, node in ordered
+                for name, node in ordered
             ],
-            hovertemplate="%{y}: %{customdata}<extra></extra>",
+            hovertemplate="%{customdata}<extra></extra>",
         )
     ]
     layout = {
@@ -39,12 +46,7 @@ def utilisation(problem: Problem, plan: Plan) -> Chart:
         "bargap": 0.25,
         "margin": {"l": 8, "r": 24, "t": 8, "b": 44},
         "xaxis": {"title": {"text": "flow ÷ capacity"}, "range": [0, 1.02], "tickformat": ".0%"},
-        "yaxis": {
-            "categoryorder": "array",
-            "categoryarray": [name for name, _ in reversed(ordered)],
-            "tickmode": "linear",
-            "showgrid": False,
-        },
+        "yaxis": node_axis([name for name, _ in ordered]),
     }
     full = sum(1 for _, node in ordered if node.utilisation > 0.999)
     return Chart(

@@ -70,7 +70,7 @@ def test_the_matrix_says_in_words_what_it_shows() -> None:
     heat = chart.figure["data"][0]
     assert heat["z"][1][0] == pytest.approx(7.09691)
     assert heat["z"][0][1] is None
-    assert chart.figure["layout"]["xaxis"]["ticktext"][2] == "a-node-with-a…"
+    assert chart.figure["layout"]["xaxis"]["ticktext"][2] == "a-node-with-a-lon…"
 
 
 def test_a_network_without_links_has_a_picture_too() -> None:
