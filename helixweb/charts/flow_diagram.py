@@ -174,8 +174,9 @@ def _node_text(problem: Problem, plan: Plan, name: str) -> str:
         return f"{_END_LABEL}: {tokens_per_s(plan.flow.value_tokens_per_s)} tokens/s"
     node = plan.flow.nodes[name]
     text = (
-        f"{plain(name)} ({plain(problem.profile_of(name).gpu)}), layers {plan.placement.layers[name]}"
-        f"<br>{tokens_per_s(node.flow_tokens_per_s)} of "
+        f"{plain(name)} ({plain(problem.profile_of(name).gpu)}), "
+        f"layers {plan.placement.layers[name]}<br>"
+        f"{tokens_per_s(node.flow_tokens_per_s)} of "
         f"{tokens_per_s(node.capacity_tokens_per_s)} tokens/s"
     )
     return text + ("<br>min cut: compute limits here" if name in plan.flow.min_cut.nodes else "")
@@ -183,7 +184,8 @@ def _node_text(problem: Problem, plan: Plan, name: str) -> str:
 
 def _edge_text(edge: EdgeFlow, *, in_cut: bool) -> str:
     text = (
-        f"{plain(_shown(edge.source))} → {plain(_shown(edge.target))}<br>{tokens_per_s(edge.flow_tokens_per_s)} of "
+        f"{plain(_shown(edge.source))} → {plain(_shown(edge.target))}<br>"
+        f"{tokens_per_s(edge.flow_tokens_per_s)} of "
         f"{tokens_per_s(edge.capacity_tokens_per_s)} tokens/s"
     )
     return text + ("<br>min cut: the link limits here" if in_cut else "")

@@ -1,5 +1,7 @@
 """From rows to what the pages draw and say."""
 
+import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -162,14 +164,15 @@ def endpoint_url(deployment: Deployment) -> str:
 
 
 def curl_command(deployment: Deployment, base_url: str) -> str:
-    """One chat request, ready to paste once the key is filled in."""
-    body = (
-        f'{{"model": "{deployment.model.name}", '
-        '"messages": [{"role": "user", "content": "Hello"}], "stream": true}'
-    )
+    """One chat request, ready to paste into a shell once the key is filled in."""
+    body = {
+        "model": deployment.model.name,
+        "messages": [{"role": "user", "content": "Hello"}],
+        "stream": True,
+    }
     return (
-        f"curl {base_url}/chat/completions \\\n"
+        f"curl -N {shlex.quote(f'{base_url}/chat/completions')} \\\n"
         '  -H "Authorization: Bearer YOUR_KEY" \\\n'
         '  -H "Content-Type: application/json" \\\n'
-        f"  -d '{body}'"
+        f"  -d {shlex.quote(json.dumps(body, ensure_ascii=False))}"
     )

@@ -10,10 +10,12 @@ from django.utils import timezone
 from helixweb.inventory.validators import (
     MAX_LAYERS,
     validate_curve,
+    validate_http_url,
     validate_name,
     validate_node_name,
     validate_not_negative,
     validate_positive,
+    validate_text,
 )
 
 NAME_LENGTH = 64
@@ -46,7 +48,7 @@ class Cluster(models.Model):
     )
     mean_prompt_tokens = models.FloatField(default=512, validators=[validate_positive])
     mean_output_tokens = models.FloatField(default=128, validators=[validate_positive])
-    source = models.TextField(blank=True)
+    source = models.TextField(blank=True, validators=[validate_text])
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -90,7 +92,7 @@ class Profile(models.Model):
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="profiles")
     model = models.ForeignKey(LanguageModel, on_delete=models.CASCADE, related_name="profiles")
     name = models.CharField(max_length=PROFILE_NAME_LENGTH, validators=[validate_name])
-    gpu = models.CharField(max_length=PROFILE_NAME_LENGTH, blank=True)
+    gpu = models.CharField(max_length=PROFILE_NAME_LENGTH, blank=True, validators=[validate_text])
     vram_bytes = models.FloatField(validators=[validate_positive])
     max_layers = models.PositiveIntegerField(validators=[MaxValueValidator(MAX_LAYERS)])
     tokens_per_s = models.JSONField(validators=[validate_curve])
@@ -177,7 +179,7 @@ class Coordinator(Process):
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="coordinator")
     name = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
     uuid = models.UUIDField(unique=True)
-    http_url = models.CharField(max_length=300, blank=True)
+    http_url = models.CharField(max_length=300, blank=True, validators=[validate_http_url])
 
     def __str__(self) -> str:
         return self.name

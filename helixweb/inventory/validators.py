@@ -1,13 +1,16 @@
 """Checks shared by rows, forms, the REST API and imports; messages name value and remedy."""
 
 import math
+import re
 import unicodedata
+from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError
 
 from planner.domain.cluster import RESERVED_NAMES
 
 MAX_LAYERS = 10_000
+HTTP_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/-]*)?")
 
 
 def validate_positive(value: float) -> None:
@@ -37,6 +40,25 @@ def validate_node_name(value: str) -> None:
         raise ValidationError(
             f"{value!r} is reserved; choose another name "
             f"(reserved: {', '.join(sorted(RESERVED_NAMES))})."
+        )
+
+
+def validate_text(value: str) -> None:
+    """Printable text; tabs and line ends are allowed."""
+    if any(unicodedata.category(c) == "Cc" and c not in "\t\r\n" for c in value):
+        raise ValidationError(f"{value[:80]!r} contains a control character; remove it.")
+
+
+def validate_http_url(value: str) -> None:
+    """Scheme, host, port and path only: what a shell, a page and a request read alike."""
+    try:
+        port = urlsplit(value).port
+    except ValueError:
+        port = 0
+    if port == 0 or not HTTP_URL.fullmatch(value):
+        raise ValidationError(
+            f"{value!r} is no address of a server; give one like http://10.0.0.5:8100, without "
+            "user, query or fragment."
         )
 
 

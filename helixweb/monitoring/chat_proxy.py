@@ -16,7 +16,10 @@ from helixweb.monitoring.endpoints import Endpoint
 
 # Between two tokens a request may wait in the coordinator's queue; the stream itself has no end.
 TIMEOUT = httpx.Timeout(10.0, connect=5.0, read=300.0)
-PASSED_HEADERS = ("Content-Type", "Retry-After", "X-Request-Id")
+PASSED_HEADERS = ("Retry-After", "X-Request-Id")
+EVENT_STREAM = "text/event-stream"
+JSON = "application/json"
+LONGEST_REFUSAL = 64_000
 
 
 class InvalidChat(Exception):
@@ -37,7 +40,7 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the coordinator answered: a stream of events, or a refusal as a whole."""
+    """What the browser gets: a stream of events, or an OpenAI error object as a whole."""
 
     status: int
     headers: Mapping[str, str]
@@ -87,11 +90,41 @@ async def open_chat(endpoint: Endpoint, chat: ChatRequest) -> Answer:
                 },
             )
         )
-        content = (
-            _relay(answer, stack.pop_all()) if answer.status_code == 200 else await answer.aread()
+        headers = {name: answer.headers[name] for name in PASSED_HEADERS if name in answer.headers}
+        if answer.status_code == 200 and _is(answer, EVENT_STREAM):
+            headers["Content-Type"] = EVENT_STREAM
+            relayed = _relay(answer, stack.pop_all())
+            return Answer(status=200, headers=headers, content=relayed)
+        refusal = await _refusal(answer)
+    if refusal is None:
+        return Answer(
+            status=502,
+            headers={"Content-Type": JSON},
+            content=json.dumps(no_coordinator(endpoint, answer.status_code)).encode(),
         )
-    headers = {name: answer.headers[name] for name in PASSED_HEADERS if name in answer.headers}
-    return Answer(status=answer.status_code, headers=headers, content=content)
+    return Answer(
+        status=answer.status_code, headers={**headers, "Content-Type": JSON}, content=refusal
+    )
+
+
+def _is(answer: httpx.Response, media_type: str) -> bool:
+    return str(answer.headers.get("Content-Type", "")).split(";")[0].strip() == media_type
+
+
+async def _refusal(answer: httpx.Response) -> bytes | None:
+    """The OpenAI error object it is; None for anything else, which no page of ours shall show."""
+    if answer.status_code < 400 or not _is(answer, JSON):
+        return None
+    content = b""
+    async for chunk in answer.aiter_bytes():
+        content += chunk
+        if len(content) > LONGEST_REFUSAL:
+            return None
+    try:
+        document = json.loads(content)
+    except ValueError:
+        return None
+    return content if isinstance(document, dict) and "error" in document else None
 
 
 async def _relay(answer: httpx.Response, closing: AsyncExitStack) -> AsyncIterator[bytes]:
@@ -109,6 +142,16 @@ def unreachable(endpoint: Endpoint, error: httpx.HTTPError) -> dict[str, Any]:
         f"The coordinator at {endpoint.base_url} does not answer "
         f"({type(error).__name__}); start it again, or correct the address it was started with.",
         code="coordinator_unreachable",
+        type_="server_error",
+    )
+
+
+def no_coordinator(endpoint: Endpoint, status: int) -> dict[str, Any]:
+    """An OpenAI error object for a server that does not speak as a coordinator does."""
+    return error_object(
+        f"What answers at {endpoint.base_url} ({status}) is no coordinator; correct the address "
+        "it was started with.",
+        code="no_coordinator",
         type_="server_error",
     )
 

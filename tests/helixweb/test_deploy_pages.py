@@ -1,5 +1,7 @@
 """What a person sees and presses on the pages of deployments."""
 
+import json
+import shlex
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from django.test import Client
 from process_doubles import FakeCluster, make_plan
 
 from helixweb.deployment.models import Deployment, Status
+from helixweb.deployment.presentation import curl_command
 from helixweb.inventory.models import Cluster
 from runtime.protocol.control import Phase
 
@@ -176,3 +179,14 @@ def test_an_old_plan_may_be_deployed_again_after_another(
     third = press_deploy(browser, joined)
     first.refresh_from_db()
     assert (first.status, third.generation) == (Status.SUPERSEDED, 3)
+
+
+def test_the_curl_command_survives_any_name_of_a_model(
+    browser: Client, joined: FakeCluster
+) -> None:
+    joined.model.name = 'it\'s "big" $(reboot)'
+    joined.model.save()
+    deployment = press_deploy(browser, joined)
+    words = shlex.split(curl_command(deployment, "http://host:8100/v1").replace("\\\n", ""))
+    assert words[2] == "http://host:8100/v1/chat/completions"
+    assert json.loads(words[-1])["model"] == joined.model.name

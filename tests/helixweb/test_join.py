@@ -270,3 +270,24 @@ def test_a_command_for_nobody_is_not_made(
     assert page.status_code == 422
     assert field in page.context["join_form"].errors
     assert not JoinToken.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:pass@host/",
+        "http://host/admin?x=",
+        "http://host/#",
+        "http://host:99999",
+        "http://[bad",
+        "http://h/$(reboot)",
+        "http://a b",
+    ],
+)
+def test_a_coordinator_that_says_a_strange_address_is_refused(
+    cluster: Cluster, user: Any, url: str
+) -> None:
+    """This site sends chats there, and people paste it into their shells."""
+    token = token_for(cluster, user, "coordinator")
+    with pytest.raises(services.JoinRefused, match="no address of a server"):
+        join(token, role=Role.COORDINATOR, name="front", http_url=url)

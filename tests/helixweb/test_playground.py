@@ -118,6 +118,28 @@ def test_a_coordinator_that_is_not_there_is_named_with_the_remedy(deployed: int,
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("status", "body", "headers"),
+    [
+        (200, {"secret": "of another server"}, {}),
+        (404, {"secret": "of another server"}, {}),
+        (302, {"error": "secret"}, {"Location": "http://127.0.0.1/secret"}),
+        (500, {"error": "secret"}, {"Content-Type": "text/html"}),
+        (500, {"error": "secret" * 20_000}, {}),
+    ],
+)
+def test_what_answers_and_is_no_coordinator_is_not_shown(
+    reachable: int, chat_server: ChatDouble, user: Any, status: int, body: Any, headers: Any
+) -> None:
+    chat_server.refusal = (status, body, headers)
+    response, content = ask(user, {"deployment": reachable, "messages": HELLO})
+    assert response.status_code == 502
+    assert response.headers["Content-Type"] == "application/json"
+    assert "is no coordinator" in json.loads(content)["error"]["message"]
+    assert b"secret" not in content
+
+
+@pytest.mark.django_db(transaction=True)
 def test_an_answer_that_breaks_off_ends_with_an_error(
     reachable: int, chat_server: ChatDouble, user: Any
 ) -> None:

@@ -53,7 +53,12 @@ class Migration(migrations.Migration):
                         default=128, validators=[helixweb.inventory.validators.validate_positive]
                     ),
                 ),
-                ("source", models.TextField(blank=True)),
+                (
+                    "source",
+                    models.TextField(
+                        blank=True, validators=[helixweb.inventory.validators.validate_text]
+                    ),
+                ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
             options={
@@ -136,7 +141,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("uuid", models.UUIDField(unique=True)),
-                ("http_url", models.CharField(blank=True, max_length=300)),
+                (
+                    "http_url",
+                    models.CharField(
+                        blank=True,
+                        max_length=300,
+                        validators=[helixweb.inventory.validators.validate_http_url],
+                    ),
+                ),
                 (
                     "cluster",
                     models.OneToOneField(
@@ -316,7 +328,14 @@ class Migration(migrations.Migration):
                         max_length=120, validators=[helixweb.inventory.validators.validate_name]
                     ),
                 ),
-                ("gpu", models.CharField(blank=True, max_length=120)),
+                (
+                    "gpu",
+                    models.CharField(
+                        blank=True,
+                        max_length=120,
+                        validators=[helixweb.inventory.validators.validate_text],
+                    ),
+                ),
                 (
                     "vram_bytes",
                     models.FloatField(validators=[helixweb.inventory.validators.validate_positive]),
