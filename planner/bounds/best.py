@@ -1,7 +1,7 @@
 """All bounds of a problem, the cheap ones first."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from planner.bounds.crossing import crossing_bounds_tokens_per_s
@@ -28,29 +28,59 @@ def upper_bound_tokens_per_s(problem: Problem) -> float:
 
 def proven_bounds(problem: Problem, *, rules: PlacementRules = NO_RULES) -> Iterator[ProvenBound]:
     """Ever tighter bounds, as they are proven; stop whenever enough is known."""
-    num_layers = problem.model.num_layers
+    known = math.inf
+    for bound in quick_bounds(problem, rules=rules):
+        known = bound.tokens_per_s
+        yield bound
+    yield from crossing_bounds(problem, rules=rules, known_bound_tokens_per_s=known)
+
+
+def quick_bounds(problem: Problem, *, rules: PlacementRules = NO_RULES) -> Iterator[ProvenBound]:
+    """The bounds that take less than a second whatever the problem: knapsack and pattern."""
     bound = knapsack_bound_tokens_per_s(problem)
     yield ProvenBound(tokens_per_s=bound, method="knapsack")
-    links = LinkTable(problem)
-    # What no flow reaches, no link limits: nodes stay alike as long as their links are ample.
-    usable = {
-        name: tokens_per_s if tokens_per_s < bound else math.inf
-        for name, tokens_per_s in links.usable_tokens_per_s(problem).items()
-    }
-    kinds = node_kinds(problem, rules=rules, usable_tokens_per_s=usable)
+    kinds = node_kinds(
+        problem, rules=rules, usable_tokens_per_s=_usable(problem, LinkTable(problem), bound)
+    )
     tighter = pattern_bounds_tokens_per_s(
         kinds,
-        num_layers=num_layers,
+        num_layers=problem.model.num_layers,
         known_bound_tokens_per_s=bound,
         max_hops=rules.max_hops,
     )
     for bound in tighter:
         yield ProvenBound(tokens_per_s=bound, method="pattern")
+
+
+def crossing_bounds(
+    problem: Problem,
+    *,
+    rules: PlacementRules = NO_RULES,
+    known_bound_tokens_per_s: float,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Iterator[ProvenBound]:
+    """Bounds below the known one that charge slow links; on many regions they take many seconds."""
+    links = LinkTable(problem)
     kinds = node_kinds(
-        problem, rules=rules, groups=link_groups(problem, links), usable_tokens_per_s=usable
+        problem,
+        rules=rules,
+        groups=link_groups(problem, links),
+        usable_tokens_per_s=_usable(problem, links, knapsack_bound_tokens_per_s(problem)),
     )
     tighter = crossing_bounds_tokens_per_s(
-        kinds, links, num_layers=num_layers, known_bound_tokens_per_s=bound
+        kinds,
+        links,
+        num_layers=problem.model.num_layers,
+        known_bound_tokens_per_s=known_bound_tokens_per_s,
+        should_stop=should_stop,
     )
     for bound in tighter:
         yield ProvenBound(tokens_per_s=bound, method="crossing")
+
+
+def _usable(problem: Problem, links: LinkTable, bound: float) -> dict[str, float]:
+    """What no flow reaches, no link limits: nodes stay alike as long as their links are ample."""
+    return {
+        name: tokens_per_s if tokens_per_s < bound else math.inf
+        for name, tokens_per_s in links.usable_tokens_per_s(problem).items()
+    }

@@ -30,7 +30,7 @@ suffices, so neither an unfinished column generation nor rounding can make it wr
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -62,9 +62,16 @@ class _Static:
 
 
 def crossing_bounds_tokens_per_s(
-    kinds: list[NodeKind], links: LinkTable, *, num_layers: int, known_bound_tokens_per_s: float
+    kinds: list[NodeKind],
+    links: LinkTable,
+    *,
+    num_layers: int,
+    known_bound_tokens_per_s: float,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[float]:
     """Ever tighter bounds below the known one; none where changing groups costs nothing.
+
+    `should_stop` is asked every second or so; True ends the search for more.
 
     `kinds` carry their groups. Bisection: possible flows from below, impossible ones from above.
     """
@@ -76,7 +83,10 @@ def crossing_bounds_tokens_per_s(
         target = high * (1 - step) if low <= 0 else (low + high) / 2
         if target <= 0 or high - low <= _LEAST_STEP * high:
             return
-        if _Crossing(kinds, links, num_layers=num_layers, flow=target).is_impossible():
+        if should_stop():
+            return
+        crossing = _Crossing(kinds, links, num_layers=num_layers, flow=target)
+        if crossing.is_impossible(should_stop):
             high = target
             yield high
             step = min(4 * step, 0.5)
@@ -113,11 +123,13 @@ class _Crossing:
             self._program.add_column(column.use, value=0.0, upper=column.upper)
         self._known: set[tuple[int, int, tuple[tuple[int, int], ...]]] = set()
 
-    def is_impossible(self) -> bool:
+    def is_impossible(self, should_stop: Callable[[], bool]) -> bool:
         """True is proven; False may also mean that the search for a proof was given up."""
         uppers = np.array([column.upper for column in self._static])
         rounds = min(_MAX_ROUNDS, _MAX_PAIRS_PRICED // len(self._items) ** 2)
         for _ in range(rounds):
+            if should_stop():
+                return False
             solution = self._program.solve()
             best_gain, has_fresh = self._add_covers(solution.row_prices)
             bound = float(solution.row_prices @ np.array(self._limits))

@@ -1,19 +1,20 @@
 """The default search: every placer in turn, each from the best so far, until nothing is to gain.
 
 1. The stage-pattern program: a second at most, and often the best aligned stages there are.
-2. Ever tighter proven bounds; the search ends where one is reached.
+2. The quick bounds; wherever a bound is reached, the search ends.
 3. Where links are slow: wide stages and chains of regions.
 4. Rounds of annealing, each twice as long as the one before: on stages where links are slow or the
-   number of hops is limited, on staggered ranges where partial inference allows them.
+   number of hops is limited, on staggered ranges where partial inference allows them. After the
+   first round, where links are slow, the bounds that charge them.
 5. On few nodes, the MILP, which can prove that no better placement exists.
 """
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from planner.bounds import proven_bounds, upper_bound_tokens_per_s
+from planner.bounds import crossing_bounds, quick_bounds, upper_bound_tokens_per_s
 from planner.domain.placement import Placement
 from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
@@ -42,7 +43,8 @@ _ROUNDS = 12
 # The MILP proves placements of so few nodes best in seconds; on more it rarely does.
 _NODES_FOR_MILP = 8
 _ROUNDS_BEFORE_MILP = 2
-_BOUNDS_SHARE_OF_TIME = 0.4
+_REGION_CHAIN_SHARE_OF_TIME = 0.3
+_CROSSING_BOUNDS_SHARE_OF_TIME = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,58 +93,65 @@ class PortfolioPlacer:
         )
         if start is not None:
             board.start_from(start)
-        if not board.should_stop():
-            board.run(self._pattern_placer())
-        self._tighten(problem, options, board)
-        for placer in self._placers(problem, options, board):
+        board.run(self._pattern_placer())
+        for bound in quick_bounds(problem, rules=options.rules):
+            board.tighten(bound.tokens_per_s)
             if board.should_stop():
                 break
-            board.run(placer)
+        self._improve(problem, options, board)
         return board.result()
 
     def _pattern_placer(self) -> Placer:
         solver: SolverName = "gurobi" if self._options.solver == "gurobi" else "highs"
         return StagePatternPlacer(solver=solver, clock=self._clock)
 
-    def _tighten(self, problem: Problem, options: SearchOptions, board: "_Board") -> None:
-        ends_s = board.left_s - _BOUNDS_SHARE_OF_TIME * options.time_limit_s
-        bounds = proven_bounds(problem, rules=options.rules)
-        while not board.should_stop() and board.left_s > ends_s:
-            bound = next(bounds, None)
-            if bound is None:
-                return
-            board.tighten(bound.tokens_per_s)
-
-    def _placers(
-        self, problem: Problem, options: SearchOptions, board: "_Board"
-    ) -> Iterator[Placer]:
-        """The placers after the first; each is made when the one before it is done."""
+    def _improve(self, problem: Problem, options: SearchOptions, board: "_Board") -> None:
         few_nodes = len(problem.cluster.nodes) <= _NODES_FOR_MILP
         tables = flow_tables(problem, options.rules, bound_tokens_per_s=board.upper_bound)
         slow_links = bool(tables.names) and tables.links_may_bind()
         if slow_links:
-            yield RegionChainPlacer(clock=self._clock)
-        stages = slow_links or not options.partial_inference or options.rules.max_hops is not None
+            board.run(
+                RegionChainPlacer(clock=self._clock), share_of_time=_REGION_CHAIN_SHARE_OF_TIME
+            )
+        aligned = slow_links or not options.partial_inference or options.rules.max_hops is not None
         staggered = options.partial_inference and options.rules.max_hops is None
         for number in range(_ROUNDS_BEFORE_MILP if few_nodes else _ROUNDS):
-            if stages:
-                yield StageAnnealingPlacer(
-                    annealing=self._annealing(board, number), clock=self._clock
+            if aligned:
+                board.run(
+                    StageAnnealingPlacer(
+                        annealing=self._annealing(board, number), clock=self._clock
+                    )
                 )
             if staggered:
-                yield IntervalAnnealingPlacer(
-                    annealing=self._annealing(board, number), clock=self._clock
+                board.run(
+                    IntervalAnnealingPlacer(
+                        annealing=self._annealing(board, number), clock=self._clock
+                    )
                 )
+            if slow_links and number == 0:
+                self._charge_links(problem, options, board)
         if few_nodes:
-            yield MilpPlacer(
-                options=MilpOptions(
-                    solver=self._options.solver,
-                    prune_degree=self._options.prune_degree,
-                    relative_gap=self._options.relative_gap,
-                    known_upper_bound_tokens_per_s=board.upper_bound,
-                ),
-                clock=self._clock,
+            board.run(
+                MilpPlacer(
+                    options=MilpOptions(
+                        solver=self._options.solver,
+                        prune_degree=self._options.prune_degree,
+                        relative_gap=self._options.relative_gap,
+                        known_upper_bound_tokens_per_s=board.upper_bound,
+                    ),
+                    clock=self._clock,
+                )
             )
+
+    def _charge_links(self, problem: Problem, options: SearchOptions, board: "_Board") -> None:
+        ends_with_s = board.left_s - _CROSSING_BOUNDS_SHARE_OF_TIME * options.time_limit_s
+        for bound in crossing_bounds(
+            problem,
+            rules=options.rules,
+            known_bound_tokens_per_s=board.upper_bound,
+            should_stop=lambda: board.should_stop() or board.left_s <= ends_with_s,
+        ):
+            board.tighten(bound.tokens_per_s)
 
     def _annealing(self, board: "_Board", number: int) -> AnnealingOptions:
         return AnnealingOptions(
@@ -194,13 +203,15 @@ class _Board:
     def should_stop(self) -> bool:
         return self._cancel.is_cancelled() or self.left_s <= 0 or self._is_at_bound()
 
-    def run(self, placer: Placer) -> None:
-        """Let a placer search from the best so far, with a seed of its own."""
+    def run(self, placer: Placer, *, share_of_time: float = 1.0) -> None:
+        """Let a placer search from the best so far, with a seed of its own, unless all is done."""
+        if self.should_stop():
+            return
         self._runs += 1
         result = placer.search(
             self._problem,
             options=SearchOptions(
-                time_limit_s=self.left_s,
+                time_limit_s=min(self.left_s, share_of_time * self._options.time_limit_s),
                 partial_inference=self._options.partial_inference,
                 seed=self._options.seed * 101 + self._runs,
                 rules=self._options.rules,
