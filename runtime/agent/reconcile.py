@@ -144,7 +144,7 @@ def observe(desired: DesiredState, local: LocalState, *, now_s: float) -> Observ
         return ObservedState(
             generation=desired.generation,
             phase=phase,
-            message=_remark(running, phase, now_s=now_s),
+            message=_remark(running, phase, failure, now_s=now_s),
             loaded_ratio=running.loaded_ratio if phase is Phase.LOADING else None,
             first=running.assignment.first,
             end=running.assignment.end,
@@ -160,9 +160,11 @@ def observe(desired: DesiredState, local: LocalState, *, now_s: float) -> Observ
     return ObservedState(generation=desired.generation, phase=Phase.LOADING, loaded_ratio=0.0)
 
 
-def _remark(running: RunningStage, phase: Phase, *, now_s: float) -> str:
+def _remark(running: RunningStage, phase: Phase, failure: Failure | None, *, now_s: float) -> str:
     if phase is Phase.STOPPING:
         return f"stopping generation {running.assignment.generation}"
+    if phase is Phase.LOADING and failure is not None and failure.assignment == running.assignment:
+        return f"tried again after: {failure.message}"
     if running.heard_s is not None and now_s - running.heard_s > SILENT_AFTER_S:
         return (
             f"the stage has said nothing for over {SILENT_AFTER_S:g} s; it runs a very long step "

@@ -21,6 +21,7 @@ from runtime.protocol.data import Entry, Flag, FrameError, Kind, Message, Reason
 from runtime.protocol.openai_answers import FinishReason
 from runtime.transport.base import Received
 
+NO_PLAN = "no plan is deployed; deploy one in the web interface"
 _FINISH: dict[Reason, FinishReason] = {Reason.STOP: "stop", Reason.LENGTH: "length"}
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class Dispatcher:
         self._running: dict[int, LiveRequest] = {}
         self._waiting: deque[LiveRequest] = deque()
         self.serving: Serving | None = None
+        self._why_none = NO_PLAN
 
     @property
     def requests_running(self) -> int:
@@ -54,8 +56,11 @@ class Dispatcher:
     def requests_waiting(self) -> int:
         return len(self._waiting)
 
-    def serve(self, serving: Serving | None) -> None:
-        """Serve another plan, or none. Requests of the plan before end with an error."""
+    def serve(self, serving: Serving | None, *, why_none: str = NO_PLAN) -> None:
+        """Serve another plan, or none, and then say why to whoever asks.
+
+        Requests of the plan before end with an error.
+        """
         for request in [*self._waiting, *self._running.values()]:
             self._fail(
                 request,
@@ -63,6 +68,7 @@ class Dispatcher:
                 code="plan_replaced",
             )
         self.serving = serving
+        self._why_none = why_none
         self._link.forget_complaints()
 
     def stop(self) -> None:
@@ -74,7 +80,7 @@ class Dispatcher:
     def ready_serving(self) -> Serving:
         """The plan, once every stage has reported. Raises NotServing naming who is missing."""
         if self.serving is None:
-            raise NotServing("no plan is deployed; deploy one in the web interface")
+            raise NotServing(self._why_none)
         missing = self.serving.missing_nodes()
         if missing:
             raise NotServing(f"waiting for the stages of: {', '.join(missing)}")

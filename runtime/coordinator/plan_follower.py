@@ -82,7 +82,9 @@ class PlanFollower:
         except (TokenizerError, PlannerError, OSError) as error:
             self.trouble = f"plan of generation {plan.generation} cannot be served: {error}"
             logger.error("%s", self.trouble)
-            self._dispatcher.serve(None)
+            self._dispatcher.serve(
+                None, why_none="the deployed plan cannot be served; its deployment's page says why"
+            )
             return
         self.trouble = ""
         self._dispatcher.serve(serving)  # releases the old plan's requests at the old peers

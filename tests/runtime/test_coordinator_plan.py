@@ -17,6 +17,7 @@ from coordinator_doubles import (
 from runtime.coordinator.access import ApiKeys
 from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.plan_store import PlanStore, PlanStoreError
+from runtime.coordinator.refusals import NotServing
 from runtime.coordinator.reporter import build_report
 from runtime.protocol.control import CoordinatorDesired, PeerAddress
 from runtime.protocol.data import Sampling
@@ -156,6 +157,8 @@ def test_a_plan_that_cannot_be_served_is_reported_with_the_reason(
     assert one.dispatcher.serving is None
     assert not one.report.serving
     assert words in one.report.message
+    with pytest.raises(NotServing, match="deployed plan cannot be served"):
+        one.dispatcher.ready_serving()
     one.apply(desired)
     assert one.follower.trouble == ""
 

@@ -1,5 +1,7 @@
 """The agent's decisions: a table, and that repeating them leads to what is wanted."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -173,6 +175,15 @@ def test_what_is_observed_names_the_generation_acted_on() -> None:
     assert (bad.phase, bad.message) == (Phase.FAILED, "no room")
     assert "failed 3 times" in observe(wants(2), failed(2, count=3, at_s=0.0), now_s=0.0).message
     assert observe(wants(3), failed(2, count=3, at_s=0.0), now_s=0.0).phase is Phase.LOADING
+
+
+def test_why_it_failed_is_told_while_it_is_tried_again() -> None:
+    failure = failed(2, count=1, at_s=0.0).failure
+    again = replace(runs(2, Phase.LOADING), failure=failure)
+    assert observe(wants(2), again, now_s=1.0).message == "tried again after: no room"
+    assert observe(wants(2), replace(runs(2), failure=failure), now_s=1.0).message == ""
+    other = replace(runs(3, Phase.LOADING), failure=failure)
+    assert observe(wants(3), other, now_s=1.0).message == ""
 
 
 def test_a_stage_that_still_runs_an_older_generation_is_never_told_as_ready() -> None:
