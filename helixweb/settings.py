@@ -41,7 +41,8 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = _https
 SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = _https
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
-if environment.flag("HELIX_BEHIND_PROXY", default=False):
+_behind_proxy = environment.flag("HELIX_BEHIND_PROXY", default=False)
+if _behind_proxy:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
@@ -152,8 +153,8 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
         "schedule": 2.0,
         "options": {"expires": 2.0},
     },
-    "prune-events": {
-        "task": "helixweb.common.tasks.prune_events",
+    "prune-expired": {
+        "task": "helixweb.common.tasks.prune_expired",
         "schedule": 300.0,
         "options": {"expires": 300.0},
     },
@@ -170,6 +171,13 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
 }
 
 # -- People ----------------------------------------------------------------------------------------
+# Counts failed log-ins and joins; nothing else is cached.
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
+        "OPTIONS": {"MAX_ENTRIES": 10_000},
+    }
+}
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "overview"
 LOGOUT_REDIRECT_URL = "login"
@@ -196,6 +204,8 @@ REST_FRAMEWORK = {
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "helixweb.common.problems.exception_handler",
+    # Whose X-Forwarded-For is believed when requests of one address are counted.
+    "NUM_PROXIES": 1 if _behind_proxy else 0,
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 SPECTACULAR_SETTINGS = {

@@ -1,13 +1,14 @@
-"""Beat's tasks: wake what lost its worker, forget old events."""
+"""Beat's tasks: wake what lost its worker, forget what has expired."""
 
 from collections.abc import Callable
 from datetime import timedelta
 
 from celery import shared_task
+from django.contrib.sessions.models import Session
 from django.utils import timezone
 
 from helixweb.common import leases
-from helixweb.common.models import Event, LeasedTask
+from helixweb.common.models import Event, LeasedTask, LoginLink
 
 # Filled by each app's `apps.ready`: leased model -> function that sends its wake-up message.
 _WAKE: dict[type[LeasedTask], Callable[[int], None]] = {}
@@ -27,6 +28,9 @@ def reap_lost_tasks() -> None:
 
 
 @shared_task
-def prune_events() -> None:
-    """Events older than an hour cannot be replayed any more."""
-    Event.objects.filter(created_at__lt=timezone.now() - timedelta(hours=1)).delete()
+def prune_expired() -> None:
+    """Events that are too old to be replayed, sessions and login links that admit nobody."""
+    now = timezone.now()
+    Event.objects.filter(created_at__lt=now - timedelta(hours=1)).delete()
+    Session.objects.filter(expire_date__lt=now).delete()
+    LoginLink.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()

@@ -4,12 +4,13 @@ from django.contrib.auth import views as auth_views
 from django.urls import path
 
 from helixweb.common import views
+from helixweb.common.forms import LoginForm
 
 urlpatterns = [
     path("healthz", views.healthz, name="healthz"),
     path("readyz", views.readyz, name="readyz"),
     path("events", views.events, name="events"),
-    path("login/", auth_views.LoginView.as_view(), name="login"),
+    path("login/", auth_views.LoginView.as_view(authentication_form=LoginForm), name="login"),
     path("login/link/<str:token>/", views.login_link, name="login-link"),
     path("logout/", auth_views.LogoutView.as_view(), name="logout"),
     path("settings/api-keys/", views.api_keys, name="api-keys"),

@@ -6,12 +6,13 @@ from django.contrib.auth.decorators import login_not_required
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.common import auth, login_links
+from helixweb.common.forms import ApiKeyForm
 from helixweb.common.models import ApiKey
 from helixweb.common.sse import event_stream
 
@@ -60,28 +61,26 @@ def login_link(request: HttpRequest, token: str) -> HttpResponse:
     return redirect("overview")
 
 
+@never_cache
 @require_http_methods(["GET", "POST"])
 def api_keys(request: HttpRequest) -> HttpResponse:
     """List one's keys; POST creates one and shows its secret this once."""
-    secret = None
-    if request.method == "POST":
-        name = request.POST.get("name", "").strip()[:80]
-        scopes = [scope for scope in auth.SCOPES if scope in request.POST.getlist("scopes")]
-        if not name or not scopes:
-            messages.error(request, "Give the key a name and at least one scope.")
-        else:
-            secret = auth.create_api_key(name=name, user=request.user, scopes=scopes).secret
+    form, secret = ApiKeyForm(request.POST if request.method == "POST" else None), None
+    if form.is_valid():
+        secret = auth.create_api_key(user=request.user, **form.cleaned_data).secret
+        form = ApiKeyForm()
     keys = ApiKey.objects.filter(user=request.user).order_by("-created_at")  # type: ignore[misc]
-    context = {"keys": keys, "secret": secret, "scopes": auth.SCOPES}
-    return render(request, "common/api_keys.html", context)
+    context = {"form": form, "keys": keys, "secret": secret, "now": timezone.now()}
+    status = 422 if form.is_bound else 200
+    return render(request, "common/api_keys.html", context, status=status)
 
 
 @require_POST
 def revoke_api_key(request: HttpRequest, pk: int) -> HttpResponse:
     """End one of one's own keys."""
-    key = ApiKey.objects.filter(pk=pk, user=request.user, revoked_at__isnull=True).first()  # type: ignore[misc]
-    if key is not None:
+    key = get_object_or_404(ApiKey, pk=pk, user=request.user)
+    if key.revoked_at is None:
         key.revoked_at = timezone.now()
         key.save(update_fields=["revoked_at"])  # not update(): whoever listens to saves must hear
-    messages.success(request, "The key is revoked.")
+    messages.success(request, f"The key {key.name} is revoked.")
     return redirect("api-keys")

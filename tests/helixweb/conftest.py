@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.core.cache import cache
 from django.test import Client
 from rest_framework.test import APIClient
 
@@ -64,6 +65,12 @@ TINY_PROBLEM: dict[str, Any] = {
         ],
     },
 }
+
+
+@pytest.fixture(autouse=True)
+def _nothing_counted() -> None:
+    """No test is throttled for what others did."""
+    cache.clear()
 
 
 @pytest.fixture

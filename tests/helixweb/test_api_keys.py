@@ -47,7 +47,8 @@ def test_nobody_revokes_the_key_of_another(user: Any, django_user_model: Any) ->
     client = client_with(user, "read")
     stranger = Client()
     stranger.force_login(django_user_model.objects.create_user("eve"))
-    stranger.post(f"/settings/api-keys/{ApiKey.objects.get().pk}/revoke")
+    refused = stranger.post(f"/settings/api-keys/{ApiKey.objects.get().pk}/revoke")
+    assert refused.status_code == 404
     assert client.get("/api/v1/clusters/").status_code == 200
 
 
@@ -57,6 +58,19 @@ def test_a_new_key_is_shown_once_and_kept_as_its_hash(browser: Client) -> None:
     shown = page.content.decode()
     assert f"hlx_{key.key}." in shown
     assert f"hlx_{key.key}." not in browser.get("/settings/api-keys/").content.decode()
+
+
+def test_a_key_without_a_scope_is_not_made_and_its_name_is_kept(browser: Client) -> None:
+    page = browser.post("/settings/api-keys/", {"name": "laptop"})
+    assert page.status_code == 422
+    assert "Choose at least one." in page.content.decode()
+    assert 'value="laptop"' in page.content.decode()
+    assert not ApiKey.objects.exists()
+
+
+def test_the_page_that_shows_a_secret_is_kept_by_no_cache(browser: Client) -> None:
+    page = browser.post("/settings/api-keys/", {"name": "laptop", "scopes": ["read"]})
+    assert "no-store" in page.headers["Cache-Control"]
 
 
 def test_an_unknown_scope_is_refused_by_name(user: Any) -> None:

@@ -4,11 +4,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from helixweb.common import login_links
+from helixweb.common import guessing, login_links, tasks
 from helixweb.common.models import LoginLink
+
+
+@pytest.fixture(autouse=True)
+def _quick_passwords(settings: Any) -> None:
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
 def test_looking_at_a_link_does_not_use_it_up(user: Any) -> None:
@@ -60,3 +66,40 @@ def test_a_password_logs_in(user: Any, password: str, status: int) -> None:
 def test_logging_out_ends_the_session(browser: Client) -> None:
     assert browser.post("/logout/").status_code == 302
     assert browser.get("/clusters/").status_code == 302
+
+
+def test_whoever_guesses_passwords_must_wait(user: Any) -> None:
+    user.set_password("correct horse")
+    user.save()
+    for _ in range(guessing.FAILURES_OF_ADDRESS):
+        log_in("wrong", address="10.0.0.1")
+    refused = log_in("correct horse", address="10.0.0.1", forwarded="10.9.9.9")
+    assert refused.status_code == 200
+    assert b"Too many failed attempts; try again in 5 minutes" in refused.content
+    assert b'value="ada"' in refused.content
+    assert log_in("correct horse", address="10.0.0.2").status_code == 302
+
+
+def test_guessing_from_many_addresses_is_slowed_as_well(user: Any) -> None:
+    for number in range(guessing.FAILURES_OF_NAME):
+        log_in("wrong", address=f"10.0.{number}.1")
+    assert b"Too many failed" in log_in("wrong", address="10.1.0.1").content
+    token = login_links.create(user)
+    assert Client().post(f"/login/link/{token}/").status_code == 302, "links work all the same"
+
+
+def log_in(password: str, *, address: str, forwarded: str = "") -> Any:
+    return Client(REMOTE_ADDR=address, headers={"X-Forwarded-For": forwarded}).post(
+        "/login/", {"username": "ada", "password": password}
+    )
+
+
+def test_sessions_and_links_that_admit_nobody_are_forgotten(user: Any, browser: Client) -> None:
+    login_links.create(user)
+    tasks.prune_expired()
+    assert (Session.objects.count(), LoginLink.objects.count()) == (1, 1)
+    long_ago = timezone.now() - timedelta(days=2)
+    Session.objects.update(expire_date=long_ago)
+    LoginLink.objects.update(expires_at=long_ago)
+    tasks.prune_expired()
+    assert (Session.objects.count(), LoginLink.objects.count()) == (0, 0)

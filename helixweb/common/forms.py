@@ -1,0 +1,42 @@
+"""Logging in, and making an API key."""
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.forms import AuthenticationForm
+
+from helixweb.common import auth, guessing
+
+
+class LoginForm(AuthenticationForm):
+    """User name and password; whoever guesses is made to wait."""
+
+    def clean(self) -> dict[str, Any]:
+        username = self.cleaned_data.get("username", "")
+        if guessing.must_wait(self.request, username):
+            raise forms.ValidationError(
+                f"Too many failed attempts; try again in {guessing.WINDOW_S // 60} minutes, or use "
+                "a one-time link.",
+                code="too_many",
+            )
+        try:
+            return super().clean()
+        except forms.ValidationError:
+            guessing.note_failure(self.request, username)
+            raise
+
+
+class ApiKeyForm(forms.Form):
+    """`serve` is what most programs need: the OpenAI endpoint."""
+
+    name = forms.CharField(max_length=80, widget=forms.TextInput(attrs={"placeholder": "laptop"}))
+    scopes = forms.MultipleChoiceField(
+        choices=[
+            (auth.READ, "read: look at everything over the REST API"),
+            (auth.WRITE, "write: change it"),
+            (auth.SERVE, "serve: ask deployed models over the OpenAI API"),
+        ],
+        widget=forms.CheckboxSelectMultiple,
+        initial=[auth.SERVE],
+        error_messages={"required": "Choose at least one."},
+    )
