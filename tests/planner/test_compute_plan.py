@@ -1,6 +1,7 @@
 import itertools
 import math
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.flow_check import check_flow
 from planner.max_flow import max_flow
 from planner.placers.base import InvalidOptions, NeverCancelled
+from planner.placers.choice import PlacerName
 from planner.placers.petals import place_petals
 from planner.placers.separate_pipelines import place_separate_pipelines
 from planner.placers.swarm import place_swarm
@@ -72,7 +74,7 @@ def test_a_plan_lies_between_the_best_baseline_and_its_bound(problem, partial_in
 
 
 def test_the_milp_improves_on_the_baselines_to_the_best_of_all_placements(best_of_uneven):
-    plan = plan_of(UNEVEN, relative_gap=0.0)
+    plan = plan_of(UNEVEN, placer="milp", relative_gap=0.0)
     assert plan.placer == "milp"
     assert plan.solver == "highs"
     assert plan.flow.value_tokens_per_s == pytest.approx(best_of_uneven, rel=1e-6)
@@ -89,7 +91,7 @@ def test_routing_weights_and_hops_come_from_the_plans_flow():
 def test_progress_never_goes_backwards():
     seen = []
     plan = plan_of(UNEVEN, progress=seen.append, relative_gap=0.0)
-    assert [incumbent.placer for incumbent in seen][-1] == "milp"
+    assert seen[-1].placer == plan.placer
     for before, after in itertools.pairwise(seen):
         assert after.elapsed_s >= before.elapsed_s
         assert after.flow_tokens_per_s >= before.flow_tokens_per_s
@@ -124,6 +126,18 @@ def test_a_clock_that_leaves_no_time_for_the_milp_leaves_the_best_baseline():
     )
     assert plan.stop_reason == "time limit"
     assert plan.placer in ("swarm", "petals", "separate_pipelines")
+
+
+@pytest.mark.parametrize("placer", get_args(PlacerName))
+def test_no_placer_falls_below_the_best_baseline_or_above_the_best_placement(
+    placer, best_of_uneven
+):
+    plan = plan_of(UNEVEN, placer=placer)
+    flows = [
+        max_flow(UNEVEN, place(UNEVEN), partial_inference=True).value_tokens_per_s
+        for place in (place_swarm, place_petals)
+    ]
+    assert max(flows) <= plan.flow.value_tokens_per_s <= best_of_uneven * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("warm_start", ["none", "best", "swarm", "petals"])
@@ -182,6 +196,7 @@ def test_only_a_way_in_and_no_way_out_has_no_plan():
         ({"relative_gap": 1.5}, r"relative_gap is 1\.5"),
         ({"prune_degree": 0.0}, r"prune_degree is 0\.0"),
         ({"solver": "cplex"}, "solver is 'cplex'"),
+        ({"placer": "oracle"}, "placer is 'oracle'; use one of: auto, milp, stage-patterns"),
         ({"warm_start": "milp"}, "warm_start is 'milp'; use one of: best, none, separate_pip"),
         ({"warm_start": "petals", "baselines": ("swarm",)}, "warm_start is 'petals'"),
         ({"baselines": ("helix",)}, "baselines has 'helix'; use names of: separate_pipelines"),

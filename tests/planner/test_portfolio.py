@@ -1,0 +1,95 @@
+"""All placers in turn."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_problems import all_placements, problems
+
+from planner.bounds import knapsack_bound_tokens_per_s
+from planner.generate import generated_cluster
+from planner.max_flow import max_flow
+from planner.placers.base import NeverCancelled, SearchOptions
+from planner.placers.portfolio import PortfolioOptions, PortfolioPlacer
+from planner.placers.swarm import place_swarm
+
+
+class CancelledAfter:
+    """Cancels when the first incumbents are known."""
+
+    def __init__(self, incumbents, count):
+        self._incumbents = incumbents
+        self._count = count
+
+    def is_cancelled(self):
+        return len(self._incumbents) >= self._count
+
+
+def search(problem, *, start=None, seed=0, progress=lambda _: None, cancel=None, **options):
+    return PortfolioPlacer(options=PortfolioOptions(solver="highs")).search(
+        problem,
+        options=SearchOptions(**{"time_limit_s": 60.0, "seed": seed, **options}),
+        start=start,
+        progress=progress,
+        cancel=cancel or NeverCancelled(),
+    )
+
+
+@settings(max_examples=10, deadline=None)
+@given(problem=problems(max_nodes=3), partial_inference=st.booleans())
+def test_it_finds_and_proves_the_best_placement_of_a_tiny_cluster(problem, partial_inference):
+    best = max(
+        max_flow(problem, placed, partial_inference=partial_inference).value_tokens_per_s
+        for placed in all_placements(problem)
+    )
+    result = search(problem, partial_inference=partial_inference)
+    flow = (
+        0.0
+        if result.placement is None
+        else max_flow(
+            problem, result.placement, partial_inference=partial_inference
+        ).value_tokens_per_s
+    )
+    assert flow == pytest.approx(best, rel=1e-3, abs=1e-6)
+    assert result.upper_bound_tokens_per_s >= best * (1 - 1e-4)
+
+
+def test_what_it_tells_only_improves_and_is_exact():
+    problem = generated_cluster(num_nodes=16, num_regions=3, seed=2, unevenness=0.3)
+    seen = []
+    search(problem, progress=seen.append, cancel=CancelledAfter(seen, 4))
+    assert len(seen) >= 4
+    for before, after in itertools.pairwise(seen):
+        assert after.flow_tokens_per_s >= before.flow_tokens_per_s
+        assert after.upper_bound_tokens_per_s <= before.upper_bound_tokens_per_s
+    for incumbent in seen:
+        flow = max_flow(problem, incumbent.placement, partial_inference=True)
+        assert incumbent.flow_tokens_per_s == flow.value_tokens_per_s
+        assert incumbent.upper_bound_tokens_per_s >= incumbent.flow_tokens_per_s
+
+
+def test_a_cancelled_search_returns_the_best_so_far():
+    problem = generated_cluster(num_nodes=16, num_regions=3, seed=2)
+    seen = []
+    result = search(problem, progress=seen.append, cancel=CancelledAfter(seen, 1))
+    assert result.stop_reason == "cancelled"
+    assert result.placement == seen[-1].placement
+
+
+def test_it_never_falls_below_its_start_and_says_when_the_time_is_over():
+    problem = generated_cluster(num_nodes=30, num_regions=5, seed=4)
+    start = place_swarm(problem)
+    result = search(problem, start=start, time_limit_s=0.01)
+    assert result.stop_reason == "time limit"
+    assert (
+        max_flow(problem, result.placement, partial_inference=True).value_tokens_per_s
+        >= max_flow(problem, start, partial_inference=True).value_tokens_per_s
+    )
+
+
+def test_a_hundred_nodes_in_one_region_come_within_a_tenth_of_the_bound():
+    problem = generated_cluster(num_nodes=100, num_regions=1, seed=0)
+    seen = []
+    search(problem, progress=seen.append, cancel=CancelledAfter(seen, 2))
+    assert seen[-1].flow_tokens_per_s >= 0.9 * knapsack_bound_tokens_per_s(problem)
