@@ -22,14 +22,38 @@
     document.dispatchEvent(new CustomEvent("helix-theme"));
   });
 
+  // Browsers have a clipboard only on https and loopback; elsewhere the text is selected and copied
+  // as by hand.
+  const copied = async (element) => {
+    try {
+      await navigator.clipboard.writeText(element.textContent.trim());
+      return true;
+    } catch {
+      getSelection().selectAllChildren(element);
+      return document.execCommand("copy");
+    }
+  };
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy]");
     if (!button) return;
-    await navigator.clipboard.writeText(document.querySelector(button.dataset.copy).textContent.trim());
-    const before = button.textContent;
-    button.textContent = "Copied";
-    setTimeout(() => { button.textContent = before; }, 1500);
+    const done = await copied(document.querySelector(button.dataset.copy));
+    button.dataset.says ??= button.textContent;
+    button.textContent = done ? "Copied" : "Selected: press Ctrl+C";
+    setTimeout(() => { button.textContent = button.dataset.says; }, 1500);
   });
+
+  // A form that leaves the page is sent once, however often its button is pressed.
+  document.addEventListener("submit", (event) => {
+    if (event.defaultPrevented || event.target.method !== "post") return;
+    const buttons = [...event.target.querySelectorAll("button")];
+    setTimeout(() => { for (const button of buttons) button.disabled = true; });
+    // Back from the next page, the browser may show this one as it left it.
+    addEventListener("pageshow", () => { for (const button of buttons) button.disabled = false; }, { once: true });
+  });
+
+  // On a narrow screen the sections scroll; the open one shall be seen.
+  const current = document.querySelector(".nav [aria-current]");
+  if (current) current.parentElement.scrollLeft = current.offsetLeft - current.parentElement.clientWidth / 2;
 
   const main = document.querySelector("main");
   const topics = main?.dataset.topics;
@@ -39,11 +63,24 @@
   let source = null;
   let lastId = main.dataset.lastEventId ?? "";
   const show = (text, kind) => { pill.hidden = false; pill.textContent = text; pill.className = `badge ${kind}`; };
+  // The browser reconnects by itself after a broken line, but not after an answer that is no stream:
+  // that of a proxy while the site restarts, or of the log-in page once the session has ended.
+  const reopen = async () => {
+    show("Reconnecting", "warn");
+    const failed = source;
+    if (failed.readyState !== EventSource.CLOSED) return;
+    await new Promise((resolve) => { setTimeout(resolve, 3000); });
+    if (source !== failed) return;
+    const answer = await fetch("/events", { redirect: "manual" }).catch(() => null);
+    if (source !== failed) return;
+    if (answer?.type === "opaqueredirect") show("Logged out: reload", "bad");
+    else open();
+  };
   const open = () => {
     const url = `/events?topics=${encodeURIComponent(topics)}` + (lastId ? `&last_event_id=${lastId}` : "");
     source = new EventSource(url);
     source.onopen = () => show("Live", "good");
-    source.onerror = () => show("Reconnecting", "warn");
+    source.onerror = reopen;
     for (const type of types) {
       source.addEventListener(type, (message) => {
         lastId = message.lastEventId;

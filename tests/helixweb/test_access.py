@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from django.contrib.admindocs.views import simplify_regex
+from django.template.loader import render_to_string
 from django.test import Client
 from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, resolve
 from django.urls.resolvers import RoutePattern
@@ -100,3 +101,19 @@ def test_posting_a_form_without_its_csrf_token_is_refused(browser: Client) -> No
     strict = Client(enforce_csrf_checks=True)
     strict.cookies = browser.cookies
     assert strict.post("/clusters/new", {"name": "x"}).status_code == 403
+
+
+@pytest.mark.django_db
+def test_a_part_of_a_page_without_a_session_has_the_whole_page_reload() -> None:
+    answer = Client().get("/", headers={"HX-Request": "true"})
+    assert (answer.status_code, answer.headers["HX-Refresh"]) == (401, "true")
+
+
+@pytest.mark.django_db
+def test_errors_are_pages_that_say_what_to_do(browser: Client) -> None:
+    assert b"may have been deleted" in browser.get("/clusters/99/").content
+    strict = Client(enforce_csrf_checks=True)
+    strict.cookies = browser.cookies
+    assert b"reload the page and send it again" in strict.post("/clusters/new").content
+    assert b"HELIX_HOSTS" in browser.get("/", headers={"Host": "other.example"}).content
+    assert b"log says what happened" in render_to_string("500.html").encode()

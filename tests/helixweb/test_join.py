@@ -247,6 +247,20 @@ def test_the_page_makes_a_command_for_the_machine_it_names(
     )
 
 
+@pytest.mark.parametrize(
+    ("url", "warned"), [("http://127.0.0.1:8000", True), ("https://helix.example", False)]
+)
+def test_a_command_that_no_other_machine_can_use_says_so(
+    cluster: Cluster, browser: Client, settings: Any, url: str, warned: bool
+) -> None:
+    settings.HELIX_URL = url
+    page = browser.post(
+        f"/clusters/{cluster.pk}/join", {"role": "node", "name": "tower", "region": "home"}
+    ).content.decode()
+    assert f"--server {url}" in page
+    assert ("works on this machine only" in page) is warned
+
+
 def test_the_page_suggests_the_next_declared_node(
     browser: Client, cluster: Cluster, user: Any
 ) -> None:

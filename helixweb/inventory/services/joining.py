@@ -6,6 +6,7 @@ import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -75,6 +76,11 @@ def join_command(role: str, secret: str, *, name: str = "NAME", region: str = ""
         words += ["--region", region]
     # The tilde must stay outside quotes to mean the home folder.
     return f"{shlex.join(words)} --data-dir ~/.helixweb/{shlex.quote(name)}"
+
+
+def command_works_elsewhere() -> bool:
+    """Whether a machine other than this one reaches the site at the address in the command."""
+    return urlsplit(settings.HELIX_URL).hostname not in ("127.0.0.1", "localhost", "::1")
 
 
 def register(request: RegisterRequest, now: datetime) -> Registration:

@@ -114,8 +114,9 @@ def cluster(request: HttpRequest, pk: int) -> HttpResponse:
     """Nodes, network, profiles, and how to join; alive by server-sent events."""
     last_event_id = events.latest_id()
     row = get_object_or_404(Cluster.objects.prefetch_related("nodes", "profiles"), pk=pk)
-    template = "inventory/_live.html" if by_htmx(request) else "inventory/cluster.html"
-    return render(request, template, _context(row, last_event_id=last_event_id))
+    if by_htmx(request):
+        return render(request, "inventory/_live.html", _live_context(row))
+    return render(request, "inventory/cluster.html", _context(row, last_event_id=last_event_id))
 
 
 @require_POST
@@ -130,6 +131,7 @@ def cluster_join(request: HttpRequest, pk: int) -> HttpResponse:
         asked = form.cleaned_data
         token = services.create_join_token(row, asked["role"], request.user)
         context["join_token"] = token.row
+        context["works_elsewhere"] = services.command_works_elsewhere()
         context["join_command"] = services.join_command(
             asked["role"], token.secret, name=asked["name"], region=asked["region"]
         )
@@ -170,16 +172,21 @@ def coordinator_delete(request: HttpRequest, pk: int) -> HttpResponse:
     return delete_page(request, row, page=page)
 
 
-def _context(row: Cluster, *, last_event_id: int) -> dict[str, Any]:
-    view = cluster_view(row, now=timezone.now())
+def _live_context(row: Cluster) -> dict[str, Any]:
     return {
         "cluster": row,
-        "view": view,
+        "view": cluster_view(row, now=timezone.now()),
+        "coordinator": Coordinator.objects.filter(cluster=row).first(),
+    }
+
+
+def _context(row: Cluster, *, last_event_id: int) -> dict[str, Any]:
+    live = _live_context(row)
+    return live | {
         "network": cluster_network(row),
         "profiles": row.profiles.select_related("model"),
         "models": services.models_of(row),
-        "coordinator": Coordinator.objects.filter(cluster=row).first(),
-        "join_form": JoinForm(initial=_next_to_join(row, view)),
+        "join_form": JoinForm(initial=_next_to_join(row, live["view"])),
         "last_event_id": last_event_id,
     }
 
