@@ -3,6 +3,7 @@
 import os
 import secrets
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -29,6 +30,36 @@ def flag(name: str, *, default: bool) -> bool:
     if value in ("0", "false", "no", "off", ""):
         return False
     raise ImproperlyConfigured(f"{name} is {value!r}; use 1 or 0")
+
+
+def url(name: str, default: str = "", *, schemes: tuple[str, ...], example: str) -> str:
+    """A URL of one of `schemes`; may be empty."""
+    value = text(name, default)
+    if value and urlsplit(value).scheme not in schemes:
+        raise ImproperlyConfigured(  # not the value: it may hold a password
+            f"{name} begins with {value.partition(':')[0][:12]!r}; give a URL like {example}"
+        )
+    return value
+
+
+def choice(name: str, default: str, *, choices: tuple[str, ...]) -> str:
+    """One of `choices`, in capitals."""
+    value = text(name, default).upper()
+    if value not in choices:
+        raise ImproperlyConfigured(f"{name} is {value!r}; use one of {', '.join(choices)}")
+    return value
+
+
+def folder(name: str, default: Path) -> Path:
+    """A directory, made for this user alone if need be."""
+    path = Path(text(name, str(default))).resolve()
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ImproperlyConfigured(
+            f"{name} is {str(path)!r}, which cannot be made: {error.strerror}; choose another"
+        ) from error
+    return path
 
 
 def words(name: str, default: str = "") -> list[str]:

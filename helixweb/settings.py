@@ -4,7 +4,6 @@ Without any variable: SQLite and Celery's filesystem transport under HELIX_DATA_
 DATABASE_URL switches to PostgreSQL, REDIS_URL to Redis; nothing else changes.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,7 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from helixweb import environment
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-DATA_DIR = Path(environment.text("HELIX_DATA_DIR", str(BASE_DIR / "var"))).resolve()
+DATA_DIR = environment.folder("HELIX_DATA_DIR", BASE_DIR / "var")
 DATA_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 DEBUG = environment.flag("HELIX_DEBUG", default=False)
@@ -100,7 +99,12 @@ TEMPLATES = [
 ]
 
 _database = dj_database_url.parse(
-    environment.text("DATABASE_URL") or f"sqlite:///{DATA_DIR / 'helixweb.sqlite3'}",
+    environment.url(
+        "DATABASE_URL",
+        schemes=("postgres", "postgresql", "sqlite"),
+        example="postgres://USER:PASSWORD@HOST/NAME",
+    )
+    or f"sqlite:///{DATA_DIR / 'helixweb.sqlite3'}",
     conn_health_checks=True,
 )
 _database_options: dict[str, Any] = {}
@@ -116,7 +120,7 @@ DATABASES = {
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # -- Celery: the row is the truth, a message is only a wake-up (docs/decisions) -------------------
-REDIS_URL = environment.text("REDIS_URL")
+REDIS_URL = environment.url("REDIS_URL", schemes=("redis", "rediss"), example="redis://HOST:6379/0")
 CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any]
 if REDIS_URL:
     CELERY_BROKER_URL = REDIS_URL
@@ -259,7 +263,12 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": os.environ.get("HELIX_LOG_LEVEL", "INFO")},
+    "root": {
+        "handlers": ["stderr"],
+        "level": environment.choice(
+            "HELIX_LOG_LEVEL", "INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+        ),
+    },
 }
 
 # -- The product -----------------------------------------------------------------------------------

@@ -1,0 +1,55 @@
+"""Settings from the environment: what is wrong is refused by name, with what would be right."""
+
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from helixweb import environment
+
+
+def test_a_url_is_taken_when_its_scheme_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORE_URL", "redis://host:1/0")
+    assert environment.url("STORE_URL", schemes=("redis",), example="redis://x") == (
+        "redis://host:1/0"
+    )
+    monkeypatch.delenv("STORE_URL")
+    assert environment.url("STORE_URL", schemes=("redis",), example="redis://x") == ""
+
+
+@pytest.mark.parametrize("value", ["host:6379", "http://host", "redis", "://"])
+def test_another_url_is_refused_with_an_example(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("STORE_URL", value)
+    with pytest.raises(ImproperlyConfigured, match=r"STORE_URL .*give a URL like redis://x"):
+        environment.url("STORE_URL", schemes=("redis",), example="redis://x")
+
+
+def test_a_refused_url_does_not_show_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORE_URL", "mysql://user:hunter2@host/name")
+    with pytest.raises(ImproperlyConfigured) as refusal:
+        environment.url("STORE_URL", schemes=("postgres",), example="postgres://x")
+    assert "hunter2" not in str(refusal.value)
+
+
+def test_a_choice_may_be_in_small_letters_and_is_one_of_the_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LEVEL", "debug")
+    assert environment.choice("LEVEL", "INFO", choices=("DEBUG", "INFO")) == "DEBUG"
+    monkeypatch.setenv("LEVEL", "loud")
+    with pytest.raises(ImproperlyConfigured, match="LEVEL is 'LOUD'; use one of DEBUG, INFO"):
+        environment.choice("LEVEL", "INFO", choices=("DEBUG", "INFO"))
+
+
+def test_a_folder_is_made_or_named_as_impossible(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = environment.folder("FOLDER", tmp_path / "a" / "b")
+    assert made.is_dir()
+    assert made.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FOLDER", str(tmp_path / "file" / "c"))
+    with pytest.raises(ImproperlyConfigured, match=r"FOLDER is .*file/c.*choose another"):
+        environment.folder("FOLDER", tmp_path)
