@@ -4,6 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.monitoring.history import FIELDS
 
 
@@ -50,12 +51,12 @@ class SeriesSerializer(serializers.Serializer[Any]):
     points = PointSerializer(many=True)
 
 
-class SeriesQuerySerializer(serializers.Serializer[Any]):
+class SeriesQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     """`since` defaults to five minutes ago, `step` (seconds) to at most 900 points."""
 
     since = serializers.DateTimeField(required=False)
     step = serializers.IntegerField(required=False, min_value=1, max_value=86_400)
 
 
-class LatestQuerySerializer(serializers.Serializer[Any]):
+class LatestQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     cluster = serializers.IntegerField(min_value=1)

@@ -13,7 +13,7 @@ from datetime import datetime
 from types import TracebackType
 
 from django.conf import settings
-from django.db import OperationalError, connection
+from django.db import InterfaceError, OperationalError, connection
 from django.utils import timezone
 
 from helixweb.common import leases
@@ -88,7 +88,7 @@ class SearchKeeper:
                     logger.info("%s; its search stops", lost)
                     self.lost = True
                     self._stop_search.set()
-                except OperationalError:
+                except (OperationalError, InterfaceError):
                     # The database may come back before the lease ends; if not, the lease decides.
                     logger.warning("plan run %s: database unreachable", self._run_id, exc_info=True)
                     connection.close()

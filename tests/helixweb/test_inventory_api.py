@@ -162,3 +162,22 @@ def test_a_link_of_its_own_replaces_that_of_the_regions(api: APIClient, cluster:
         ("tower", "mini"),
         ("laptop", "mini"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "said"),
+    [
+        ("clutser=1", "clutser", "the known ones are: cluster, limit, name, offset"),
+        ("limit=abc", "limit", "from 1 to 1000"),
+        ("limit=5000", "limit", "from 1 to 1000"),
+        ("offset=-1", "offset", "from 0"),
+    ],
+)
+def test_a_parameter_that_a_list_cannot_heed_is_refused(
+    api: APIClient, query: str, field: str, said: str
+) -> None:
+    answer = api.get(f"/api/v1/nodes/?{query}")
+    assert answer.status_code == 400
+    (error,) = answer.json()["errors"]
+    assert error["field"] == field
+    assert said in error["message"]

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError
-from django.db import models, transaction
+from django.db import IntegrityError, models, transaction
 
 from helixweb.common import events
 from helixweb.inventory.models import (
@@ -36,13 +36,23 @@ def import_problem(text: str, *, name_hint: str, user: Any, cluster_name: str = 
     All or nothing. Raises InvalidProblem (starting with `name_hint`), NameTaken, Conflicting.
     """
     problem = problem_from_text(text, name_hint=name_hint)
-    return _store(problem, cluster_name=cluster_name or problem.name, user=user)
+    return _stored(problem, cluster_name=cluster_name or problem.name, user=user)
 
 
 def import_problem_document(document: object, *, user: Any, cluster_name: str = "") -> Cluster:
     """The same for a document that is parsed already."""
     problem = problem_from_dict(document)
-    return _store(problem, cluster_name=cluster_name or problem.name, user=user)
+    return _stored(problem, cluster_name=cluster_name or problem.name, user=user)
+
+
+def _stored(problem: Problem, *, cluster_name: str, user: Any) -> Cluster:
+    try:
+        return _store(problem, cluster_name=cluster_name, user=user)
+    except IntegrityError as error:  # between the look and the insert
+        raise NameTaken(
+            f"A cluster called {cluster_name!r} or a model called {problem.model.name!r} was made "
+            "at the same moment; try again."
+        ) from error
 
 
 def _store(problem: Problem, *, cluster_name: str, user: Any) -> Cluster:

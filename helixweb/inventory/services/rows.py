@@ -59,7 +59,10 @@ def delete(row: Cluster | Coordinator | LanguageModel | Link | Node | Profile | 
                 else error.restricted_objects
             )
             users = ", ".join(sorted({str(user) for user in holders})[:5])
-            raise Conflicting(f"{row} is in use ({users}); remove that first.") from error
+            raise Conflicting(
+                f"{row} was deployed ({users}), and deployments are kept; it can be deleted once "
+                "their clusters are."
+            ) from error
 
 
 def _save(row: models.Model, what: str) -> None:
