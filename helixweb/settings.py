@@ -43,6 +43,8 @@ SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
 _behind_proxy = environment.flag("HELIX_BEHIND_PROXY", default=False)
 if _behind_proxy:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+# A pasted problem file (inventory.forms.MAX_PROBLEM_BYTES), encoded as a form.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 10_000_000
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"
@@ -203,7 +205,7 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["helixweb.common.auth.HasScope"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["helixweb.common.parsers.JsonParser"],
     "DEFAULT_PAGINATION_CLASS": "helixweb.common.pagination.Pages",
     "DEFAULT_FILTER_BACKENDS": ["helixweb.common.filters.StrictFilters"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",

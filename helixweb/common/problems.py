@@ -3,7 +3,8 @@
 from http import HTTPStatus
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
+from django.conf import settings
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.response import Response
@@ -22,12 +23,24 @@ class Conflict(exceptions.APIException):
     default_code = "conflict"
 
 
+class TooLarge(exceptions.APIException):
+    """A body longer than anything of ours needs."""
+
+    status_code = 413
+    default_detail = (
+        f"The body has more than {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes; send less at once."
+    )
+    default_code = "too_large"
+
+
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
     """Turn what a view raised into a problem document; None lets a bug surface as a 500."""
     if isinstance(error, Http404):
         error = exceptions.NotFound(str(error) or None)
     elif isinstance(error, PermissionDenied):
         error = exceptions.PermissionDenied()
+    elif isinstance(error, RequestDataTooBig):
+        error = TooLarge()
     elif isinstance(error, PlannerError):
         error = exceptions.ValidationError({"detail": [str(error)]})
     if not isinstance(error, exceptions.APIException):

@@ -7,12 +7,23 @@ from pydantic import BaseModel, ValidationError
 from rest_framework import exceptions
 from rest_framework.request import Request
 
+from helixweb.common.problems import TooLarge
+
 MessageT = TypeVar("MessageT", bound=BaseModel)
 SHOWN = 80
+# A report about a thousand nodes has a third of it.
+MAX_MESSAGE_BYTES = 1_000_000
 
 
 def read_message(kind: type[MessageT], request: Request) -> MessageT:
-    """The request's JSON body as `kind`. Raises DRF's ValidationError with a path per field."""
+    """The request's JSON body as `kind`.
+
+    Raises TooLarge, and DRF's ValidationError with a path per field.
+    """
+    if len(request.body) > MAX_MESSAGE_BYTES:
+        raise TooLarge(
+            f"The message has {len(request.body):,} bytes; at most {MAX_MESSAGE_BYTES:,} are read."
+        )
     try:
         return kind.model_validate_json(request.body)
     except ValidationError as error:

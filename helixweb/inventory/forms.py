@@ -60,6 +60,7 @@ class ImportForm(forms.Form):
     text = forms.CharField(
         required=False,
         strip=False,
+        max_length=MAX_PROBLEM_BYTES,
         label="or paste its text",
         widget=forms.Textarea(attrs={"rows": 14, "spellcheck": "false", "class": "mono"}),
     )

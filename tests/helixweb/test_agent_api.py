@@ -95,6 +95,14 @@ def test_a_malformed_message_is_answered_with_the_path_of_each_bad_field(
     assert "JSON" in broken.json()["detail"]
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize("size", [1_000_001, 10_000_001])
+def test_a_message_that_is_too_long_is_refused(size: int) -> None:
+    answer = APIClient().post("/api/v1/agent/register", " " * size, content_type="application/json")
+    assert answer.status_code == 413
+    assert answer.json()["title"] == "Request Entity Too Large"
+
+
 def test_a_restarted_agent_keeps_its_credential_and_is_no_ghost(
     cluster: Cluster, user: Any
 ) -> None:

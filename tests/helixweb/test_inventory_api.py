@@ -181,3 +181,15 @@ def test_a_parameter_that_a_list_cannot_heed_is_refused(
     (error,) = answer.json()["errors"]
     assert error["field"] == field
     assert said in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [('{"problem":' * 3000, 400, "nested too deeply"), (" " * 10_000_001, 413, "10,000,000 bytes")],
+)
+def test_a_body_that_cannot_be_read_is_refused(
+    api: APIClient, body: str, status: int, said: str
+) -> None:
+    answer = api.post("/api/v1/clusters/import/", body, content_type="application/json")
+    assert answer.status_code == status
+    assert said in answer.json()["detail"]
