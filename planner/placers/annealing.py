@@ -21,8 +21,9 @@ from planner.placers.flow_tables import FlowTables, flow_tables
 
 NO_SOLVER = "none"
 
-# Where between the best flow and the bound a try aims; a success begins anew.
-_SHARES = (0.5, 0.25, 0.75, 0.1)
+# Where between the best flow and the bound a try aims, at last at anything better; a success begins
+# anew.
+_SHARES = (0.5, 0.25, 0.75, 0.1, 0.001)
 _CHUNK_MOVES = 4096  # between two looks at the clock
 _USED_SHARE_OF_TIME = 0.9
 

@@ -2,10 +2,9 @@
 
 1. The stage-pattern program: a second at most, and often the best aligned stages there are.
 2. The quick bounds; wherever a bound is reached, the search ends.
-3. Where links are slow: wide stages and chains of regions.
+3. Where links are slow: wide stages and chains of regions, then the bounds that charge the links.
 4. Rounds of annealing, each twice as long as the one before: on stages where links are slow or the
-   number of hops is limited, on staggered ranges where partial inference allows them. After the
-   first round, where links are slow, the bounds that charge them.
+   number of hops is limited, on staggered ranges where partial inference allows them.
 5. On few nodes, the MILP, which can prove that no better placement exists.
 """
 
@@ -44,7 +43,7 @@ _ROUNDS = 12
 _NODES_FOR_MILP = 8
 _ROUNDS_BEFORE_MILP = 2
 _REGION_CHAIN_SHARE_OF_TIME = 0.3
-_CROSSING_BOUNDS_SHARE_OF_TIME = 0.25
+_CROSSING_BOUNDS_SHARE_OF_TIME = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +105,8 @@ class PortfolioPlacer:
         return StagePatternPlacer(solver=solver, clock=self._clock)
 
     def _improve(self, problem: Problem, options: SearchOptions, board: "_Board") -> None:
+        if board.should_stop():
+            return
         few_nodes = len(problem.cluster.nodes) <= _NODES_FOR_MILP
         tables = flow_tables(problem, options.rules, bound_tokens_per_s=board.upper_bound)
         slow_links = bool(tables.names) and tables.links_may_bind()
@@ -113,6 +114,7 @@ class PortfolioPlacer:
             board.run(
                 RegionChainPlacer(clock=self._clock), share_of_time=_REGION_CHAIN_SHARE_OF_TIME
             )
+            self._charge_links(problem, options, board)
         aligned = slow_links or not options.partial_inference or options.rules.max_hops is not None
         staggered = options.partial_inference and options.rules.max_hops is None
         for number in range(_ROUNDS_BEFORE_MILP if few_nodes else _ROUNDS):
@@ -128,8 +130,6 @@ class PortfolioPlacer:
                         annealing=self._annealing(board, number), clock=self._clock
                     )
                 )
-            if slow_links and number == 0:
-                self._charge_links(problem, options, board)
         if few_nodes:
             board.run(
                 MilpPlacer(

@@ -51,7 +51,7 @@ def test_it_finds_the_best_chain_of_a_tiny_cluster_with_ample_links(problem):
         if found is None
         else max_flow(problem, found, partial_inference=False).value_tokens_per_s
     )
-    assert flow == pytest.approx(best, rel=1e-6)
+    assert flow == pytest.approx(best, rel=0.01)
 
 
 @settings(max_examples=25, deadline=None)
