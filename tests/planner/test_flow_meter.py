@@ -16,9 +16,7 @@ from planner.placers.swarm import place_swarm
 @given(placed=placed_problems(max_nodes=6), partial_inference=st.booleans())
 def test_it_finds_exactly_the_max_flow_of_any_placement(placed, partial_inference):
     problem, placement = placed
-    meter = FlowMeter(
-        problem, SearchOptions(time_limit_s=1.0, partial_inference=partial_inference)
-    )
+    meter = FlowMeter(problem, SearchOptions(time_limit_s=1.0, partial_inference=partial_inference))
     flow = max_flow(problem, placement, partial_inference=partial_inference)
     assert meter.tokens_per_s(placement) == flow.value_tokens_per_s
 
