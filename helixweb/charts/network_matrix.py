@@ -68,11 +68,14 @@ def _layout(names: Sequence[str]) -> dict[str, object]:
     return {
         "height": height_for_rows(len(names), minimum_px=260),
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "xaxis": {**axis, "title": {"text": "to"}, "automargin": True},
+        "xaxis": {**axis, "title": {"text": "to", "standoff": 8}, "automargin": True},
         "yaxis": {
-            **axis, "title": {"text": "from"}, "automargin": True, "autorange": "reversed",
+            **axis,
+            "title": {"text": "from", "standoff": 8},
+            "automargin": True,
+            "autorange": "reversed",
         },
-    }  # fmt: skip
+    }
 
 
 def _range(low: float, high: float) -> str:

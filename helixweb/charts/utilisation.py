@@ -74,8 +74,8 @@ def bottlenecks(problem: Problem, plan: Plan) -> tuple[str, ...]:
         (
             plan.flow.nodes[name].capacity_tokens_per_s,
             f"{name} ({problem.profile_of(name).gpu}): compute limits, "
-            f"{tokens_per_s(plan.flow.nodes[name].capacity_tokens_per_s)} tokens/s with "
-            f"{len(plan.placement.layers[name])} layers.",
+            f"{tokens_per_s(plan.flow.nodes[name].capacity_tokens_per_s)} tokens/s with layers "
+            f"{plan.placement.layers[name]}.",
         )
         for name in cut.nodes
     ]
