@@ -36,9 +36,13 @@ _REPAIR_SHARE = 0.5
 _REPAIR_MOVES = 10_000
 _MOVES = 150_000
 _CLIMB_TRIES = 60
-_HOTNESS = (0.1, 1.0, 0.3)
+_HOTNESS = (0.1, 0.4, 0.8)
 _MISLED_SHARE = 0.01
-_LADDER = (0.125, 0.25, 0.5)
+_COOL_HOTNESS = (0.1, 0.2, 0.4)
+_GOAL_SHARES = (0.97, 0.985, 0.972, 1.0)
+_PATIENCE = 60
+_LADDER = (0.25,)
+_SCRATCH_SHARE = 0.3
 _LEAST_STEP = 2e-3
 
 
@@ -46,7 +50,7 @@ _LEAST_STEP = 2e-3
 class ReplanOptions:
     """How to replan: `plan` for the search from scratch, its rules and its seed.
 
-    `time_limit_s` is for everything; half of it at most goes to the search from scratch.
+    `time_limit_s` is for everything; a third of it at most goes to the search from scratch.
     `budget_bytes` limits what the chosen answer moves (None: as much as it takes). Around the
     running placement at most `attempts` annealings are tried for each budget, so a search that the
     clock does not end gives the same answer again.
@@ -55,7 +59,7 @@ class ReplanOptions:
     plan: PlanOptions = field(default_factory=PlanOptions)
     time_limit_s: float = 10.0
     budget_bytes: float | None = None
-    attempts: int = 60
+    attempts: int = 200
 
     def __post_init__(self) -> None:
         if not 0 < self.time_limit_s < float("inf"):
@@ -131,9 +135,7 @@ def replan(
     started_s = clock()
     check_rules(problem, options.plan.rules)
     problem = restricted_problem(problem, options.plan.rules)
-    options = replace(
-        options, plan=replace(options.plan, rules=options.plan.rules.once_restricted)
-    )
+    options = replace(options, plan=replace(options.plan, rules=options.plan.rules.once_restricted))
     front = _Front(
         problem, running, options=options.plan, elapsed=lambda: clock() - started_s, hear=progress
     )
@@ -209,6 +211,11 @@ class _Front:
         within = [point for point in self._points if _is_within(point, budget_bytes)]
         return max(within, key=lambda point: point.flow_tokens_per_s, default=None)
 
+    def cheapest_from(self, flow_tokens_per_s: float) -> ReplanPoint | None:
+        """The answer of fewest bytes with that flow or more."""
+        enough = [p for p in self._points if p.flow_tokens_per_s >= flow_tokens_per_s]
+        return min(enough, key=lambda point: point.moved_bytes, default=None)
+
     def pareto(self) -> tuple[ReplanPoint, ...]:
         return tuple(sorted(self._points, key=lambda point: point.moved_bytes))
 
@@ -253,17 +260,42 @@ class _Around:
             self._front.offer(end, method=ANNEALED)
 
     def search(self, fresh: ReplanPoint | None, *, should_stop: Callable[[], bool]) -> None:
-        """Raise the flow within each budget by turns; a budget rests when its step is tiny."""
-        searches = [
-            _BudgetSearch(budget_layers=layers, goal_tokens_per_s=self._goal(fresh))
+        """By turns raise the flow within a budget and lower the bytes of a flow, until both rest.
+
+        The second finds most: from a good placement that moves too much, the way down is short.
+        """
+        goal = self._goal(fresh)
+        budgets = [
+            _BudgetSearch(budget_layers=layers, goal_tokens_per_s=goal)
             for layers in self._budgets(fresh)
         ]
+        goals = [_GoalSearch(goal_tokens_per_s=share * goal) for share in _GOAL_SHARES]
         for number in range(self._options.attempts):
-            for search in searches:
-                if should_stop():
-                    return
-                if not search.is_done:
+            for search in budgets:
+                if not search.is_done and not should_stop():
                     self._attempt(search, number=number, fresh=fresh)
+            for goal_search in goals:
+                if not goal_search.is_done and not should_stop():
+                    self._load_less(goal_search, number=number)
+
+    def _load_less(self, search: "_GoalSearch", *, number: int) -> None:
+        cheapest = self._front.cheapest_from(search.goal_tokens_per_s)
+        if cheapest is None or cheapest.moved_bytes == 0:
+            search.is_done = True
+            return
+        layers = round(cheapest.moved_bytes / self._problem.model.bytes_per_layer)
+        end = self._annealing.attempt(
+            self._kept if number % 3 == 2 else cheapest.placement,
+            target_tokens_per_s=search.goal_tokens_per_s * (1 + _LEAST_STEP / 2),
+            budget_layers=layers - 1,
+            hotness=_COOL_HOTNESS[number // 3 % len(_COOL_HOTNESS)],
+            moves=_MOVES // 3,
+            seed=self._options.plan.seed + number,
+        )
+        is_cheaper = moved_layers(self._running, end) < layers
+        if is_cheaper and coverage_tokens_per_s(self._problem, end) >= search.goal_tokens_per_s:
+            self._front.offer(end, method=ANNEALED)
+        search.learn(cheapest, self._front.cheapest_from(search.goal_tokens_per_s))
 
     def _attempt(self, search: "_BudgetSearch", *, number: int, fresh: ReplanPoint | None) -> None:
         budget_bytes = search.budget_layers * self._problem.model.bytes_per_layer
@@ -342,6 +374,20 @@ class _BudgetSearch:
         self.is_done = self.step < _LEAST_STEP
 
 
+@dataclass(slots=True, kw_only=True)
+class _GoalSearch:
+    """One flow whose bytes shall fall; rests after many failures."""
+
+    goal_tokens_per_s: float
+    failures: int = 0
+    is_done: bool = False
+
+    def learn(self, before: ReplanPoint, after: ReplanPoint | None) -> None:
+        fell = after is not None and after.moved_bytes < before.moved_bytes
+        self.failures = 0 if fell else self.failures + 1
+        self.is_done = self.failures >= _PATIENCE
+
+
 def _from_scratch(
     problem: Problem, front: _Front, *, options: ReplanOptions, cancel: CancelToken
 ) -> ReplanPoint | None:
@@ -349,7 +395,7 @@ def _from_scratch(
         return None
     plan_options = replace(
         options.plan,
-        time_limit_s=min(options.plan.time_limit_s, front.left_s(options) / 2),
+        time_limit_s=min(options.plan.time_limit_s, front.left_s(options) * _SCRATCH_SHARE),
     )
     try:
         plan = compute_plan(problem, options=plan_options, progress=lambda _: None, cancel=cancel)

@@ -13,7 +13,7 @@ from planner.placers.compiled.loops import anneal_moves
 from planner.placers.compiled.tasks import MoveTask, first_random
 
 _UNITS_PER_TOKEN = 1000
-_PENALTY_SHARE = 0.3
+_PENALTY_SHARE = 0.15
 
 
 def coverage_tokens_per_s(problem: Problem, placement: Placement) -> float:

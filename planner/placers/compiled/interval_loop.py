@@ -95,14 +95,14 @@ class Coverage:
     """The speed that serves every layer, and what it lacks to the target."""
 
     def __init__(self, num_layers: int, target: int) -> None:
-        self._layers = [0] * num_layers
+        self.layers = [0] * num_layers
         self._target = target
 
     def add(self, first: int, held: int, speed: int) -> int:
         """Add `speed` to layers [first, first + held); returns by how much the lack grows."""
         grown = 0
         for layer in range(first, first + held):
-            before = self._layers[layer]
-            after = self._layers[layer] = before + speed
+            before = self.layers[layer]
+            after = self.layers[layer] = before + speed
             grown += max(0, self._target - after) - max(0, self._target - before)
         return grown

@@ -7,6 +7,7 @@ where coverage is the sum of T_i(held_i) over the nodes that hold a layer.
 Change both together.
 """
 
+from planner.placers.compiled.interval_loop import Coverage
 from planner.placers.compiled.tasks import MoveTask, next_random
 
 Ends = tuple[int, int]
@@ -26,14 +27,13 @@ def anneal_moves(
     ranges = list(ranges)
     target, penalty, budget = task.target, task.penalty, task.budget_layers
     n, num_layers = len(speeds), task.num_layers
-    coverage = [0] * num_layers
+    coverage = Coverage(num_layers, target)
     moved = 0
+    energy = num_layers * target
     for node, (first, end) in enumerate(ranges):
         moved += _to_load((first, end), task.running[node])
-        for layer in range(first, end):
-            coverage[layer] += speeds[node][end - first]
-    energy = penalty * max(0, moved - budget)
-    energy += sum(max(0, target - covered) for covered in coverage)
+        energy += coverage.add(first, end - first, speeds[node][end - first])
+    energy += penalty * max(0, moved - budget)
     random = seed
     for iteration in range(moves):
         if energy <= 0:
@@ -44,70 +44,80 @@ def anneal_moves(
         if limit == 0:
             continue
         random = next_random(random)
-        kind = random % 8
+        kind = random % 10
         random = next_random(random)
         first, end = ranges[node]
         old_first, old_end = task.running[node]
-        new_first, new_end = first, end
+        changed: list[tuple[int, Ends]] = []
         if kind == 0:
-            new_first += 1 if random % 2 else -1
+            first += 1 if random % 2 else -1
         elif kind == 1:
-            new_end += 1 if random % 2 else -1
+            end += 1 if random % 2 else -1
         elif kind == 2:
             shift = 1 + random // 2 % 3 if random % 2 else -1 - random // 2 % 3
-            new_first, new_end = first + shift, end + shift
+            first, end = first + shift, end + shift
         elif kind == 3:
-            new_first, new_end = old_first, old_end
+            first, end = old_first, old_end
         elif kind == 4:
-            new_first = new_end = old_first
+            first = end = old_first
             if old_end > old_first:
-                new_first += random % (old_end - old_first)
+                first += random % (old_end - old_first)
                 random = next_random(random)
-                new_end = new_first + 1 + random % (old_end - new_first)
-        else:
+                end = first + 1 + random % (old_end - first)
+        elif kind == 5:
+            # Join another node, where it is or where it was: stages stay whole.
+            first, end = ranges[random % n]
+        elif kind == 6:
+            first, end = task.running[random % n]
+        elif kind == 7:
             # Around a layer that lacks something: only there can another range help.
             layer = random % num_layers
             for _ in range(num_layers):
-                if coverage[layer] < target:
+                if coverage.layers[layer] < target:
                     break
                 layer = layer + 1 if layer + 1 < num_layers else 0
             random = next_random(random)
             held = 1 + random % limit
             random = next_random(random)
-            new_first = layer - random % held
-            new_end = new_first + held
-        is_range = 0 <= new_first <= new_end <= num_layers and new_end - new_first <= limit
-        if not is_range or (new_first, new_end) == (first, end):
+            first = layer - random % held
+            end = first + held
+        else:
+            other = random % n
+            changed.append((other, (first, end)))
+            first, end = ranges[other]
+        changed.insert(0, (node, (first, end)))
+        if (first, end) == ranges[node] or not all(
+            0 <= new_first <= new_end <= num_layers
+            and new_end - new_first <= limits[i]
+            and (new_end == new_first or speeds[i][new_end - new_first] > 0)
+            for i, (new_first, new_end) in changed
+        ):
             continue
-        speed, new_speed = speeds[node][end - first], speeds[node][new_end - new_first]
-        if new_end > new_first and new_speed == 0:
+        change, new_moved = 0, moved
+        for i, new in changed:
+            new_moved += _to_load(new, task.running[i]) - _to_load(ranges[i], task.running[i])
+            change += _cover(coverage, ranges[i], speeds[i], sign=-1)
+        for i, new in changed:
+            change += _cover(coverage, new, speeds[i], sign=1)
+        change += penalty * (max(0, new_moved - budget) - max(0, moved - budget))
+        random = next_random(random)
+        room = threshold - threshold * iteration // moves
+        if change <= room * (random % 1024) // 1024:
+            for i, new in changed:
+                ranges[i] = new
+            moved = new_moved
+            energy += change
             continue
-        new_moved = (
-            moved
-            - _to_load((first, end), (old_first, old_end))
-            + _to_load((new_first, new_end), (old_first, old_end))
-        )
-        change = penalty * (max(0, new_moved - budget) - max(0, moved - budget))
-        for layer in range(first, end):
-            after = coverage[layer] - speed + (new_speed if new_first <= layer < new_end else 0)
-            change += max(0, target - after) - max(0, target - coverage[layer])
-        for layer in range(new_first, new_end):
-            if layer < first or layer >= end:
-                before = coverage[layer]
-                change += max(0, target - before - new_speed) - max(0, target - before)
-        if change > 0:
-            random = next_random(random)
-            room = threshold - threshold * iteration // moves
-            if change > room * (random % 1024) // 1024:
-                continue
-        for layer in range(first, end):
-            coverage[layer] -= speed
-        for layer in range(new_first, new_end):
-            coverage[layer] += new_speed
-        ranges[node] = (new_first, new_end)
-        moved = new_moved
-        energy += change
+        for i, new in changed:
+            _cover(coverage, new, speeds[i], sign=-1)
+        for i, _new in changed:
+            _cover(coverage, ranges[i], speeds[i], sign=1)
     return energy, ranges
+
+
+def _cover(coverage: Coverage, ends: Ends, speeds: list[int], *, sign: int) -> int:
+    first, end = ends
+    return coverage.add(first, end - first, sign * speeds[end - first])
 
 
 def _to_load(new: Ends, old: Ends) -> int:
