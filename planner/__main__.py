@@ -1,4 +1,4 @@
-"""The planner's shell commands: solve, compare, explain, replan.
+"""The planner's shell commands: solve, compare, explain, mix, replan.
 
 Exit codes: 0 done (also when Ctrl-C ended the search early: the best plan so far is written),
 2 bad input or no plan, with one line on stderr.
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from planner.commands import compare, explain, replan, solve
+from planner.commands import compare, explain, mix, replan, solve
 from planner.domain.errors import PlannerError
 
 EXIT_OK = 0
@@ -18,6 +18,7 @@ _COMMANDS = {
     solve.NAME: (solve, "compute a plan and write it to a file"),
     compare.NAME: (compare, "tabulate the flow of every placer's placement"),
     explain.NAME: (explain, "say what limits a plan and what one more of each resource brings"),
+    mix.NAME: (mix, "plan several models on one cluster"),
     replan.NAME: (replan, "change a running plan for a changed problem, moving few bytes"),
 }
 

@@ -14,19 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from planner.bounds import upper_bound_tokens_per_s
+from planner.checked_plan import checked_plan
 from planner.domain.errors import PlannerError
 from planner.domain.placement import Placement
 from planner.domain.plan import Incumbent, Plan
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.feasibility import check_rules, conform, restricted_problem
-from planner.flow_check import (
-    FlowCheckFailed,
-    check_flow,
-    flow_value_by_linear_program,
-    nearly_equal,
-)
-from planner.max_flow import max_flow, mean_hops, routing_weights
 from planner.placers.base import CancelToken, InvalidOptions, Progress, SearchOptions
 from planner.placers.choice import PlacerName, PlacerOptions, chosen_placer
 from planner.placers.flow_meter import FlowMeter
@@ -42,8 +36,6 @@ BASELINES: dict[str, Callable[[Problem], Placement | None]] = {
 }
 START = "start"
 NO_SOLVER = "none"
-# A solver proves its bound to its own feasibility and integrality tolerances only.
-_BOUND_RELATIVE_TOLERANCE = 1e-4
 
 
 class NoPlacementFound(PlannerError):
@@ -147,8 +139,22 @@ def compute_plan(
             standing=standing,
             cancel=cancel,
         )
-    return _checked_plan(
-        problem, options=options, standing=standing, solver=solver, stop_reason=stop_reason
+    if standing.best is None:
+        raise NoPlacementFound(
+            f"no placement that carries any flow was found ({stop_reason}); give the search more "
+            "time, allow partial inference or more hops, or check that links lead from the "
+            "coordinator to the nodes, between them, and back"
+        )
+    return checked_plan(
+        problem,
+        standing.best,
+        partial_inference=options.partial_inference,
+        max_hops=options.rules.max_hops,
+        upper_bound_tokens_per_s=standing.upper_bound,
+        placer=standing.placer,
+        solver=solver,
+        stop_reason=stop_reason,
+        elapsed_s=standing.elapsed_s,
     )
 
 
@@ -257,48 +263,3 @@ def _search(
             upper_bound=result.upper_bound_tokens_per_s,
         )
     return result.solver, result.stop_reason
-
-
-def _checked_plan(
-    problem: Problem, *, options: PlanOptions, standing: _Standing, solver: str, stop_reason: str
-) -> Plan:
-    if standing.best is None:
-        raise NoPlacementFound(
-            f"no placement that carries any flow was found ({stop_reason}); give the search more "
-            "time, allow partial inference or more hops, or check that links lead from the "
-            "coordinator to the nodes, between them, and back"
-        )
-    max_hops = options.rules.max_hops
-    flow = max_flow(
-        problem, standing.best, partial_inference=options.partial_inference, max_hops=max_hops
-    )
-    check_flow(flow, problem=problem)
-    second = flow_value_by_linear_program(
-        problem, standing.best, partial_inference=options.partial_inference, max_hops=max_hops
-    )
-    value = flow.value_tokens_per_s
-    if not nearly_equal(value, second):
-        raise FlowCheckFailed(
-            f"preflow-push finds {value} tokens/s but the linear program {second} for the same "
-            "placement; they must be equal, so please report this problem"
-        )
-    if value > standing.upper_bound * (1 + _BOUND_RELATIVE_TOLERANCE):
-        raise FlowCheckFailed(
-            f"the flow of {value} tokens/s exceeds the proven bound {standing.upper_bound}; "
-            "one of them is wrong, so please report this problem"
-        )
-    return Plan(
-        problem_name=problem.name,
-        model_name=problem.model.name,
-        num_layers=problem.model.num_layers,
-        partial_inference=options.partial_inference,
-        placement=standing.best,
-        flow=flow,
-        upper_bound_tokens_per_s=max(standing.upper_bound, value),
-        hops=mean_hops(flow),
-        routing_weights=routing_weights(flow),
-        placer=standing.placer,
-        solver=solver,
-        stop_reason=stop_reason,
-        elapsed_s=standing.elapsed_s,
-    )

@@ -8,15 +8,21 @@ from typing import get_args
 from planner.compute_plan import BASELINES, PlanOptions
 from planner.domain.placement import LayerRange
 from planner.domain.rules import InvalidRules, PlacementRules
+from planner.placers.choice import PlacerName
 from planner.placers.solvers.choice import SolverName
 
 OBJECTIVES = ("flow",)
 
 
 def add_plan_options(command: argparse.ArgumentParser, *, time_limit_s: float | None) -> None:
-    """What to search for, and how; `time_limit_s` is the default."""
-    defaults = PlanOptions()
+    """The problem, and how to search; `time_limit_s` is the default."""
     command.add_argument("problem", type=Path, metavar="PROBLEM", help="JSON or YAML problem file")
+    add_search_options(command, time_limit_s=time_limit_s)
+
+
+def add_search_options(command: argparse.ArgumentParser, *, time_limit_s: float | None) -> None:
+    """What to search for, and how."""
+    defaults = PlanOptions()
     command.add_argument(
         "--objective",
         choices=OBJECTIVES,
@@ -36,6 +42,12 @@ def add_plan_options(command: argparse.ArgumentParser, *, time_limit_s: float | 
         action=argparse.BooleanOptionalAction,
         default=defaults.partial_inference,
         help="let a request run fewer layers on a node than it holds",
+    )
+    command.add_argument(
+        "--placer",
+        choices=get_args(PlacerName),
+        default=defaults.placer,
+        help="how to search (default: %(default)s, all of them in turn)",
     )
     command.add_argument("--solver", choices=get_args(SolverName), default=defaults.solver)
     command.add_argument(
@@ -65,6 +77,7 @@ def plan_options(parsed: argparse.Namespace, *, time_limit_s: float) -> PlanOpti
     return PlanOptions(
         time_limit_s=time_limit_s,
         partial_inference=parsed.partial_inference,
+        placer=parsed.placer,
         solver=parsed.solver,
         prune_degree=parsed.prune_degree,
         warm_start=parsed.warm_start,

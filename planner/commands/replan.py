@@ -5,11 +5,10 @@ import sys
 from pathlib import Path
 
 from planner.bounds import upper_bound_tokens_per_s
+from planner.checked_plan import checked_plan
 from planner.commands.files import check_writable, read_plan, read_problem, write_document
 from planner.commands.options import add_plan_options, plan_options
 from planner.commands.progress import Interrupt
-from planner.domain.plan import Plan
-from planner.max_flow import mean_hops, routing_weights
 from planner.replan import Replan, ReplanOptions, ReplanPoint, replan
 from planner.serialization import plan_to_dict
 
@@ -42,16 +41,12 @@ def run(parsed: argparse.Namespace) -> None:
             problem, running, options=options, progress=_print_progress, cancel=interrupt
         )
     chosen = found.chosen
-    plan = Plan(
-        problem_name=problem.name,
-        model_name=problem.model.name,
-        num_layers=problem.model.num_layers,
+    plan = checked_plan(
+        problem,
+        chosen.placement,
         partial_inference=plan_search.partial_inference,
-        placement=chosen.placement,
-        flow=chosen.flow,
-        upper_bound_tokens_per_s=max(upper_bound_tokens_per_s(problem), chosen.flow_tokens_per_s),
-        hops=mean_hops(chosen.flow),
-        routing_weights=routing_weights(chosen.flow),
+        max_hops=plan_search.rules.max_hops,
+        upper_bound_tokens_per_s=upper_bound_tokens_per_s(problem),
         placer=f"replan: {chosen.method}",
         solver="none",
         stop_reason="cancelled" if interrupt.is_cancelled() else "heuristic",

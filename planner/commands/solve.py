@@ -3,12 +3,19 @@
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
 
+from planner.bounds import upper_bound_tokens_per_s
+from planner.checked_plan import checked_plan
 from planner.commands.files import check_writable, read_plan, read_problem, write_document
 from planner.commands.options import add_plan_options, plan_options
 from planner.commands.progress import Interrupt, shown_progress
-from planner.compute_plan import compute_plan
+from planner.compute_plan import PlanOptions, compute_plan
+from planner.domain.placement import Placement
+from planner.domain.plan import Plan
+from planner.domain.problem import Problem
+from planner.robust import compute_robust_plan
 from planner.serialization import plan_to_dict
 
 NAME = "solve"
@@ -19,6 +26,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--output", type=Path, required=True, metavar="PLAN.json")
     command.add_argument(
         "--start", type=Path, metavar="PLAN.json", help="go on from this plan, of any problem"
+    )
+    command.add_argument(
+        "--survive-one-loss",
+        action="store_true",
+        help="make the flow large that is left when the worst node is lost",
     )
     command.add_argument(
         "--progress",
@@ -35,9 +47,12 @@ def run(parsed: argparse.Namespace) -> None:
     start = None if parsed.start is None else read_plan(parsed.start).placement
     interrupt = Interrupt()
     with interrupt.listening(), shown_progress(asked_for=parsed.progress) as progress:
-        plan = compute_plan(
-            problem, options=options, progress=progress, cancel=interrupt, start=start
-        )
+        if parsed.survive_one_loss:
+            plan = _robust_plan(problem, options, start=start, interrupt=interrupt)
+        else:
+            plan = compute_plan(
+                problem, options=options, progress=progress, cancel=interrupt, start=start
+            )
     write_document(output, plan_to_dict(plan))
     if parsed.progress and not sys.stdout.isatty():
         print(
@@ -60,4 +75,28 @@ def run(parsed: argparse.Namespace) -> None:
         f"{output}: {plan.flow.value_tokens_per_s:.1f} tokens/s by {plan.placer}, "
         f"{plan.gap:.1%} below the bound, {plan.hops:.1f} hops, "
         f"{len(plan.placement.layers)} nodes; stopped: {plan.stop_reason}, solver: {plan.solver}"
+    )
+
+
+def _robust_plan(
+    problem: Problem, options: PlanOptions, *, start: Placement | None, interrupt: Interrupt
+) -> Plan:
+    started_s = time.monotonic()
+    robust = compute_robust_plan(problem, options=options, start=start, cancel=interrupt)
+    print(
+        f"{robust.survival.flow_tokens_per_s:.1f} tokens/s survive the loss of any one node "
+        f"(worst: {robust.survival.worst_node or 'none'}), at most "
+        f"{robust.survival_bound_tokens_per_s:.1f} can",
+        file=sys.stderr,
+    )
+    return checked_plan(
+        problem,
+        robust.placement,
+        partial_inference=options.partial_inference,
+        max_hops=options.rules.max_hops,
+        upper_bound_tokens_per_s=upper_bound_tokens_per_s(problem),
+        placer="robust",
+        solver="none",
+        stop_reason="cancelled" if interrupt.is_cancelled() else "heuristic",
+        elapsed_s=time.monotonic() - started_s,
     )

@@ -269,3 +269,33 @@ def test_replan_moves_no_more_than_the_budget(problem_path, tmp_path, capsys):
         <= 1
     )
     assert "<- chosen" in capsys.readouterr().out
+
+
+def test_a_plan_that_shall_survive_says_what_survives(problem_path, tmp_path, capsys):
+    plan = solved(problem_path, tmp_path / "plan.json", "--survive-one-loss")
+    assert plan.placer == "robust"
+    assert "survive the loss of any one node" in capsys.readouterr().err
+
+
+def test_mix_writes_a_plan_for_each_model(problem_path, tmp_path, capsys):
+    other = replace(PROBLEM, model=replace(PROBLEM.model, name="other", num_layers=2))
+    (tmp_path / "other.json").write_text(json.dumps(problem_to_dict(other)))
+    problems = [str(problem_path), str(tmp_path / "other.json")]
+    options = ["--weights", "1,2", "--time-limit", "10", "--output", str(tmp_path)]
+    assert main(["mix", *problems, *options]) == 0
+    plans = [
+        plan_from_text((tmp_path / f"{name}.plan.json").read_text(), name_hint="p.json")
+        for name in ("tiny-model", "other")
+    ]
+    assert set(plans[0].placement.layers).isdisjoint(plans[1].placement.layers)
+    assert "least flow / weight" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [("1", "1 numbers for 2 problems"), ("1,x", "write numbers"), ("1,1", "name them apart")],
+)
+def test_a_mix_that_makes_no_sense_is_bad_input(problem_path, tmp_path, capsys, weights, words):
+    arguments = ["mix", str(problem_path), str(problem_path), "--output", str(tmp_path)]
+    assert main([*arguments, "--weights", weights]) == 2
+    assert words in only_line(capsys.readouterr().err)

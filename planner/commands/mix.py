@@ -1,0 +1,74 @@
+"""`planner mix`: several models on one cluster, a plan file for each."""
+
+import argparse
+from pathlib import Path
+
+from planner.commands.files import check_writable, read_problem, write_document
+from planner.commands.options import add_search_options, plan_options
+from planner.commands.progress import Interrupt
+from planner.domain.errors import InvalidProblem
+from planner.multi_model import ModelShare, plan_models
+from planner.serialization import plan_to_dict
+
+NAME = "mix"
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "problems",
+        type=Path,
+        nargs="+",
+        metavar="PROBLEM",
+        help="a problem for each model, all on the same nodes",
+    )
+    add_search_options(command, time_limit_s=60.0)
+    command.add_argument(
+        "--weights",
+        metavar="W,W,...",
+        help="each model's share: flows become large in these proportions (default: all 1)",
+    )
+    command.add_argument(
+        "--output", type=Path, required=True, metavar="DIRECTORY", help="gets MODEL.plan.json files"
+    )
+
+
+def run(parsed: argparse.Namespace) -> None:
+    options = plan_options(parsed, time_limit_s=parsed.time_limit)
+    problems = [read_problem(path) for path in parsed.problems]
+    weights = _weights(parsed.weights, count=len(problems))
+    names = [problem.model.name for problem in problems]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidProblem(f"two problems have a model named {name!r}; name them apart")
+    outputs = [parsed.output / f"{name}.plan.json" for name in names]
+    for output in outputs:
+        check_writable(output)
+    shares = tuple(
+        ModelShare(problem=problem, weight=weight)
+        for problem, weight in zip(problems, weights, strict=True)
+    )
+    interrupt = Interrupt()
+    with interrupt.listening():
+        mix = plan_models(shares, options=options, cancel=interrupt)
+    for output, plan in zip(outputs, mix.plans, strict=True):
+        write_document(output, plan_to_dict(plan))
+        print(
+            f"{output}: {plan.flow.value_tokens_per_s:.1f} tokens/s on "
+            f"{len(plan.placement.layers)} nodes"
+        )
+    print(
+        f"least flow / weight: {mix.level_tokens_per_s:.1f} tokens/s, "
+        f"at most {mix.level_bound_tokens_per_s:.1f} is possible"
+    )
+
+
+def _weights(text: str | None, *, count: int) -> list[float]:
+    if text is None:
+        return [1.0] * count
+    try:
+        weights = [float(weight) for weight in text.split(",")]
+    except ValueError:
+        raise InvalidProblem(f"--weights is {text!r}; write numbers with commas between") from None
+    if len(weights) != count:
+        raise InvalidProblem(f"--weights has {len(weights)} numbers for {count} problems")
+    return weights
