@@ -9,6 +9,7 @@ from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.bounds.link_groups import LinkTable, link_groups
 from planner.bounds.node_kinds import NO_RULES, node_kinds
 from planner.bounds.pattern import pattern_bounds_tokens_per_s
+from planner.bounds.shared import shared_bound_tokens_per_s
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 
@@ -36,9 +37,13 @@ def proven_bounds(problem: Problem, *, rules: PlacementRules = NO_RULES) -> Iter
 
 
 def quick_bounds(problem: Problem, *, rules: PlacementRules = NO_RULES) -> Iterator[ProvenBound]:
-    """The bounds that take less than a second whatever the problem: knapsack and pattern."""
+    """Those that take less than a second whatever the problem: knapsack, shared, pattern."""
     bound = knapsack_bound_tokens_per_s(problem)
     yield ProvenBound(tokens_per_s=bound, method="knapsack")
+    shared = shared_bound_tokens_per_s(problem)
+    if shared < bound:
+        bound = shared
+        yield ProvenBound(tokens_per_s=bound, method="shared bandwidth")
     kinds = node_kinds(
         problem, rules=rules, usable_tokens_per_s=_usable(problem, LinkTable(problem), bound)
     )

@@ -110,9 +110,9 @@ def _maximum(
 
 
 @st.composite
-def shared_problems(draw: st.DrawFn) -> tuple[Problem, Placement]:
+def shared_problems(draw: st.DrawFn, *, max_nodes: int = 4) -> tuple[Problem, Placement]:
     """A placed problem and one or two shared bandwidths, often binding."""
-    problem, placed = draw(placed_problems(max_nodes=4))
+    problem, placed = draw(placed_problems(max_nodes=max_nodes))
     ends = [COORDINATOR, *(node.name for node in problem.cluster.nodes)]
     shared = [
         SharedBandwidth(
