@@ -28,7 +28,7 @@ from planner.serialization import problem_from_text
 HERE = Path(__file__).parent
 BASELINES_METHOD = "baselines"
 HEADER = (
-    f"{'problem':<44}{'method':<20}{'tokens/s':>10}{'least':>10}{'of B1':>8}"
+    f"{'problem':<54}{'method':<20}{'tokens/s':>10}{'least':>10}{'of B1':>8}"
     f"{'bound':>10}{'gap':>8}{'hops':>7}{'best at':>9}{'ended':>8}"
 )
 
@@ -66,7 +66,7 @@ def main() -> int:
             try:
                 results = [_run(case, method, seed=seed, seconds=seconds) for seed in seeds]
             except PlannerError as error:
-                print(f"{case.name:<44}{method:<20}{' '.join(str(error).split())[:70]}", flush=True)
+                print(f"{case.name:<54}{method:<20}{' '.join(str(error).split())[:70]}", flush=True)
                 continue
             print(_row(case, method, results, knapsack=knapsack), flush=True)
     return 0
@@ -158,7 +158,7 @@ def _row(case: Case, method: str, results: list[Result], *, knapsack: float) -> 
     )
     least = min(result.flow_tokens_per_s for result in results)
     return (
-        f"{case.name:<44}{method:<20}{flow:>10.1f}{least:>10.1f}{flow / knapsack:>8.3f}"
+        f"{case.name:<54}{method:<20}{flow:>10.1f}{least:>10.1f}{flow / knapsack:>8.3f}"
         f"{bound:>10.1f}{1 - flow / bound:>8.2%}{hops:>7.1f}{best_at_s:>9.2f}{ended_s:>8.2f}"
     )
 
