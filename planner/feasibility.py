@@ -64,6 +64,7 @@ def conform(problem: Problem, placement: Placement, rules: PlacementRules) -> Pl
     """What of a placement fits the problem and the rules; pinned nodes get their pins.
 
     Nodes that are gone or excluded are left out. Nodes that hold too much keep their first layers.
+    Components stay, unless a pin gives layers to a node that was in none.
     """
     layers: dict[str, LayerRange] = {}
     for name, held in placement.layers.items():
@@ -73,7 +74,13 @@ def conform(problem: Problem, placement: Placement, rules: PlacementRules) -> Pl
         if limit > 0:
             end = min(held.end, held.first + limit, problem.model.num_layers)
             layers[name] = LayerRange(first=held.first, end=end)
-    return Placement(layers=layers | dict(rules.pinned))
+    layers |= dict(rules.pinned)
+    components = tuple(
+        component & layers.keys() for component in placement.components if component & layers.keys()
+    )
+    if sum(map(len, components)) < len(layers):
+        components = ()
+    return Placement(layers=layers, components=components)
 
 
 def _check_names(problem: Problem, rules: PlacementRules) -> None:

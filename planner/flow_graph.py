@@ -115,9 +115,12 @@ def build_flow_graph(
             _add_link(graph, problem, SOURCE, name)
         if held.end == problem.model.num_layers:
             _add_link(graph, problem, name, SINK)
+    component = {name: placement.component_of(name) for name in placement.layers}
     for name, held in held_by_name:
         for other_name, other_held in held_by_name:
-            if connects(held, other_held, partial_inference=partial_inference):
+            if component[name] == component[other_name] and connects(
+                held, other_held, partial_inference=partial_inference
+            ):
                 _add_link(graph, problem, name, other_name)
     if max_hops is not None:
         _limit_hops(graph, max_hops)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from planner.domain.errors import InvalidProblem
+from planner.domain.layer_times import BatchLimits, LayerTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -10,7 +11,8 @@ class ComputeProfile:
     """What a node does when it holds j layers, for j = 1 .. max_layers.
 
     `tokens_per_s[j-1]` is the paper's T_j; `kv_capacity_token_layers[j-1]` is the room left for
-    KV cache, in tokens x layers.
+    KV cache, in tokens x layers. `layer_times` and `batch_limits` are what forecasts use, where
+    somebody measured them.
     """
 
     name: str
@@ -19,6 +21,8 @@ class ComputeProfile:
     max_layers: int
     tokens_per_s: tuple[float, ...]
     kv_capacity_token_layers: tuple[float, ...]
+    layer_times: LayerTimes | None = None
+    batch_limits: BatchLimits | None = None
 
     def __post_init__(self) -> None:
         where = f"compute profile {self.name!r}"
@@ -37,6 +41,15 @@ class ComputeProfile:
                 if not value >= 0:
                     raise InvalidProblem(
                         f"{where}: {key} for {layers} layers is {value}; it must be 0 or more"
+                    )
+
+        if self.batch_limits is not None:
+            for key in ("prompt_max_requests", "decode_max_tokens"):
+                values = getattr(self.batch_limits, key)
+                if len(values) < self.max_layers:
+                    raise InvalidProblem(
+                        f"{where}: batch_limits.{key} has {len(values)} entries but max_layers is "
+                        f"{self.max_layers}; give one entry for each number of layers held"
                     )
 
     def throughput_tokens_per_s(self, layers_held: int) -> float:

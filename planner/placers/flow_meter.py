@@ -68,6 +68,9 @@ class FlowMeter:
             connects = (firsts[None, :] <= ends[:, None]) & (ends[:, None] < ends[None, :])
         else:
             connects = firsts[None, :] == ends[:, None]
+        if placement.components:
+            component = np.array([placement.component_of(name) for name, _ in held])
+            connects &= component[None, :] == component[:, None]
         entries, exits = 2 + 2 * np.arange(len(held)), 3 + 2 * np.arange(len(held))
         before, after = np.nonzero(connects)
         opening = np.flatnonzero(firsts == 0)

@@ -59,6 +59,7 @@ class IwrrRouter:
         kv: KvEstimator,
     ) -> None:
         """Raises InvalidPlacement for weights on a hop that the placement does not allow."""
+        self._placement = placement
         self._layers = placement.layers
         self._num_layers = num_layers
         self._kv = kv
@@ -132,6 +133,13 @@ class IwrrRouter:
                     "leads to the sink"
                 )
             return
+        if source != SOURCE:
+            ours, theirs = map(self._placement.component_of, (source, target))
+            if ours != theirs:
+                raise InvalidPlacement(
+                    f"routing weight {source} -> {target}: they are in components {ours} and "
+                    f"{theirs}, which serve apart; weights must stay within a component"
+                )
         held = self._layers[target]
         enters = held.first <= position < held.end if partial_inference else held.first == position
         if not enters:

@@ -1,0 +1,38 @@
+"""Layer times: interpolation, and what they refuse."""
+
+import pytest
+
+from planner.domain.errors import InvalidProblem
+from planner.domain.layer_times import BatchLimits, LayerTimes
+
+TIMES = LayerTimes(prompt=((250, 0.001), (500, 0.003)), decode=((2, 0.001),))
+
+
+def test_times_are_linear_from_nothing_between_points_and_beyond_the_last() -> None:
+    assert TIMES.prompt_s(0) == 0
+    assert TIMES.prompt_s(125) == pytest.approx(0.0005)
+    assert TIMES.prompt_s(250) == pytest.approx(0.001)
+    assert TIMES.prompt_s(375) == pytest.approx(0.002)
+    assert TIMES.prompt_s(750) == pytest.approx(0.005)
+    assert TIMES.decode_s(6) == pytest.approx(0.003)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "named"),
+    [
+        ((), "has no points"),
+        (((0.0, 1.0),), r"\[0, 1\]"),
+        (((1.0, -1.0),), r"\[1, -1\]"),
+        (((2.0, 1.0), (2.0, 2.0)), "2 tokens after 2"),
+    ],
+)
+def test_points_that_are_no_curve_are_refused(
+    prompt: tuple[tuple[float, float], ...], named: str
+) -> None:
+    with pytest.raises(InvalidProblem, match=named):
+        LayerTimes(prompt=prompt, decode=((1, 1),))
+
+
+def test_a_batch_limit_below_one_is_refused() -> None:
+    with pytest.raises(InvalidProblem, match="decode_max_tokens for 2 layers is 0"):
+        BatchLimits(prompt_max_requests=(1, 1), decode_max_tokens=(3, 0))
