@@ -1,0 +1,74 @@
+"""How nodes batch, links transmit and requests are admitted: what a forecast is a forecast of."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from planner.domain.errors import PlannerError
+
+Messages = Literal["per_request", "grouped"]
+Transmission = Literal["fifo", "decode_first", "two_lanes", "just_in_time"]
+
+
+class InvalidPolicy(PlannerError, ValueError):
+    """A serving policy outside its range."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingPolicy:
+    """What the nodes' steps and the links between them do.
+
+    `prompt_chunk_tokens`: a step takes at most so many prompt tokens, cutting prompts; None runs
+    whole prompts. `decode_cap_divisor` M: a step takes at most ceil(R / M) decodes of R requests on
+    the node, never fewer than `decode_cap_floor` (MoLink §4.3 seen from one stage); None takes all
+    that arrived. `published_batch_limits`: a step also keeps to the profile's `batch_limits`.
+    `messages`: one for each request, or one for each step and next hop. `transmission`: "fifo" in
+    one queue per link, "decode_first" lets decodes overtake waiting prompts, "two_lanes" gives
+    decodes `decode_lane_share` of the bandwidth while both wait, "just_in_time" is MoLink §4.1 and
+    §4.2. `kv_high_water` is the share of KV room up to which requests are admitted.
+    """
+
+    prompt_chunk_tokens: int | None
+    decode_cap_divisor: float | None
+    decode_cap_floor: int = 16
+    published_batch_limits: bool
+    messages: Messages
+    transmission: Transmission
+    decode_lane_share: float = 0.3
+    kv_high_water: float = 0.85
+    step_overhead_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for key in ("prompt_chunk_tokens", "decode_cap_divisor"):
+            value = getattr(self, key)
+            if value is not None and not value >= 1:
+                raise InvalidPolicy(f"{key} is {value}; it must be 1 or more, or none")
+        if self.decode_cap_floor < 1:
+            raise InvalidPolicy(f"decode_cap_floor is {self.decode_cap_floor}; use 1 or more")
+        for key, choices in (("messages", Messages), ("transmission", Transmission)):
+            value = getattr(self, key)
+            if value not in get_args(choices):
+                raise InvalidPolicy(f"{key} is {value!r}; use one of: {get_args(choices)}")
+        for key in ("decode_lane_share", "kv_high_water"):
+            value = getattr(self, key)
+            if not 0 < value <= 1:
+                raise InvalidPolicy(f"{key} is {value}; it must be in (0, 1]")
+        if not self.step_overhead_s >= 0:
+            raise InvalidPolicy(f"step_overhead_s is {self.step_overhead_s}; it must be 0 or more")
+
+
+# Helix's prototype: take what arrived, whole prompts, one message per request, one queue per link.
+PUBLISHED_POLICY = ServingPolicy(
+    prompt_chunk_tokens=None,
+    decode_cap_divisor=None,
+    published_batch_limits=True,
+    messages="per_request",
+    transmission="fifo",
+)
+
+RUNTIME_POLICY = ServingPolicy(
+    prompt_chunk_tokens=250,
+    decode_cap_divisor=4,
+    published_batch_limits=False,
+    messages="grouped",
+    transmission="decode_first",
+)
