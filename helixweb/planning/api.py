@@ -19,6 +19,7 @@ from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import options_from_json
 from helixweb.planning.presentation import FIGURES, figure_of
 from helixweb.planning.serializers import (
+    ExtensionSerializer,
     IncumbentSerializer,
     PlanRunRequestSerializer,
     PlanRunSerializer,
@@ -44,13 +45,10 @@ class PlanRunViewSet(viewsets.ReadOnlyModelViewSet[PlanRun]):
             model=asked.validated_data["model"],
             options=options_from_json(asked.validated_data["options"]),
             user=request.user,
+            survive_one_loss=asked.validated_data["survive_one_loss"],
+            start_plan=asked.validated_data["start_plan"],
         )
-        where = reverse("api-plan-run-detail", args=[run.pk], request=request)
-        return Response(
-            PlanRunSerializer(run).data,
-            status=status.HTTP_202_ACCEPTED,
-            headers={"Location": where},
-        )
+        return _accepted(run, request)
 
     @extend_schema(request=None, responses={202: PlanRunSerializer})
     @action(detail=True, methods=["post"])
@@ -61,6 +59,30 @@ class PlanRunViewSet(viewsets.ReadOnlyModelViewSet[PlanRun]):
             raise Conflict(f"Plan run {pk} is {run.status}; only a queued or running one can be.")
         return Response(PlanRunSerializer(run).data, status=status.HTTP_202_ACCEPTED)
 
+    @extend_schema(request=None, responses={202: PlanRunSerializer})
+    @action(detail=True, methods=["post"])
+    def accept(self, request: Request, pk: str) -> Response:
+        """End a running search with the best plan so far, as a success."""
+        run = self.get_object()
+        if not services.accept_best_so_far(run):
+            raise Conflict(
+                f"Plan run {pk} is {run.status} and "
+                f"{'has' if run.flow_tokens_per_s is not None else 'has not'} found a placement; "
+                "only a running one that has found one can be accepted."
+            )
+        return Response(PlanRunSerializer(run).data, status=status.HTTP_202_ACCEPTED)
+
+    @extend_schema(request=ExtensionSerializer, responses={202: PlanRunSerializer})
+    @action(detail=True, methods=["post"])
+    def extend(self, request: Request, pk: str) -> Response:
+        """Queue a run that goes on from where this one ended, on the same problem."""
+        asked = ExtensionSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        longer = services.extend_plan_run(
+            self.get_object(), seconds=asked.validated_data["seconds"], user=request.user
+        )
+        return _accepted(longer, request)
+
     @extend_schema(responses=IncumbentSerializer(many=True))
     @action(detail=True, filter_backends=[])
     def incumbents(self, request: Request, pk: str) -> Response:
@@ -69,6 +91,15 @@ class PlanRunViewSet(viewsets.ReadOnlyModelViewSet[PlanRun]):
         pages = Pages()
         page = pages.paginate_queryset(rows, request) or []
         return pages.get_paginated_response(IncumbentSerializer(page, many=True).data)
+
+
+def _accepted(run: PlanRun, request: Request) -> Response:
+    where = reverse("api-plan-run-detail", args=[run.pk], request=request)
+    return Response(
+        PlanRunSerializer(run).data,
+        status=status.HTTP_202_ACCEPTED,
+        headers={"Location": where},
+    )
 
 
 class PlanViewSet(viewsets.ReadOnlyModelViewSet[Plan]):

@@ -1,21 +1,44 @@
-"""The form that starts a plan run."""
+"""The forms that start a search: for a plan of a cluster, and around a plan that runs."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from django import forms
+from django.core.exceptions import ValidationError
+from django.urls import reverse_lazy
 
+from helixweb.charts.chart import tokens_per_s
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import options
+from helixweb.planning.models import Plan
+from helixweb.planning.rule_lines import (
+    limits_as_lines,
+    limits_from_lines,
+    names_from_lines,
+    pins_as_lines,
+    pins_from_lines,
+)
 from planner.compute_plan import PlanOptions
+from planner.domain.placement import LayerRange
+from planner.domain.rules import InvalidRules, PlacementRules
 
+T = TypeVar("T")
 PERCENT = 100.0
+PLACER_LABELS = {
+    "auto": "Automatic: all of them in turn",
+    "milp": "MILP of the Helix paper",
+    "stage-patterns": "Stage patterns, an integer program",
+    "region-chain": "Chains of regions",
+    "stage-annealing": "Annealing of stages",
+    "interval-annealing": "Annealing of staggered ranges",
+}
 SOLVER_LABELS = {
     "auto": "Automatic: Gurobi where its licence allows, else HiGHS",
     "gurobi": "Gurobi only",
     "highs": "HiGHS only",
 }
 WARM_START_LABELS = {
-    "best": "The best baseline",
+    "best": "The best baseline or plan known",
     "none": "Nothing",
     "separate_pipelines": "Separate pipelines",
     "swarm": "Swarm",
@@ -23,39 +46,23 @@ WARM_START_LABELS = {
 }
 
 
-class PlanRunForm(forms.Form):
-    """Percent and blanks as people write them; `plan_options` gives the planner's."""
+class SearchForm(forms.Form):
+    """How to search and what to honour, as people write it; `plan_options` gives the planner's."""
 
-    cluster = forms.ModelChoiceField(Cluster.objects.all(), empty_label=None)
-    model = forms.ModelChoiceField(LanguageModel.objects.all(), empty_label=None)
     time_limit_s = forms.FloatField(
         label="Time limit (seconds)",
         min_value=options.MIN_TIME_LIMIT_S,
         max_value=options.MAX_TIME_LIMIT_S,
         initial=options.DEFAULTS.time_limit_s,
-        help_text="You may cancel at any moment and keep the best plan so far.",
+        help_text="You may accept the best plan so far at any moment.",
     )
-    partial_inference = forms.BooleanField(
-        required=False,
-        initial=options.DEFAULTS.partial_inference,
-        label="Partial inference: a node may run only some of the layers it holds",
+    placer = forms.ChoiceField(
+        choices=[(name, PLACER_LABELS.get(name, name)) for name in options.PLACERS],
+        initial=options.DEFAULTS.placer,
     )
     solver = forms.ChoiceField(
         choices=[(name, SOLVER_LABELS[name]) for name in options.SOLVERS],
         initial=options.DEFAULTS.solver,
-    )
-    warm_start = forms.ChoiceField(
-        label="Start from",
-        choices=[(name, WARM_START_LABELS[name]) for name in options.WARM_STARTS],
-        initial=options.DEFAULTS.warm_start,
-        help_text="The placement the solver improves.",
-    )
-    prune_degree = forms.FloatField(
-        required=False,
-        label="Prune links to an average degree of",
-        min_value=options.MIN_PRUNE_DEGREE,
-        max_value=options.MAX_PRUNE_DEGREE,
-        help_text="Blank: keep all links. Fewer links are searched faster, but prove no bound.",
     )
     gap_percent = forms.FloatField(
         label="Stop within (% of the bound)",
@@ -63,15 +70,169 @@ class PlanRunForm(forms.Form):
         max_value=options.MAX_RELATIVE_GAP * PERCENT,
         initial=options.DEFAULTS.relative_gap * PERCENT,
     )
+    seed = forms.IntegerField(
+        min_value=0,
+        max_value=options.MAX_SEED,
+        initial=options.DEFAULTS.seed,
+        help_text="Another seed searches along other ways.",
+    )
+    prune_degree = forms.FloatField(
+        required=False,
+        label="Prune links to an average degree of",
+        min_value=options.MIN_PRUNE_DEGREE,
+        max_value=options.MAX_PRUNE_DEGREE,
+        help_text="Blank: keep all. Only for the MILP; a pruned search proves no bound.",
+    )
+    warm_start = forms.ChoiceField(
+        label="The solver improves",
+        choices=[(name, WARM_START_LABELS[name]) for name in options.WARM_STARTS],
+        initial=options.DEFAULTS.warm_start,
+    )
+    partial_inference = forms.BooleanField(
+        required=False,
+        initial=options.DEFAULTS.partial_inference,
+        label="Partial inference: a node may run only some of the layers it holds",
+    )
+    max_hops = forms.IntegerField(
+        required=False,
+        label="Most stages a request visits",
+        min_value=1,
+        max_value=options.MAX_LAYERS,
+        help_text="Blank: any number. Fewer stages answer sooner.",
+    )
+    max_layers_per_node = forms.IntegerField(
+        required=False,
+        label="Most layers on a node",
+        min_value=1,
+        max_value=options.MAX_LAYERS,
+        help_text="Blank: what its memory holds.",
+    )
+    kv_reserve_tokens = forms.FloatField(
+        required=False,
+        label="KV reserve (tokens)",
+        min_value=0,
+        max_value=options.MAX_KV_RESERVE_TOKENS,
+        help_text="Every node keeps KV room for so many tokens on each layer it holds.",
+    )
+    excluded_nodes = forms.CharField(
+        required=False,
+        label="Nodes that hold nothing",
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="One name a line.",
+    )
+    pinned = forms.CharField(
+        required=False,
+        label="Nodes that hold exactly these layers",
+        widget=forms.Textarea(attrs={"rows": 3, "placeholder": "gpu-1=0:8"}),
+        help_text="NODE=FIRST:END a line; END is the first layer it does not hold.",
+    )
+    max_layers_of = forms.CharField(
+        required=False,
+        label="Nodes that hold fewer layers",
+        widget=forms.Textarea(attrs={"rows": 3, "placeholder": "gpu-2=4"}),
+        help_text="NODE=LAYERS a line.",
+    )
+
+    def clean_pinned(self) -> dict[str, LayerRange]:
+        return _parsed(pins_from_lines, self.cleaned_data["pinned"])
+
+    def clean_max_layers_of(self) -> dict[str, int]:
+        return _parsed(limits_from_lines, self.cleaned_data["max_layers_of"])
 
     def plan_options(self) -> PlanOptions:
-        """Raises planner's InvalidOptions; call after `is_valid`."""
+        """Raises planner's InvalidOptions and InvalidRules; call after `is_valid`."""
         values: dict[str, Any] = self.cleaned_data
         return PlanOptions(
             time_limit_s=values["time_limit_s"],
             partial_inference=values["partial_inference"],
+            placer=values["placer"],
             solver=values["solver"],
             warm_start=values["warm_start"],
             prune_degree=values["prune_degree"],
             relative_gap=values["gap_percent"] / PERCENT,
+            seed=values["seed"],
+            rules=PlacementRules(
+                max_hops=values["max_hops"],
+                excluded_nodes=names_from_lines(values["excluded_nodes"]),
+                pinned=values["pinned"],
+                max_layers_per_node=values["max_layers_per_node"],
+                max_layers_of=values["max_layers_of"],
+                kv_reserve_tokens=values["kv_reserve_tokens"] or 0.0,
+            ),
         )
+
+
+class StartPlanField(forms.ModelChoiceField):  # type: ignore[type-arg]  # not generic at run time
+    """Plans named by what tells them apart."""
+
+    def label_from_instance(self, obj: Any) -> str:
+        return f"plan {obj.pk}: {obj.model}, {tokens_per_s(obj.flow_tokens_per_s)} tokens/s"
+
+
+class PlanRunForm(SearchForm):
+    """A search for a plan of a cluster."""
+
+    cluster = forms.ModelChoiceField(Cluster.objects.all(), empty_label=None)
+    model = forms.ModelChoiceField(LanguageModel.objects.all(), empty_label=None)
+    start_plan = StartPlanField(
+        Plan.objects.select_related("model").defer("problem", "document"),
+        required=False,
+        label="Begin with an earlier plan",
+        empty_label="none",
+        help_text="A plan of the same cluster; what of it still fits is improved.",
+        widget=forms.Select(
+            attrs={
+                "hx-get": reverse_lazy("plan-run-starts"),
+                "hx-include": "#id_cluster",
+                "hx-trigger": "change from:#id_cluster",
+            }
+        ),
+    )
+    survive_one_loss = forms.BooleanField(
+        required=False,
+        label="Survive the loss of one node: make large what flows when the worst one fails",
+    )
+
+    def offer_plans_of(self, cluster: Cluster | None) -> None:
+        """Let only that cluster's plans be chosen to begin with."""
+        field = self.fields["start_plan"]
+        field.queryset = field.queryset.filter(cluster=cluster)  # type: ignore[attr-defined]
+
+
+class ExtensionForm(forms.Form):
+    """How much longer to search."""
+
+    seconds = forms.FloatField(
+        min_value=options.MIN_TIME_LIMIT_S,
+        max_value=options.MAX_TIME_LIMIT_S,
+        initial=options.DEFAULTS.time_limit_s,
+        widget=forms.NumberInput(attrs={"aria-label": "Seconds to search on", "class": "short"}),
+    )
+
+
+def initial_from(search: PlanOptions) -> dict[str, Any]:
+    """The form's values that say the same as `search`."""
+    rules = search.rules
+    return {
+        "time_limit_s": search.time_limit_s,
+        "placer": search.placer,
+        "solver": search.solver,
+        "gap_percent": search.relative_gap * PERCENT,
+        "seed": search.seed,
+        "prune_degree": search.prune_degree,
+        "warm_start": search.warm_start,
+        "partial_inference": search.partial_inference,
+        "max_hops": rules.max_hops,
+        "max_layers_per_node": rules.max_layers_per_node,
+        "kv_reserve_tokens": rules.kv_reserve_tokens or None,
+        "excluded_nodes": "\n".join(sorted(rules.excluded_nodes)),
+        "pinned": pins_as_lines(rules.pinned),
+        "max_layers_of": limits_as_lines(rules.max_layers_of),
+    }
+
+
+def _parsed(parse: Callable[[str], T], text: str) -> T:
+    try:
+        return parse(text)
+    except InvalidRules as error:
+        raise ValidationError(str(error)) from error

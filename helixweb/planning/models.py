@@ -16,7 +16,9 @@ def gap(flow_tokens_per_s: float, upper_bound_tokens_per_s: float) -> float:
 class PlanRun(LeasedTask):
     """One search for a plan. `problem` is the inventory as it was when the run was started.
 
-    Flow and bound are those of the best incumbent; null until there is one.
+    Flow and bound are those of the best incumbent; null until there is one. A run begins from
+    `start_plan` if there is one, and goes on from where `continues` ended. `accept_requested`
+    tells a search that was stopped because its best is good enough from one that was given up.
     """
 
     cluster = models.ForeignKey(
@@ -31,6 +33,14 @@ class PlanRun(LeasedTask):
     flow_tokens_per_s = models.FloatField(null=True, blank=True)
     upper_bound_tokens_per_s = models.FloatField(null=True, blank=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    survive_one_loss = models.BooleanField(default=False)
+    accept_requested = models.BooleanField(default=False)
+    start_plan = models.ForeignKey(
+        "Plan", null=True, on_delete=models.SET_NULL, related_name="started_runs"
+    )
+    continues = models.ForeignKey(
+        "self", null=True, on_delete=models.SET_NULL, related_name="continuations"
+    )
 
     class Meta:
         ordering = ["-pk"]

@@ -5,16 +5,23 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from planner.compute_plan import BASELINES, PlanOptions
+from planner.compute_plan import BASELINES as PLANNER_BASELINES
+from planner.compute_plan import PlanOptions
 from planner.placers.base import InvalidOptions
+from planner.placers.choice import PlacerName
 from planner.placers.solvers.choice import SolverName
 
+PLACERS: tuple[str, ...] = get_args(PlacerName)
 SOLVERS: tuple[str, ...] = get_args(SolverName)
+BASELINES = tuple(PLANNER_BASELINES)
 WARM_STARTS = ("best", "none", *BASELINES)
 # A run occupies a worker for its time limit.
 MIN_TIME_LIMIT_S, MAX_TIME_LIMIT_S = 1.0, 4 * 3600.0
 MIN_PRUNE_DEGREE, MAX_PRUNE_DEGREE = 1.0, 1000.0
 MAX_RELATIVE_GAP = 0.5
+MAX_SEED = 2**31 - 1
+MAX_LAYERS = 10_000
+MAX_KV_RESERVE_TOKENS = 1e12
 DEFAULTS = PlanOptions()
 
 
@@ -24,6 +31,7 @@ _JSON = TypeAdapter(PlanOptions)
 def options_to_json(options: PlanOptions) -> dict[str, Any]:
     """Plain JSON values."""
     values: dict[str, Any] = _JSON.dump_python(options, mode="json")
+    values["rules"]["excluded_nodes"].sort()  # a set has no order of its own
     return values
 
 

@@ -10,6 +10,43 @@ from helixweb.planning import options
 from helixweb.planning.models import Incumbent, Plan, PlanRun
 
 
+class LayerRangeSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """Layers [first, end)."""
+
+    first = serializers.IntegerField(min_value=0, max_value=options.MAX_LAYERS)
+    end = serializers.IntegerField(min_value=1, max_value=options.MAX_LAYERS)
+
+
+class PlacementRulesSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """What every placement must honour; nothing by default."""
+
+    max_hops = serializers.IntegerField(
+        min_value=1, max_value=options.MAX_LAYERS, allow_null=True, default=None
+    )
+    excluded_nodes = serializers.ListField(
+        child=serializers.CharField(), default=list, help_text="Nodes that hold nothing."
+    )
+    pinned = serializers.DictField(
+        child=LayerRangeSerializer(),
+        default=dict,
+        help_text="Nodes that hold exactly these layers.",
+    )
+    max_layers_per_node = serializers.IntegerField(
+        min_value=1, max_value=options.MAX_LAYERS, allow_null=True, default=None
+    )
+    max_layers_of = serializers.DictField(
+        child=serializers.IntegerField(min_value=0, max_value=options.MAX_LAYERS),
+        default=dict,
+        help_text="The most layers of single nodes.",
+    )
+    kv_reserve_tokens = serializers.FloatField(
+        min_value=0,
+        max_value=options.MAX_KV_RESERVE_TOKENS,
+        default=0.0,
+        help_text="KV room that every node keeps, in tokens on each layer it holds.",
+    )
+
+
 class PlanOptionsSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     """How to search; what is left out takes its default."""
 
@@ -19,6 +56,7 @@ class PlanOptionsSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
         default=options.DEFAULTS.time_limit_s,
     )
     partial_inference = serializers.BooleanField(default=options.DEFAULTS.partial_inference)
+    placer = serializers.ChoiceField(choices=options.PLACERS, default=options.DEFAULTS.placer)
     solver = serializers.ChoiceField(choices=options.SOLVERS, default=options.DEFAULTS.solver)
     prune_degree = serializers.FloatField(
         min_value=options.MIN_PRUNE_DEGREE,
@@ -32,7 +70,14 @@ class PlanOptionsSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     relative_gap = serializers.FloatField(
         min_value=0, max_value=options.MAX_RELATIVE_GAP, default=options.DEFAULTS.relative_gap
     )
-    seed = serializers.IntegerField(min_value=0, max_value=2**31 - 1, default=options.DEFAULTS.seed)
+    baselines = serializers.ListField(
+        child=serializers.ChoiceField(choices=options.BASELINES),
+        default=lambda: list(options.DEFAULTS.baselines),
+    )
+    seed = serializers.IntegerField(
+        min_value=0, max_value=options.MAX_SEED, default=options.DEFAULTS.seed
+    )
+    rules = PlacementRulesSerializer(default=dict)
 
 
 class PlanRunRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
@@ -41,6 +86,18 @@ class PlanRunRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     cluster = serializers.PrimaryKeyRelatedField(queryset=Cluster.objects.all())
     model = serializers.PrimaryKeyRelatedField(queryset=LanguageModel.objects.all())
     options = PlanOptionsSerializer(default=dict)
+    start_plan = serializers.PrimaryKeyRelatedField(
+        queryset=Plan.objects.defer("problem"), allow_null=True, default=None
+    )
+    survive_one_loss = serializers.BooleanField(default=False)
+
+
+class ExtensionSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """How much longer to search."""
+
+    seconds = serializers.FloatField(
+        min_value=options.MIN_TIME_LIMIT_S, max_value=options.MAX_TIME_LIMIT_S
+    )
 
 
 class PlanRunSerializer(serializers.ModelSerializer[PlanRun]):
@@ -56,8 +113,9 @@ class PlanRunSerializer(serializers.ModelSerializer[PlanRun]):
     class Meta:
         model = PlanRun
         fields = [
-            "id", "cluster", "model", "status", "attempt", "cancel_requested", "error", "options",
-            "solver", "flow_tokens_per_s", "upper_bound_tokens_per_s", "gap", "plan", "created_by",
+            "id", "cluster", "model", "status", "attempt", "cancel_requested", "accept_requested",
+            "error", "options", "survive_one_loss", "start_plan", "continues", "solver",
+            "flow_tokens_per_s", "upper_bound_tokens_per_s", "gap", "plan", "created_by",
             "created_at", "started_at", "finished_at",
         ]  # fmt: skip
         read_only_fields = fields

@@ -4,19 +4,23 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.paginator import Paginator
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.common import events
-from helixweb.common.queries import query_id
+from helixweb.common.problems import Conflict
+from helixweb.common.queries import parsed_id, query_id
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services import models_of
 from helixweb.planning import services
-from helixweb.planning.forms import PlanRunForm
+from helixweb.planning.forms import ExtensionForm, PlanRunForm, initial_from
 from helixweb.planning.models import Plan, PlanRun
+from helixweb.planning.options import options_from_json
 from helixweb.planning.presentation import age_s, plan_view, run_curve
+from planner.compute_plan import PlanOptions
 from planner.domain.errors import PlannerError
 
 RUNS_PER_PAGE = 30
@@ -32,9 +36,10 @@ def plan_runs(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def plan_run_new(request: HttpRequest) -> HttpResponse:
-    """Choose what to plan; POST starts the run and shows it."""
+    """Choose what to plan; POST starts the run and shows it. `?start=` begins with that plan."""
     if request.method == "POST":
         form = PlanRunForm(request.POST)
+        form.offer_plans_of(Cluster.objects.filter(pk=_typed_id(request, "cluster")).first())
         if form.is_valid():
             try:
                 run = services.start_plan_run(
@@ -42,13 +47,17 @@ def plan_run_new(request: HttpRequest) -> HttpResponse:
                     model=form.cleaned_data["model"],
                     options=form.plan_options(),
                     user=request.user,
+                    survive_one_loss=form.cleaned_data["survive_one_loss"],
+                    start_plan=form.cleaned_data["start_plan"],
                 )
             except PlannerError as error:
                 form.add_error(None, str(error))
             else:
                 return redirect("plan-run", run.pk)
     else:
-        form = PlanRunForm(initial=_choices(request))
+        chosen = _choices(request)
+        form = PlanRunForm(initial=chosen)
+        form.offer_plans_of(chosen.get("cluster"))
     context = {
         "form": form,
         "has_clusters": Cluster.objects.exists(),
@@ -59,13 +68,39 @@ def plan_run_new(request: HttpRequest) -> HttpResponse:
 
 
 def _choices(request: HttpRequest) -> dict[str, Any]:
-    """The cluster asked for, or the first; the model asked for, or one it has profiles for."""
+    """The plan to begin with and how it was searched for; else the cluster and model asked for.
+
+    Where nothing is asked for: the first cluster, and a model that it has profiles for.
+    """
+    start = _plans().filter(pk=query_id(request, "start")).first()
+    if start is not None:
+        search = options_from_json(start.run.options) if start.run else PlanOptions()
+        chosen = {"cluster": start.cluster, "model": start.model, "start_plan": start.pk}
+        return {**initial_from(search), **chosen}
     cluster = Cluster.objects.filter(pk=query_id(request, "cluster")).first()
     cluster = cluster or Cluster.objects.first()
     if cluster is None:
         return {}
     model = LanguageModel.objects.filter(pk=query_id(request, "model")).first()
     return {"cluster": cluster, "model": model or next(iter(models_of(cluster)), None)}
+
+
+def _plans() -> QuerySet[Plan]:
+    return Plan.objects.select_related("cluster", "model", "run").defer(
+        "problem", "document", "run__problem"
+    )
+
+
+def _typed_id(request: HttpRequest, name: str) -> int:
+    return parsed_id(request.POST.get(name, "")) or 0
+
+
+@require_GET
+def plan_run_starts(request: HttpRequest) -> HttpResponse:
+    """The earlier plans of the cluster just chosen, as the options of the form's field."""
+    form = PlanRunForm()
+    form.offer_plans_of(Cluster.objects.filter(pk=query_id(request, "cluster")).first())
+    return render(request, "planning/_starts.html", {"field": form["start_plan"]})
 
 
 @require_GET
@@ -85,7 +120,10 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
     """A search while it runs, and the plan once it has ended; htmx swaps only what is inside."""
     last_event_id = events.latest_id()
     run = get_object_or_404(
-        PlanRun.objects.select_related("cluster", "model", "created_by").defer("problem"), pk=pk
+        PlanRun.objects.select_related(
+            "cluster", "model", "created_by", "continues", "start_plan"
+        ).defer("problem", "continues__problem", "start_plan__problem", "start_plan__document"),
+        pk=pk,
     )
     plan = Plan.objects.filter(run=run).first()
     now = timezone.now()
@@ -95,6 +133,7 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
         "elapsed_s": age_s(run, now=now),
         "plan": plan,
         "view": plan_view(plan) if plan else None,
+        "extension": ExtensionForm(),
         "last_event_id": last_event_id,
     }
     is_swap = request.headers.get("HX-Request") == "true"
@@ -108,3 +147,31 @@ def plan_run_cancel(request: HttpRequest, pk: int) -> HttpResponse:
     if not services.cancel_plan_run(run):
         messages.info(request, "The search had ended already.")
     return redirect("plan-run", pk)
+
+
+@require_POST
+def plan_run_accept(request: HttpRequest, pk: int) -> HttpResponse:
+    """The best so far is good enough: end the search with it."""
+    run = get_object_or_404(PlanRun.objects.defer("problem"), pk=pk)
+    if not services.accept_best_so_far(run):
+        messages.info(request, "The search had ended already, or has found nothing yet.")
+    return redirect("plan-run", pk)
+
+
+@require_POST
+def plan_run_extend(request: HttpRequest, pk: int) -> HttpResponse:
+    """Search on from where the run ended; shows the run that does."""
+    run = get_object_or_404(PlanRun, pk=pk)
+    form = ExtensionForm(request.POST)
+    if not form.is_valid():
+        for text in form.errors.get("seconds", []):
+            messages.error(request, f"Seconds to search on: {text}")
+        return redirect("plan-run", pk)
+    try:
+        longer = services.extend_plan_run(
+            run, seconds=form.cleaned_data["seconds"], user=request.user
+        )
+    except Conflict as error:
+        messages.error(request, str(error.detail))
+        return redirect("plan-run", pk)
+    return redirect("plan-run", longer.pk)

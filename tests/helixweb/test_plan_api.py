@@ -68,6 +68,21 @@ def test_posting_a_run_answers_202_with_its_address(
         ({"prune_degree": "many"}, "options.prune_degree", "valid number"),
         ({"partial_inference": "perhaps"}, "options.partial_inference", "valid boolean"),
         ({"seed": -1}, "options.seed", "greater than or equal to 0"),
+        ({"placer": "oracle"}, "options.placer", '"oracle" is not a valid choice'),
+        ({"baselines": ["best"]}, "options.baselines", '"best" is not a valid choice'),
+        ({"rules": {"hops": 3}}, "options.rules.hops", "known ones are: max_hops"),
+        ({"rules": {"max_hops": 0}}, "options.rules.max_hops", "greater than or equal to 1"),
+        (
+            {"rules": {"pinned": {"tower": {"first": 0, "last": 1}}}},
+            "options.rules.pinned.tower.last",
+            "known ones are: first, end",
+        ),
+        (
+            {"rules": {"max_layers_of": {"tower": -1}}},
+            "options.rules.max_layers_of.tower",
+            "greater than or equal to 0",
+        ),
+        ({"rules": {"kv_reserve_tokens": -1}}, "options.rules.kv_reserve_tokens", "equal to 0"),
         ([], "options", "dictionary"),
     ],
 )
@@ -81,6 +96,81 @@ def test_a_bad_option_is_refused_by_name(
     assert error["field"].startswith(field)
     assert says in error["message"]
     assert not PlanRun.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        ({"pinned": {"tower": {"first": 2, "end": 2}}}, "[2, 2) is empty"),
+        ({"pinned": {"tower": {"first": 0, "end": 9}}}, "has 4 layers"),
+        ({"excluded_nodes": ["nobody"]}, "'nobody'"),
+        ({"excluded_nodes": ["tower", "laptop"]}, "can hold 2 layers"),
+        ({"pinned": {"laptop": {"first": 0, "end": 3}}}, "pin it to 2 layers or fewer"),
+    ],
+)
+def test_rules_that_contradict_the_cluster_are_refused_in_the_planners_words(
+    api: APIClient, request_body: dict[str, Any], rules: dict[str, Any], says: str
+) -> None:
+    answer = api.post(RUNS, {**request_body, "options": {"rules": rules}})
+    assert answer.status_code == 400
+    assert says in answer.json()["detail"]
+    assert not PlanRun.objects.exists()
+
+
+def test_the_options_that_a_run_shows_start_the_same_run_again(
+    api: APIClient, request_body: dict[str, Any]
+) -> None:
+    rules = {
+        "max_hops": 3,
+        "excluded_nodes": ["mini"],
+        "pinned": {"tower": {"first": 0, "end": 3}},
+        "max_layers_of": {"laptop": 1},
+    }
+    options = {"seed": 4, "placer": "milp", "baselines": ["swarm"], "rules": rules}
+    first = api.post(RUNS, {**request_body, "options": options})
+    assert first.status_code == 202, first.content
+    again = api.post(RUNS, {**request_body, "options": first.json()["options"]})
+    assert again.status_code == 202, again.content
+    assert again.json()["options"] == first.json()["options"]
+    assert again.json()["options"]["rules"]["pinned"] == rules["pinned"]
+
+
+def test_a_run_begins_with_an_earlier_plan_of_its_own_cluster_only(
+    api: APIClient, request_body: dict[str, Any], plan: Plan, tiny_problem: dict[str, Any]
+) -> None:
+    begun = api.post(RUNS, {**request_body, "start_plan": plan.pk, "survive_one_loss": True})
+    assert (begun.json()["start_plan"], begun.json()["survive_one_loss"]) == (plan.pk, True)
+    other = api.post("/api/v1/clusters/", {"name": "other"}).json()
+    refused = api.post(RUNS, {**request_body, "cluster": other["id"], "start_plan": plan.pk})
+    assert refused.status_code == 400
+    assert "is of another cluster than 'other'" in refused.json()["detail"]
+    unknown = api.post(RUNS, {**request_body, "start_plan": 999})
+    assert '"999"' in unknown.json()["detail"]
+
+
+def test_only_a_running_run_with_a_placement_is_accepted(api: APIClient, run: PlanRun) -> None:
+    early = api.post(f"{RUNS}{run.pk}/accept/")
+    assert early.status_code == 409
+    assert "is queued and has not found a placement" in early.json()["detail"]
+    attempts.claim(run_id=run.pk, now=timezone.now())
+    PlanRun.objects.filter(pk=run.pk).update(flow_tokens_per_s=1.0)
+    accepted = api.post(f"{RUNS}{run.pk}/accept/")
+    assert (accepted.status_code, accepted.json()["accept_requested"]) == (202, True)
+
+
+def test_a_finished_run_is_extended_by_a_run_of_its_own(
+    api: APIClient, run: PlanRun, plan: Plan
+) -> None:
+    answer = api.post(f"{RUNS}{run.pk}/extend/", {"seconds": 9})
+    assert answer.status_code == 202
+    longer = api.get(answer.headers["Location"]).json()
+    assert (longer["continues"], longer["status"]) == (run.pk, "queued")
+    assert longer["options"]["time_limit_s"] == 9
+    unfinished = api.post(f"{RUNS}{longer['id']}/extend/", {"seconds": 9})
+    assert unfinished.status_code == 409
+    assert "only one that has ended is extended" in unfinished.json()["detail"]
+    assert api.post(f"{RUNS}{run.pk}/extend/", {"second": 9}).status_code == 400
+    assert api.post(f"{RUNS}{run.pk}/extend/", {"seconds": 0}).status_code == 400
 
 
 def test_unknown_clusters_and_models_that_do_not_fit_are_refused_in_words(

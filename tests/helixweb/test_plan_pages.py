@@ -9,7 +9,10 @@ from django.utils import timezone
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import attempts, services
 from helixweb.planning.models import PlanRun
+from helixweb.planning.options import options_from_json
 from planner.compute_plan import PlanOptions, compute_plan
+from planner.domain.placement import LayerRange
+from planner.domain.rules import PlacementRules
 from planner.placers.base import NeverCancelled
 from planner.serialization import problem_from_dict
 
@@ -22,7 +25,9 @@ def form(cluster: Cluster) -> dict[str, Any]:
         "model": LanguageModel.objects.get().pk,
         "time_limit_s": "60",
         "partial_inference": "on",
+        "placer": "auto",
         "solver": "auto",
+        "seed": "0",
         "warm_start": "best",
         "prune_degree": "",
         "gap_percent": "0.1",
@@ -51,6 +56,7 @@ def finish(run: PlanRun) -> None:
         cancel=NeverCancelled(),
     )
     attempts.finish_with_plan(run=run, attempt=attempt, plan=plan, now=timezone.now())
+    run.refresh_from_db()
 
 
 def text(browser: Client, path: str) -> str:
@@ -72,6 +78,89 @@ def test_the_form_starts_a_run_and_shows_it(browser: Client, form: dict[str, Any
     assert run.options["prune_degree"] == 6
     assert run.created_by.username == "ada"
     assert "tiny-llama on tiny" in text(browser, f"/plans/{run.pk}/")
+
+
+def test_every_option_of_the_form_reaches_the_run(
+    browser: Client, form: dict[str, Any], run: PlanRun
+) -> None:
+    finish(run)
+    run.refresh_from_db()
+    typed = {
+        "placer": "milp",
+        "seed": "7",
+        "max_hops": "3",
+        "max_layers_per_node": "3",
+        "kv_reserve_tokens": "2.5",
+        "excluded_nodes": "mini\n\n",
+        "pinned": "tower = 0:3",
+        "max_layers_of": "laptop=1",
+        "survive_one_loss": "on",
+        "start_plan": run.plan.pk,
+    }
+    browser.post("/plans/new", {**form, **typed})
+    started = PlanRun.objects.exclude(pk=run.pk).get()
+    assert options_from_json(started.options) == PlanOptions(
+        placer="milp",
+        seed=7,
+        rules=PlacementRules(
+            max_hops=3,
+            max_layers_per_node=3,
+            kv_reserve_tokens=2.5,
+            excluded_nodes=frozenset({"mini"}),
+            pinned={"tower": LayerRange(first=0, end=3)},
+            max_layers_of={"laptop": 1},
+        ),
+    )
+    assert started.survive_one_loss
+    assert started.start_plan == run.plan
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ({"pinned": "tower"}, "&#x27;tower&#x27; is no pin; write NODE=FIRST:END"),
+        ({"pinned": "tower=2:2"}, "layer range [2, 2) is empty"),
+        ({"pinned": "tower=0:1\ntower=1:2"}, "&#x27;tower&#x27; has two lines; keep one"),
+        ({"pinned": "tower=1:9"}, "has 4 layers; the end must be at most that"),
+        ({"pinned": "mini=0:1", "excluded_nodes": "mini"}, "is excluded and pinned"),
+        ({"excluded_nodes": "nobody"}, "&#x27;nobody&#x27;"),
+        ({"max_layers_of": "tower=many"}, "write NODE=LAYERS"),
+        ({"max_hops": "0"}, "greater than or equal to 1"),
+        ({"placer": "magic"}, "magic is not one of the available choices"),
+        ({"start_plan": "99"}, "not one of the available choices"),
+    ],
+)
+def test_a_rule_that_cannot_be_is_refused_by_name(
+    browser: Client, form: dict[str, Any], typed: dict[str, str], says: str
+) -> None:
+    answer = browser.post("/plans/new", {**form, **typed})
+    assert answer.status_code == 422
+    page = answer.content.decode()
+    assert says in page
+    assert "<details open>" in page
+    assert not PlanRun.objects.exists()
+
+
+def test_starting_from_a_plan_fills_the_form_with_how_it_was_searched_for(
+    browser: Client, cluster: Cluster, user: Any
+) -> None:
+    rules = PlacementRules(pinned={"mini": LayerRange(first=3, end=4)}, max_layers_of={"tower": 3})
+    run = services.start_plan_run(
+        cluster=cluster,
+        model=LanguageModel.objects.get(),
+        options=PlanOptions(time_limit_s=12, rules=rules),
+        user=user,
+    )
+    finish(run)
+    page = text(browser, f"/plans/new?start={run.plan.pk}")
+    assert 'value="12"' in page or 'value="12.0"' in page
+    assert "mini=3:4" in page
+    assert "tower=3" in page
+    assert f'<option value="{run.plan.pk}" selected>' in page
+    assert f"plan {run.plan.pk}: tiny-llama" in text(
+        browser, f"/plans/new/starts?cluster={cluster.pk}"
+    )
+    assert "tiny-llama" not in text(browser, "/plans/new/starts?cluster=999")
 
 
 def test_what_is_wrong_is_said_beside_the_field_and_what_was_typed_stays(
@@ -157,6 +246,32 @@ def test_cancel_ends_a_queued_run_and_a_second_cancel_says_so(
     assert "cancelled" in text(browser, f"/plans/{run.pk}/")
     browser.post(f"/plans/{run.pk}/cancel")
     assert "had ended already" in text(browser, f"/plans/{run.pk}/")
+
+
+def test_a_run_that_has_found_something_can_be_accepted(browser: Client, run: PlanRun) -> None:
+    assert "Accept the best so far" not in text(browser, f"/plans/{run.pk}/")
+    browser.post(f"/plans/{run.pk}/accept")
+    assert "has found nothing yet" in text(browser, f"/plans/{run.pk}/")
+    attempts.claim(run_id=run.pk, now=timezone.now())
+    PlanRun.objects.filter(pk=run.pk).update(flow_tokens_per_s=10.0)
+    assert "Accept the best so far" in text(browser, f"/plans/{run.pk}/")
+    browser.post(f"/plans/{run.pk}/accept")
+    page = text(browser, f"/plans/{run.pk}/")
+    assert "accepting" in page
+    assert "Accept the best so far" not in page
+
+
+def test_a_finished_run_is_searched_on_for_some_seconds(browser: Client, run: PlanRun) -> None:
+    assert "Search on" not in text(browser, f"/plans/{run.pk}/")
+    finish(run)
+    assert "Search on" in text(browser, f"/plans/{run.pk}/")
+    browser.post(f"/plans/{run.pk}/extend", {"seconds": "0"})
+    assert "greater than or equal to 1" in text(browser, f"/plans/{run.pk}/")
+    answer = browser.post(f"/plans/{run.pk}/extend", {"seconds": "25"})
+    longer = PlanRun.objects.get(continues=run)
+    assert answer.headers["Location"] == f"/plans/{longer.pk}/"
+    assert longer.options["time_limit_s"] == 25
+    assert f'goes on from <a href="/plans/{run.pk}/">' in text(browser, f"/plans/{longer.pk}/")
 
 
 def test_a_failed_run_shows_its_error(browser: Client, run: PlanRun) -> None:

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,15 +14,18 @@ from pytest_django import DjangoCaptureOnCommitCallbacks
 from helixweb.celery import app
 from helixweb.common import leases
 from helixweb.common.models import Event
+from helixweb.common.problems import Conflict
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.planning import attempts, services, solving
+from helixweb.planning import attempts, searches, services, solving
 from helixweb.planning.models import Incumbent, Plan, PlanRun
 from helixweb.planning.solving import SearchKeeper
 from helixweb.planning.tasks import solve_plan_run
 from planner.capacity import ModelDoesNotFit
-from planner.compute_plan import PlanOptions
+from planner.compute_plan import PlanOptions, compute_plan
 from planner.domain import plan as domain
 from planner.domain.placement import LayerRange, Placement
+from planner.placers.base import NeverCancelled
+from planner.robust import survival
 from planner.serialization import plan_from_dict, problem_from_dict
 
 Status = PlanRun.Status
@@ -161,6 +165,83 @@ def test_the_next_attempt_goes_on_from_what_the_lost_one_reached(run: PlanRun) -
     resumed = run.incumbents.filter(attempt=2).earliest("pk")
     assert resumed.placement == best.placement
     assert resumed.elapsed_s >= best.elapsed_s
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_accepted_run_succeeds_with_the_best_it_has(
+    run: PlanRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def search_until_accepted(*arguments: Any, **options: Any) -> domain.Plan:
+        cancel = options["cancel"]
+        plan = compute_plan(*arguments, **{**options, "cancel": NeverCancelled()})
+        while not services.accept_best_so_far(run):
+            time.sleep(0.02)  # the keeper writes what was reported
+        assert told_to_stop(cancel)
+        return replace(plan, stop_reason="cancelled")
+
+    monkeypatch.setattr(searches, "compute_plan", search_until_accepted)
+    solving.solve(run_id=run.pk)
+    run.refresh_from_db()
+    assert run.status == Status.SUCCEEDED
+    assert plan_from_dict(run.plan.document).stop_reason == "accepted"
+    assert not services.accept_best_so_far(run)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_extension_goes_on_from_what_the_run_reached(run: PlanRun, user: Any) -> None:
+    solving.solve(run_id=run.pk)
+    run.refresh_from_db()
+    longer = services.extend_plan_run(run, seconds=5, user=user)
+    assert (longer.problem, longer.options["seed"]) == (run.problem, run.options["seed"] + 1)
+    solving.solve(run_id=longer.pk)
+    longer.refresh_from_db()
+    assert longer.status == Status.SUCCEEDED
+    first = longer.incumbents.earliest("pk")
+    assert first.flow_tokens_per_s == pytest.approx(run.flow_tokens_per_s)
+    assert longer.flow_tokens_per_s >= run.flow_tokens_per_s
+
+
+def test_a_run_that_found_nothing_is_not_extended(run: PlanRun, user: Any) -> None:
+    services.cancel_plan_run(run)
+    with pytest.raises(Conflict, match="found no placement to go on from"):
+        services.extend_plan_run(run, seconds=5, user=user)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_run_begins_with_the_plan_it_was_given(run: PlanRun, user: Any) -> None:
+    solving.solve(run_id=run.pk)
+    run.refresh_from_db()
+    options = replace(OPTIONS, baselines=(), placer="milp", time_limit_s=5)
+    again = services.start_plan_run(
+        cluster=run.cluster, model=run.model, options=options, user=user, start_plan=run.plan
+    )
+    solving.solve(run_id=again.pk)
+    first = again.incumbents.earliest("pk")
+    assert first.placer == "start"
+    assert first.placement == plan_from_dict(run.plan.document).placement.as_lists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_plan_that_shall_survive_a_loss_does(cluster: Cluster, user: Any) -> None:
+    profile = cluster.profiles.get(name="small")
+    profile.max_layers, profile.tokens_per_s = 4, [150.0, 70.0, 40.0, 30.0]
+    profile.kv_capacity_token_layers = [1000.0, 500.0, 300.0, 200.0]
+    profile.vram_bytes = 8e6
+    profile.save()
+    run = services.start_plan_run(
+        cluster=cluster,
+        model=LanguageModel.objects.get(),
+        options=replace(OPTIONS, time_limit_s=5),
+        user=user,
+        survive_one_loss=True,
+    )
+    solving.solve(run_id=run.pk)
+    run.refresh_from_db()
+    assert (run.status, run.error) == (Status.SUCCEEDED, "")
+    plan = plan_from_dict(run.plan.document)
+    left = survival(problem_from_dict(run.problem), plan.placement, options=OPTIONS)
+    assert left.flow_tokens_per_s > 0
+    assert run.incumbents.get().flow_tokens_per_s == plan.flow.value_tokens_per_s
 
 
 def test_best_incumbent_joins_the_best_flow_and_the_tightest_bound(run: PlanRun) -> None:

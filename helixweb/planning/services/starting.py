@@ -1,0 +1,104 @@
+"""Starts plan runs: on the inventory as it is now, or on from where a run ended."""
+
+from dataclasses import replace
+from typing import Any
+
+from django.db import transaction
+
+from helixweb.common import events
+from helixweb.common.problems import Conflict
+from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.inventory.services import build_problem
+from helixweb.planning import tasks
+from helixweb.planning.models import Plan, PlanRun
+from helixweb.planning.options import (
+    MAX_SEED,
+    MAX_TIME_LIMIT_S,
+    MIN_TIME_LIMIT_S,
+    options_from_json,
+    options_to_json,
+)
+from planner.compute_plan import PlanOptions
+from planner.feasibility import check_rules
+from planner.placers.base import InvalidOptions
+from planner.serialization import problem_to_dict
+
+
+def start_plan_run(
+    *,
+    cluster: Cluster,
+    model: LanguageModel,
+    options: PlanOptions,
+    user: Any,
+    survive_one_loss: bool = False,
+    start_plan: Plan | None = None,
+) -> PlanRun:
+    """Queue a search on the inventory as it is now.
+
+    With `survive_one_loss` it is for the flow that is left when the worst node is lost. Raises
+    InvalidProblem for an incomplete inventory, InvalidRules and ModelDoesNotFit, before anything
+    is written.
+    """
+    if start_plan is not None and start_plan.cluster_id != cluster.pk:
+        raise InvalidOptions(
+            f"plan {start_plan.pk} is of another cluster than {cluster.name!r}; begin with one of "
+            "its own plans"
+        )
+    problem = build_problem(cluster, model)
+    check_rules(problem, options.rules)
+    with transaction.atomic():
+        run = PlanRun.objects.create(
+            cluster=cluster,
+            model=model,
+            problem=problem_to_dict(problem),
+            options=options_to_json(options),
+            survive_one_loss=survive_one_loss,
+            start_plan=start_plan,
+            created_by=user,
+        )
+        announce_start(run)
+    return run
+
+
+def extend_plan_run(run: PlanRun, *, seconds: float, user: Any) -> PlanRun:
+    """Queue a run that goes on from where `run` ended, on the same problem and for `seconds` more.
+
+    Its seed is the next one: with the same seed it would go the same ways again. Raises Conflict
+    unless the run has ended with something to go on from, InvalidOptions for the seconds.
+    """
+    if not MIN_TIME_LIMIT_S <= seconds <= MAX_TIME_LIMIT_S:
+        raise InvalidOptions(
+            f"a run is extended by {MIN_TIME_LIMIT_S:g} to {MAX_TIME_LIMIT_S:g} s, not by "
+            f"{seconds:g}"
+        )
+    if not run.is_finished:
+        raise Conflict(f"Plan run {run.pk} is {run.status}; only one that has ended is extended.")
+    if run.flow_tokens_per_s is None:
+        raise Conflict(f"Plan run {run.pk} found no placement to go on from; start a new run.")
+    options = options_from_json(run.options)
+    options = replace(options, time_limit_s=seconds, seed=(options.seed + 1) % (MAX_SEED + 1))
+    with transaction.atomic():
+        longer = PlanRun.objects.create(
+            cluster_id=run.cluster_id,
+            model_id=run.model_id,
+            problem=run.problem,
+            options=options_to_json(options),
+            survive_one_loss=run.survive_one_loss,
+            continues=run,
+            created_by=user,
+        )
+        announce_start(longer)
+    return longer
+
+
+def announce_start(run: PlanRun) -> None:
+    """Tell the cluster's page, and have a worker look after commit.
+
+    The row is the truth: if the broker is away, the reaper sends the message later.
+    """
+    events.emit(
+        f"cluster:{run.cluster_id}",
+        "event",
+        {"text": f"{run.created_by} started plan run {run.pk} for {run.model.name}."},
+    )
+    transaction.on_commit(lambda: tasks.wake_plan_run(run.pk), robust=True)
