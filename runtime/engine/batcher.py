@@ -1,4 +1,4 @@
-"""Picks the rows of the next step: decodes first, then the prompts that came first.
+"""Picks the rows of the next step: by default decodes first, then the prompts that came first.
 
 A pure decision over the sequences that have rows waiting. A request takes part at most once in a
 step, with its oldest rows, so its rows are always run in order.
@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from runtime.engine.sequence import Sequence
+from runtime.protocol.engine_options import EngineOptions, PromptRule, StepOrder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,38 +20,89 @@ class Pick:
 
 
 def pick_step(
-    sequences: Iterable[Sequence], *, max_batch_tokens: int, min_prefill_tokens: int
+    sequences: Iterable[Sequence],
+    *,
+    max_batch_tokens: int,
+    min_prefill_tokens: int,
+    decode_cap: int | None,
+    options: EngineOptions,
 ) -> list[Pick]:
-    """Rows for one step, decodes in order of arrival, then prefills in order of their requests'.
+    """Rows for one step, in the order of `options`.
 
-    Decodes (rows behind the prompt) fill the budget first. The oldest prefill always takes part,
-    so that a stage full of decodes still admits requests: on a request's first stage with at
-    least `min_prefill_tokens`, on later ones with its whole chunk, as chunks are cut on the first
-    stage (and where one exceeds the budget of a node with less memory). Beyond it, prefills join
-    while they fit. The step exceeds the budget by that one prefill at most.
+    At most `decode_cap` decodes (rows behind the prompt) take part, and prefills while they fit
+    beside them. The oldest prefill always does, so that a stage full of decodes still admits
+    requests: on a request's first stage with at least `min_prefill_tokens`, on later ones with its
+    whole chunk, as chunks are cut on the first stage (and where one exceeds the budget of a node
+    with less memory). No younger prefill passes one that does not fit. The step exceeds
+    `max_batch_tokens` by that one prefill at most (or by `options.prefill_tokens`).
     """
-    decodes: list[Sequence] = []
-    prefills: list[Sequence] = []
-    for sequence in sequences:
-        if sequence.pending:
-            is_prefill = sequence.pending[0].position < sequence.route.prompt_tokens
-            (prefills if is_prefill else decodes).append(sequence)
-    decodes.sort(key=lambda sequence: sequence.pending[0].arrival)
-    prefills.sort(key=lambda sequence: sequence.arrival)
-    picks = [
-        Pick(sequence=sequence, n_tokens=sequence.pending[0].n_tokens)
-        for sequence in decodes[:max_batch_tokens]
-    ]
-    room = max_batch_tokens - len(picks)
-    for index, sequence in enumerate(prefills):
-        waiting = min(sequence.pending[0].n_tokens, max_batch_tokens)
-        if sequence.is_first_stage:
-            at_least = min_prefill_tokens if index == 0 else 0
-            n_tokens = min(waiting, max(room, at_least))
-        else:
-            n_tokens = waiting if index == 0 or waiting <= room else 0
+    waiting = [sequence for sequence in sequences if sequence.pending]
+    oldest_prefill = min(
+        (sequence for sequence in waiting if sequence.is_prefilling),
+        key=lambda sequence: sequence.arrival,
+        default=None,
+    )
+    picks: list[Pick] = []
+    room = max_batch_tokens
+    prompt_room = options.prefill_tokens
+    decodes = prompts = 0
+    prompts_blocked = False
+    for sequence in sorted(waiting, key=_ORDERS[options.order]):
+        if not sequence.is_prefilling:
+            if room > 0 and decodes != decode_cap:
+                picks.append(Pick(sequence=sequence, n_tokens=sequence.pending[0].n_tokens))
+                decodes += 1
+                room -= 1
+            continue
+        if prompts_blocked or prompts == options.max_prompts:
+            continue
+        n_tokens = _prompt_tokens(
+            sequence,
+            is_oldest=sequence is oldest_prefill,
+            room=room if prompt_room is None else prompt_room,
+            max_batch_tokens=max_batch_tokens,
+            min_prefill_tokens=min_prefill_tokens,
+            rule=options.prompts,
+        )
         if n_tokens <= 0:
-            break
+            prompts_blocked = True
+            continue
         picks.append(Pick(sequence=sequence, n_tokens=n_tokens))
-        room -= n_tokens
+        prompts += 1
+        if prompt_room is None:
+            room -= n_tokens
+        else:
+            prompt_room -= n_tokens
     return picks
+
+
+def _decodes_first(sequence: Sequence) -> tuple[bool, int]:
+    """Decodes as their rows came, then prefills as their requests did."""
+    if sequence.is_prefilling:
+        return True, sequence.arrival
+    return False, sequence.pending[0].arrival
+
+
+def _as_arrived(sequence: Sequence) -> tuple[bool, int]:
+    return False, sequence.pending[0].arrival
+
+
+_ORDERS = {StepOrder.DECODES_FIRST: _decodes_first, StepOrder.ARRIVAL: _as_arrived}
+
+
+def _prompt_tokens(
+    sequence: Sequence,
+    *,
+    is_oldest: bool,
+    room: int,
+    max_batch_tokens: int,
+    min_prefill_tokens: int,
+    rule: PromptRule,
+) -> int:
+    """How many rows of this prompt run now; 0 or less when there is no room for any."""
+    waiting = sequence.pending[0].n_tokens
+    if rule is PromptRule.CHUNKED:
+        waiting = min(waiting, max_batch_tokens)
+        if sequence.is_first_stage:
+            return min(waiting, max(room, min_prefill_tokens if is_oldest else 0))
+    return waiting if is_oldest or waiting <= room else 0

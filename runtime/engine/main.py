@@ -144,6 +144,7 @@ def serve(launch: StageLaunch, events: EventWriter, stop: threading.Event) -> No
             cache=cache,
             transport=transport,
             relative_speed=launch.relative_speed,
+            options=assignment.options,
             on_report=lambda stats: events.write(StatsEvent(stats=stats)),
         )
         logger.info(

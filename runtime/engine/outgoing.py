@@ -13,6 +13,7 @@ from torch import Tensor
 from planner.domain.cluster import COORDINATOR
 from runtime.engine.model_runner import Work
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message, Reason
+from runtime.protocol.engine_options import MessageRule
 
 WIRE_DTYPES = {
     torch.float32: DType.FLOAT32,
@@ -50,20 +51,23 @@ def finish_reason(work: Work, *, token_id: int, max_context_tokens: int) -> Reas
     return Reason.NONE
 
 
-def rows_messages(step: Items[Work], hidden_TD: Tensor, *, generation: int) -> list[Outgoing]:
-    """One ROWS message per next stage; the route goes along once per request.
+def rows_messages(
+    step: Items[Work], hidden_TD: Tensor, *, generation: int, rule: MessageRule
+) -> list[Outgoing]:
+    """ROWS messages, one per next stage or request; the route goes along once per request.
 
     `hidden_TD`: the step's rows, float of the model, any device.
     """
-    entries: dict[str, list[Entry]] = {}
-    rows: dict[str, list[Tensor]] = {}
+    entries: dict[tuple[str, int], list[Entry]] = {}
+    rows: dict[tuple[str, int], list[Tensor]] = {}
     start = 0
     for work in step:
         sequence, chunk = work.sequence, work.chunk
         start, rows_start = start + chunk.n_tokens, start
         if sequence.is_last_stage:
             continue
-        entries.setdefault(sequence.next_stage, []).append(
+        together = (sequence.next_stage, _message_of(work, rule))
+        entries.setdefault(together, []).append(
             Entry(
                 request=sequence.key.request,
                 epoch=sequence.key.epoch,
@@ -75,35 +79,43 @@ def rows_messages(step: Items[Work], hidden_TD: Tensor, *, generation: int) -> l
             )
         )
         sequence.route_sent = True
-        rows.setdefault(sequence.next_stage, []).append(hidden_TD[rows_start:start])
+        rows.setdefault(together, []).append(hidden_TD[rows_start:start])
     return [
         Outgoing(
-            peer=peer,
+            peer=together[0],
             message=Message(
                 kind=Kind.ROWS,
                 generation=generation,
-                entries=tuple(entries[peer]),
+                entries=tuple(entries[together]),
                 dtype=WIRE_DTYPES[hidden_TD.dtype],
-                payload=_bytes_of(torch.cat(rows[peer])),
+                payload=_bytes_of(torch.cat(rows[together])),
             ),
         )
-        for peer in entries
+        for together in entries
     ]
 
 
-def sampled_messages(sampled: Items[Sampled], *, generation: int) -> list[Outgoing]:
+def sampled_messages(
+    sampled: Items[Sampled], *, generation: int, rule: MessageRule
+) -> list[Outgoing]:
     """All tokens to the coordinator, and each to the stage where its request goes on.
 
     Straight back to the first stage, not through the coordinator: one hop less per token.
     """
-    receivers: dict[str, list[Sampled]] = {}
+    receivers: dict[tuple[str, int], list[Sampled]] = {}
     for token in sampled:
-        receivers.setdefault(COORDINATOR, []).append(token)
-        receivers.setdefault(token.work.sequence.first_stage, []).append(token)
+        message = _message_of(token.work, rule)
+        receivers.setdefault((COORDINATOR, message), []).append(token)
+        receivers.setdefault((token.work.sequence.first_stage, message), []).append(token)
     return [
         Outgoing(peer=peer, message=_sampled_message(tokens, generation))
-        for peer, tokens in receivers.items()
+        for (peer, _), tokens in receivers.items()
     ]
+
+
+def _message_of(work: Work, rule: MessageRule) -> int:
+    """Rows and tokens of the same number and receiver share a message."""
+    return 0 if rule is MessageRule.PER_HOP else work.sequence.key.request
 
 
 def _sampled_message(tokens: Items[Sampled], generation: int) -> Message:

@@ -56,7 +56,9 @@ class Sequence:
         self.table = PageTable(num_layers=self.end - self.first)
         self.pending: deque[Chunk] = deque()
         self.received = 0  # tokens of the sequence that have come so far
+        self.done = 0  # tokens of the sequence whose rows were taken into a step
         self.heard_s = 0.0  # when rows last came, on the stage's clock
+        self.left_s: float | None = None  # when its last step here ended
         self.route_sent = False
 
     @property
@@ -68,6 +70,16 @@ class Sequence:
     def end(self) -> int:
         """One past the last layer this stage runs for the request."""
         return self.route.hops[self.hop].end
+
+    @property
+    def is_prefilling(self) -> bool:
+        """Whether the rows that wait are of the prompt; False when none wait."""
+        return bool(self.pending) and self.pending[0].position < self.route.prompt_tokens
+
+    @property
+    def is_decoding(self) -> bool:
+        """Whether the whole prompt has been run here."""
+        return self.done >= self.route.prompt_tokens
 
     @property
     def is_first_stage(self) -> bool:
@@ -98,4 +110,5 @@ class Sequence:
         if n_tokens < chunk.n_tokens:
             chunk, rest = chunk.split(n_tokens)
             self.pending.appendleft(rest)
+        self.done = chunk.end
         return chunk

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from planner.domain.cluster import COORDINATOR
 from runtime.engine.batcher import pick_step
+from runtime.engine.decode_cap import DecodeCap
 from runtime.engine.intake import Intake, Refusal, StageShape
 from runtime.engine.kv_cache import KvCache, NoFreePages
 from runtime.engine.memory import EngineLimits
@@ -30,6 +31,7 @@ from runtime.engine.sequence import RequestKey
 from runtime.models.decoder import Decoder
 from runtime.protocol.control import StageStats
 from runtime.protocol.data import Entry, Flag, FrameError, Kind, Message, Reason, StageStatus
+from runtime.protocol.engine_options import EngineOptions
 from runtime.transport.base import SendError, Transport
 
 logger = logging.getLogger(__name__)
@@ -65,6 +67,7 @@ class Stage:
         decoder: Decoder,
         cache: KvCache,
         transport: Transport,
+        options: EngineOptions,
         relative_speed: float = 1.0,
         on_report: Callable[[StageStats], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
@@ -78,6 +81,8 @@ class Stage:
         self._cache = cache
         self._runner = ModelRunner(decoder, cache, max_context_tokens=limits.max_context_tokens)
         self._transport = transport
+        self._options = options
+        self._decode_cap = DecodeCap(options)
         self._relative_speed = relative_speed
         self._on_report = on_report
         self._clock = clock
@@ -128,6 +133,8 @@ class Stage:
                 self._decoder.first, self._decoder.end
             ),
             kv_bytes=self._cache.nbytes,
+            decode_cap=self._decode_cap.limit(resident=self._decoding()),
+            micro_batches=self._decode_cap.micro_batches,
         )
 
     def check_pages(self) -> None:
@@ -142,11 +149,17 @@ class Stage:
     def _has_work(self) -> bool:
         return any(sequence.pending for sequence in self._intake.sequences.values())
 
+    def _decoding(self) -> int:
+        """Requests whose prompt is behind them."""
+        return sum(sequence.is_decoding for sequence in self._intake.sequences.values())
+
     def _next_step(self) -> list[Work]:
         picks = pick_step(
             self._intake.sequences.values(),
             max_batch_tokens=self._limits.max_batch_tokens,
             min_prefill_tokens=self._limits.page_tokens,
+            decode_cap=self._decode_cap.limit(resident=self._decoding()),
+            options=self._options,
         )
         step = []
         for pick in picks:
@@ -173,8 +186,9 @@ class Stage:
         if self._relative_speed < 1:
             self._sleep((self._clock() - began_s) * (1 / self._relative_speed - 1))
         self._count(step, self._clock() - began_s)
-        self._send(rows_messages(step, hidden_TD, generation=self._generation))
-        self._send(sampled_messages(sampled, generation=self._generation))
+        rule = self._options.messages
+        self._send(rows_messages(step, hidden_TD, generation=self._generation, rule=rule))
+        self._send(sampled_messages(sampled, generation=self._generation, rule=rule))
 
     def _sample(self, step: list[Work], hidden_TD: Tensor) -> list[Sampled]:
         ends = []
@@ -205,11 +219,17 @@ class Stage:
     def _count(self, step: list[Work], busy_s: float) -> None:
         self._counters.steps += 1
         self._counters.busy_s += busy_s
+        now_s = self._clock()
+        decodes = 0
         for work in step:
+            work.sequence.left_s = now_s
             if work.chunk.position < work.sequence.route.prompt_tokens:
                 self._counters.prompt_tokens += work.chunk.n_tokens
             else:
-                self._counters.decode_tokens += work.chunk.n_tokens
+                decodes += work.chunk.n_tokens
+        self._counters.decode_tokens += decodes
+        if decodes:
+            self._decode_cap.observe_step(busy_s)
 
     def _send(self, messages: list[Outgoing]) -> None:
         for outgoing in messages:
@@ -223,7 +243,18 @@ class Stage:
                 self._end_and_refuse(outgoing.message.entries, Reason.STAGE_ERROR)
 
     def _accept(self, message: Message, *, sender: str) -> None:
-        self._refuse(self._intake.accept(message, sender=sender, now_s=self._clock()))
+        now_s = self._clock()
+        self._refuse(self._intake.accept(message, sender=sender, now_s=now_s))
+        if message.kind in (Kind.ROWS, Kind.SAMPLED):
+            self._observe_returns(message, now_s=now_s)
+
+    def _observe_returns(self, message: Message, *, now_s: float) -> None:
+        """How long requests were away whose next token begins its way here."""
+        for entry in message.entries:
+            key = RequestKey(request=entry.request, epoch=entry.epoch)
+            sequence = self._intake.sequences.get(key)
+            if sequence is not None and sequence.left_s is not None and sequence.is_decoding:
+                self._decode_cap.observe_return(now_s - sequence.left_s)
 
     def _give_up(self, step: list[Work], reason: Reason) -> None:
         self._end_and_refuse(

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from planner.domain.placement import Placement
 from planner.domain.problem import Workload
+from runtime.protocol.engine_options import EngineOptions
 
 
 class _Message(BaseModel):
@@ -111,6 +112,7 @@ class StageAssignment(_Message):
     page_tokens: int = Field(default=16, ge=1)
     max_batch_tokens: int = Field(default=512, ge=1)
     max_context_tokens: int = Field(ge=1)
+    options: EngineOptions = EngineOptions()
     peers: tuple[PeerAddress, ...]
 
 
@@ -122,7 +124,12 @@ class DesiredState(_Message):
 
 
 class StageStats(_Message):
-    """One stage's counters since it became ready; gauges are of this moment."""
+    """One stage's counters since it became ready; gauges are of this moment.
+
+    `decode_cap` is the most decodes a step may hold now (None: all), `micro_batches` what it
+    follows from. Pages cached are held by nobody, but keep a prompt that may come again.
+    `prefix_tokens_total`: prompt tokens that were not computed because their pages were there.
+    """
 
     kv_pages_total: int = Field(ge=0)
     kv_pages_used: int = Field(ge=0)
@@ -134,6 +141,12 @@ class StageStats(_Message):
     uptime_s: float = Field(ge=0)
     weights_bytes: int = Field(ge=0)
     kv_bytes: int = Field(ge=0)
+    decode_cap: int | None = Field(default=None, ge=1)
+    micro_batches: float | None = Field(default=None, ge=1)
+    kv_pages_cached: int = Field(default=0, ge=0)
+    preemptions_total: int = Field(default=0, ge=0)
+    prefix_tokens_total: int = Field(default=0, ge=0)
+    emulated: bool = False
 
 
 class ObservedState(_Message):

@@ -25,11 +25,13 @@ from runtime.protocol.data import (
     Sampling,
     StageStatus,
 )
+from runtime.protocol.engine_options import EngineOptions
 from runtime.transport.base import Received, Transport
 from runtime.transport.in_memory import InMemoryNetwork
 
 GENERATION = 7
 PAGE_TOKENS = 4
+OURS = EngineOptions()
 GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=16)
 MAX_TURNS = 10_000
 
@@ -73,6 +75,7 @@ class StageCluster:
         max_batch_tokens: int = 16,
         max_context_tokens: int = 128,
         smaller_steps: Mapping[str, int] = MappingProxyType({}),
+        options: EngineOptions = OURS,
     ) -> None:
         config = read_config(checkpoint)
         network = InMemoryNetwork()
@@ -104,6 +107,7 @@ class StageCluster:
                     config, pages=pages, page_tokens=PAGE_TOKENS, device=torch.device("cpu")
                 ),
                 transport=NeverWaits(self.transports[name]),
+                options=options,
             )
 
     def prompt(

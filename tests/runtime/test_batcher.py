@@ -4,7 +4,9 @@ from hypothesis import strategies as st
 from runtime.engine.batcher import pick_step
 from runtime.engine.sequence import Chunk, RequestKey, Sequence
 from runtime.protocol.data import Hop, Route, Sampling
+from runtime.protocol.engine_options import PUBLISHED, EngineOptions, StepOrder
 
+OURS = EngineOptions()
 GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=8)
 
 
@@ -39,8 +41,21 @@ def prefilling(request: int, *, n_tokens: int, hop: int = 0) -> Sequence:
     return sequence
 
 
-def picked(sequences: list[Sequence], *, budget: int, floor: int = 4) -> list[tuple[int, int]]:
-    picks = pick_step(sequences, max_batch_tokens=budget, min_prefill_tokens=floor)
+def picked(
+    sequences: list[Sequence],
+    *,
+    budget: int,
+    floor: int = 4,
+    cap: int | None = None,
+    options: EngineOptions = OURS,
+) -> list[tuple[int, int]]:
+    picks = pick_step(
+        sequences,
+        max_batch_tokens=budget,
+        min_prefill_tokens=floor,
+        decode_cap=cap,
+        options=options,
+    )
     return [(pick.sequence.key.request, pick.n_tokens) for pick in picks]
 
 
@@ -93,21 +108,37 @@ def test_decodes_beyond_the_budget_wait_and_the_longest_waiting_go_first() -> No
     hop=st.integers(0, 1),
     budget=st.integers(1, 40),
     floor=st.integers(1, 16),
+    cap=st.none() | st.integers(1, 20),
+    order=st.sampled_from(StepOrder),
 )
 def test_a_step_has_each_request_once_and_exceeds_its_budget_by_one_prefill_at_most(
-    decodes: list[int], prompts: list[int], hop: int, budget: int, floor: int
+    decodes: list[int],
+    prompts: list[int],
+    hop: int,
+    budget: int,
+    floor: int,
+    cap: int | None,
+    order: StepOrder,
 ) -> None:
+    options = EngineOptions(order=order)
     sequences = [decoding(index, arrival=arrival) for index, arrival in enumerate(decodes)]
     sequences += [
         prefilling(1000 + index, n_tokens=n_tokens, hop=hop)
         for index, n_tokens in enumerate(prompts)
     ]
-    picks = pick_step(sequences, max_batch_tokens=budget, min_prefill_tokens=floor)
+    picks = pick_step(
+        sequences,
+        max_batch_tokens=budget,
+        min_prefill_tokens=floor,
+        decode_cap=cap,
+        options=options,
+    )
     requests = [pick.sequence.key.request for pick in picks]
     assert len(set(requests)) == len(requests)
     assert all(1 <= pick.n_tokens <= pick.sequence.pending[0].n_tokens for pick in picks)
     assert bool(picks) == bool(sequences)
     total = sum(pick.n_tokens for pick in picks)
+    assert cap is None or sum(request < 1000 for request in requests) <= cap
     first_prefill = max((pick.n_tokens for pick in picks), default=0)
     assert total <= budget + first_prefill
     if prompts:
@@ -127,7 +158,13 @@ def test_a_chunk_queued_behind_a_cut_one_waits_for_all_of_it() -> None:
     add_chunk(sequence, 7, arrival=200)
     taken = []
     while sequence.pending:
-        (pick,) = pick_step([sequence], max_batch_tokens=8, min_prefill_tokens=4)
+        (pick,) = pick_step(
+            [sequence],
+            max_batch_tokens=8,
+            min_prefill_tokens=4,
+            decode_cap=None,
+            options=EngineOptions(),
+        )
         chunk = sequence.take(pick.n_tokens)
         taken.append((chunk.position, chunk.n_tokens, chunk.is_sampled, len(chunk.payload)))
     assert taken == [
@@ -136,3 +173,37 @@ def test_a_chunk_queued_behind_a_cut_one_waits_for_all_of_it() -> None:
         (16, 4, True, 16),
         (20, 7, True, 28),
     ]
+
+
+def test_decodes_beyond_the_cap_wait_and_prompts_take_their_room() -> None:
+    sequences = [decoding(request, arrival=request) for request in range(10)]
+    sequences.append(prefilling(99, n_tokens=50))
+    assert picked(sequences, budget=16, cap=3) == [(0, 1), (1, 1), (2, 1), (99, 13)]
+
+
+def test_prompts_may_have_a_budget_of_their_own_beside_all_decodes() -> None:
+    sequences = [decoding(request, arrival=request) for request in range(10)]
+    sequences += [prefilling(98, n_tokens=5), prefilling(99, n_tokens=50)]
+    options = EngineOptions(prefill_tokens=12)
+    assert picked(sequences, budget=10, options=options)[10:] == [(98, 5), (99, 7)]
+
+
+def test_no_more_prompts_than_allowed_share_a_step() -> None:
+    sequences = [prefilling(request, n_tokens=2) for request in range(5)]
+    assert picked(sequences, budget=16, options=EngineOptions(max_prompts=2)) == [(0, 2), (1, 2)]
+
+
+def test_the_published_systems_take_all_that_arrived_in_its_order_and_prompts_whole() -> None:
+    sequences = [
+        prefilling(1, n_tokens=300),
+        decoding(2, arrival=500),
+        decoding(3, arrival=4),
+        prefilling(0, n_tokens=400),
+    ]
+    taken = picked(sequences, budget=10_000, options=PUBLISHED)
+    assert taken == [(3, 1), (0, 400), (1, 300), (2, 1)]
+
+
+def test_a_whole_prompt_beyond_the_budget_is_not_cut() -> None:
+    sequences = [prefilling(0, n_tokens=400), prefilling(1, n_tokens=3)]
+    assert picked(sequences, budget=16, options=PUBLISHED) == [(0, 400)]

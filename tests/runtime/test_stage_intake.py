@@ -16,6 +16,7 @@ from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.models.weights import load_decoder
 from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Reason, Route, Sampling
+from runtime.protocol.engine_options import EngineOptions
 from runtime.transport.in_memory import InMemoryNetwork
 
 GENERATION = 2
@@ -153,6 +154,7 @@ def make_stage(checkpoint: Path, clock: ManualClock, network: InMemoryNetwork, s
         decoder=decoder,
         cache=KvCache(config, pages=20, page_tokens=4, device=cpu),
         transport=network.join("a"),
+        options=EngineOptions(),
         relative_speed=speed,
         clock=clock.look,
         sleep=clock.sleep,

@@ -1,0 +1,67 @@
+"""How a stage forms its steps: ours by default, the papers' on request, for comparison."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class StepOrder(StrEnum):
+    """Whose rows run first: decodes, or whatever came first (the published systems)."""
+
+    DECODES_FIRST = "decodes_first"
+    ARRIVAL = "arrival"
+
+
+class PromptRule(StrEnum):
+    """Prompts run in chunks that fit the step's budget, or whole (the published systems)."""
+
+    CHUNKED = "chunked"
+    WHOLE = "whole"
+
+
+class MessageRule(StrEnum):
+    """What a step sends to one next hop: one message, or one per request (Helix's prototype)."""
+
+    PER_HOP = "per_hop"
+    PER_REQUEST = "per_request"
+
+
+class PrefixRule(StrEnum):
+    """Whether the pages of a prompt are kept for others that begin with the same tokens."""
+
+    REUSE = "reuse"
+    FORGET = "forget"
+
+
+class EngineOptions(BaseModel):
+    """The policies of a stage.
+
+    `prefill_tokens`: most prompt tokens of a step, whatever decodes it has; None: what the decodes
+    leave of `max_batch_tokens`. `max_prompts`: most prompts of a step. `decode_cap`: most decodes
+    of a step; "adaptive" is ceil(R / M) of R decoding requests, with M micro-batches from measured
+    times (MoLink §4.3), at most `most_micro_batches` and never less than `least_decode_cap`
+    decodes; "off" takes all that are there.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    order: StepOrder = StepOrder.DECODES_FIRST
+    prompts: PromptRule = PromptRule.CHUNKED
+    prefill_tokens: int | None = Field(default=None, ge=1)
+    max_prompts: int | None = Field(default=None, ge=1)
+    decode_cap: Literal["adaptive", "off"] | Annotated[int, Field(ge=1)] = "adaptive"
+    least_decode_cap: int = Field(default=16, ge=1)
+    most_micro_batches: int = Field(default=4, ge=1)
+    messages: MessageRule = MessageRule.PER_HOP
+    prefixes: PrefixRule = PrefixRule.REUSE
+
+
+# What the published systems do: all that arrived, first in first out, prompts whole.
+PUBLISHED = EngineOptions(
+    order=StepOrder.ARRIVAL,
+    prompts=PromptRule.WHOLE,
+    decode_cap="off",
+    messages=MessageRule.PER_REQUEST,
+    prefixes=PrefixRule.FORGET,
+)
