@@ -16,6 +16,12 @@ setup(
             # Fused multiply-adds would round unlike the same loops in Python.
             extra_compile_args=["-O3", "-ffp-contract=off"],
             optional=True,
-        )
+        ),
+        Extension(
+            "planner.integer_flow._dinic",
+            sources=["planner/integer_flow/dinic.c"],
+            extra_compile_args=["-O3"],
+            optional=True,
+        ),
     ]
 )

@@ -39,7 +39,7 @@ def checked_plan(
     value = flow.value_tokens_per_s
     if not nearly_equal(value, second):
         raise FlowCheckFailed(
-            f"preflow-push finds {value} tokens/s but the linear program {second} for the same "
+            f"augmenting paths find {value} tokens/s but the linear program {second} for the same "
             "placement; they must be equal, so please report this problem"
         )
     if value > upper_bound_tokens_per_s * (1 + _BOUND_RELATIVE_TOLERANCE):

@@ -76,7 +76,8 @@ def flow_value_by_linear_program(
     graph = build_flow_graph(
         problem, placement, partial_inference=partial_inference, max_hops=max_hops
     )
-    return solve_linear_flow(graph, gates_of(problem, graph)).value_tokens_per_s
+    gates = gates_of(problem, graph)
+    return solve_linear_flow(problem, placement, graph, gates).value_tokens_per_s
 
 
 def _check_within(where: str, flow: float, capacity: float) -> None:

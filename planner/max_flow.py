@@ -1,33 +1,35 @@
-"""Maximum flow and minimum cut of a placement by preflow-push (Helix §4.3).
+"""Maximum flow and minimum cut of a placement (Helix §4.3).
 
-Where bandwidth is shared and preflow-push, which knows nothing of it, exceeds some, the linear
-program decides; its prices take the place of the cut.
+The paper uses preflow-push; here it is Dinic's algorithm (`planner.integer_flow`): the value is the
+same by any. Where bandwidth is shared and that flow, which knows nothing of it, exceeds some, the
+linear program decides; its prices take the place of the cut.
 """
 
-from collections.abc import Mapping
+from itertools import compress
 
-import networkx as nx
-from networkx.algorithms.flow import preflow_push
+import numpy as np
 
-from planner.domain.cluster import SINK, SOURCE
 from planner.domain.flow import EdgeFlow, Flow, MinCut, NodeFlow, Price, SharedFlow
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.flow_graph import (
+    SINK_VERTEX,
+    SOURCE_VERTEX,
+    Floats,
     FlowGraph,
+    FlowGraphs,
     Gate,
-    Vertex,
-    build_flow_graph,
-    edges_with_capacity,
     gates_of,
-    name_of,
 )
+from planner.integer_flow.compiled import maximum_flow
+from planner.integer_flow.network import IntegerFlow, IntegerNetwork
 from planner.linear_flow import LinearFlow, solve_linear_flow
 
-# Preflow-push pushes excess until it is exactly zero, which floats do not reach: 0.1 + 0.2 - 0.3
-# stays behind as flow that never arrives. So capacities are rounded down to integer multiples of
-# 2**-30 tokens/s (1e-9), far below any measurement; Python's integers do not overflow.
-UNITS_PER_TOKEN = 2**30
+# Augmenting paths end when no capacity is left, which floats do not reach: 0.1 + 0.2 - 0.3 is left
+# behind. So capacities are rounded down to whole multiples of 2**-30 tokens/s (1e-9), far below any
+# measurement, and cut where nothing computes, so that they fit into 63 bits.
+_UNITS_PER_TOKEN = 2**30
+_AMPLE_TOKENS_PER_S = 2.0**32
 
 
 def max_flow(
@@ -42,47 +44,29 @@ def max_flow(
     `max_hops` leaves out connections that make pipelines longer (`planner.flow_graph`). The same
     placement gives the same flow in every process. Raises InvalidPlacement.
     """
-    graph = build_flow_graph(
-        problem, placement, partial_inference=partial_inference, max_hops=max_hops
-    )
+    graphs = FlowGraphs(problem, partial_inference=partial_inference, max_hops=max_hops)
+    graph = graphs.graph_of(placement)
     gates = gates_of(problem, graph)
-    flow = _by_preflow_push(graph, gates)
-    if all(shared.used_bytes_per_s <= shared.bandwidth_bytes_per_s for shared in flow.shared):
-        return flow
-    return _from_linear_flow(graph, gates, solve_linear_flow(graph, gates))
+    whole = _integer_flow(graph)
+    flow_E = whole.flows / _UNITS_PER_TOKEN
+    if _keeps_to(gates, flow_E):
+        return Flow(
+            value_tokens_per_s=whole.value / _UNITS_PER_TOKEN,
+            edges=_edge_flows(graph, flow_E),
+            nodes=_node_flows(graph, flow_E),
+            min_cut=_min_cut(graph, whole),
+            shared=_shared_flows(gates, flow_E),
+        )
+    return _from_linear_flow(graph, gates, solve_linear_flow(problem, placement, graph, gates))
 
 
-def _by_preflow_push(graph: FlowGraph, gates: tuple[Gate, ...]) -> Flow:
-    """The max flow if bandwidth were not shared, and what it takes of the shared one."""
-    vertices = sorted(graph, key=_sort_key)
-    number_of = {vertex: number for number, vertex in enumerate(vertices)}
-    source, sink = number_of[SOURCE], number_of[SINK]
-    # Numbered vertices, because preflow-push iterates over sets: strings hash differently in every
-    # process, and which of the many maximum flows comes out would change with them.
-    numbered: nx.DiGraph[int] = nx.DiGraph()
-    numbered.add_nodes_from(range(len(vertices)))
-    for tail, head, capacity in edges_with_capacity(graph):
-        numbered.add_edge(
-            number_of[tail], number_of[head], capacity=int(capacity * UNITS_PER_TOKEN)
-        )
-    residual = preflow_push(numbered, source, sink)
-    reachable = _reachable_in_residual(residual, source)
-    # The residual network leaves out edges without capacity (a node with T_j = 0).
-    flow_of = {
-        (tail, head): (
-            residual[number_of[tail]][number_of[head]]["flow"] / UNITS_PER_TOKEN
-            if residual.has_edge(number_of[tail], number_of[head])
-            else 0.0
-        )
-        for tail, head in graph.edges()
-    }
-    return Flow(
-        value_tokens_per_s=residual.graph["flow_value"] / UNITS_PER_TOKEN,
-        edges=_edge_flows(graph, flow_of),
-        nodes=_node_flows(graph, flow_of),
-        min_cut=_min_cut(graph, {vertices[number] for number in reachable}),
-        shared=_shared_flows(gates, flow_of),
-    )
+def flow_value_tokens_per_s(problem: Problem, placement: Placement, graph: FlowGraph) -> float:
+    """The value of `max_flow`, to the last bit; `graph` is the placement's."""
+    whole = _integer_flow(graph)
+    gates = gates_of(problem, graph)
+    if _keeps_to(gates, whole.flows / _UNITS_PER_TOKEN):
+        return whole.value / _UNITS_PER_TOKEN
+    return solve_linear_flow(problem, placement, graph, gates).value_tokens_per_s
 
 
 def routing_weights(flow: Flow) -> dict[str, dict[str, float]]:
@@ -101,32 +85,43 @@ def mean_hops(flow: Flow) -> float:
     return sum(node.flow_tokens_per_s for node in flow.nodes.values()) / flow.value_tokens_per_s
 
 
-def _sort_key(vertex: Vertex) -> tuple[str, str]:
-    return (vertex, "") if isinstance(vertex, str) else vertex
+def _integer_flow(graph: FlowGraph) -> IntegerFlow:
+    """The max flow if bandwidth were not shared, in units."""
+    ample = np.minimum(graph.capacities_tokens_per_s, _AMPLE_TOKENS_PER_S)
+    return maximum_flow(
+        IntegerNetwork(
+            num_vertices=graph.num_vertices,
+            source=SOURCE_VERTEX,
+            sink=SINK_VERTEX,
+            tails=graph.tails,
+            heads=graph.heads,
+            capacities=(ample * _UNITS_PER_TOKEN).astype(np.int64),
+        )
+    )
 
 
-def _is_compute(tail: Vertex, head: Vertex) -> bool:
-    """Whether this is the edge (c_in, c_out) of one node."""
-    return name_of(tail) == name_of(head)
+def _used_bytes_per_s(gate: Gate, flow_E: Floats) -> float:
+    return float(gate.bytes_per_token_E @ flow_E)
+
+
+def _keeps_to(gates: tuple[Gate, ...], flow_E: Floats) -> bool:
+    return all(_used_bytes_per_s(gate, flow_E) <= gate.bandwidth_bytes_per_s for gate in gates)
 
 
 def _from_linear_flow(graph: FlowGraph, gates: tuple[Gate, ...], solved: LinearFlow) -> Flow:
-    flow_of = {edge: solved.flow_tokens_per_s.get(edge, 0.0) for edge in graph.edges()}
-    nodes = {
-        name_of(tail): price
-        for (tail, head), price in solved.edge_prices.items()
-        if _is_compute(tail, head)
-    }
+    count = len(graph.names)
+    prices = solved.edge_prices_E.tolist()
+    nodes = {name: price for name, price in zip(graph.names, prices, strict=False) if price > 0}
     connections = {
-        (name_of(tail), name_of(head)): price
-        for (tail, head), price in solved.edge_prices.items()
-        if not _is_compute(tail, head)
+        ends: price
+        for ends, price in zip(graph.ends_of_connections(), prices[count:], strict=True)
+        if price > 0
     }
     return Flow(
         value_tokens_per_s=solved.value_tokens_per_s,
-        edges=_edge_flows(graph, flow_of),
-        nodes=_node_flows(graph, flow_of),
-        shared=_shared_flows(gates, flow_of),
+        edges=_edge_flows(graph, solved.flow_tokens_per_s_E),
+        nodes=_node_flows(graph, solved.flow_tokens_per_s_E),
+        shared=_shared_flows(gates, solved.flow_tokens_per_s_E),
         min_cut=MinCut(
             nodes=tuple(sorted(nodes)),
             edges=tuple(sorted(connections)),
@@ -147,77 +142,47 @@ def _from_linear_flow(graph: FlowGraph, gates: tuple[Gate, ...], solved: LinearF
     )
 
 
-def _shared_flows(
-    gates: tuple[Gate, ...], flow_of: Mapping[tuple[Vertex, Vertex], float]
-) -> tuple[SharedFlow, ...]:
+def _shared_flows(gates: tuple[Gate, ...], flow_E: Floats) -> tuple[SharedFlow, ...]:
     return tuple(
         SharedFlow(
             name=gate.name,
             bandwidth_bytes_per_s=gate.bandwidth_bytes_per_s,
-            used_bytes_per_s=sum(
-                bytes_per_token * flow_of[edge]
-                for edge, bytes_per_token in gate.bytes_per_token.items()
-            ),
+            used_bytes_per_s=_used_bytes_per_s(gate, flow_E),
         )
         for gate in gates
     )
 
 
-def _edge_flows(
-    graph: FlowGraph, flow_of: Mapping[tuple[Vertex, Vertex], float]
-) -> tuple[EdgeFlow, ...]:
-    edges = [
+def _edge_flows(graph: FlowGraph, flow_E: Floats) -> tuple[EdgeFlow, ...]:
+    """Of connections, sorted by their ends."""
+    start = len(graph.names)
+    capacities = graph.capacities_tokens_per_s[start:].tolist()
+    connections = sorted(
+        zip(graph.ends_of_connections(), capacities, flow_E[start:].tolist(), strict=True)
+    )
+    return tuple(
         EdgeFlow(
-            source=name_of(tail),
-            target=name_of(head),
-            capacity_tokens_per_s=capacity,
-            flow_tokens_per_s=flow_of[tail, head],
+            source=source, target=target, capacity_tokens_per_s=capacity, flow_tokens_per_s=flow
         )
-        for tail, head, capacity in edges_with_capacity(graph)
-        if not _is_compute(tail, head)
-    ]
-    return tuple(sorted(edges, key=lambda edge: (edge.source, edge.target)))
+        for (source, target), capacity, flow in connections
+    )
 
 
-def _node_flows(
-    graph: FlowGraph, flow_of: Mapping[tuple[Vertex, Vertex], float]
-) -> dict[str, NodeFlow]:
+def _node_flows(graph: FlowGraph, flow_E: Floats) -> dict[str, NodeFlow]:
+    capacities = graph.capacities_tokens_per_s.tolist()
     return {
-        name_of(tail): NodeFlow(
-            capacity_tokens_per_s=capacity, flow_tokens_per_s=flow_of[tail, head]
-        )
-        for tail, head, capacity in edges_with_capacity(graph)
-        if _is_compute(tail, head)
+        name: NodeFlow(capacity_tokens_per_s=capacity, flow_tokens_per_s=flow)
+        for name, capacity, flow in zip(graph.names, capacities, flow_E.tolist(), strict=False)
     }
 
 
-def _reachable_in_residual(residual: "nx.DiGraph[int]", source: int) -> set[int]:
-    """Vertices that more flow could still reach: the source's side of a minimum cut."""
-    reached = {source}
-    waiting = [source]
-    while waiting:
-        vertex = waiting.pop()
-        for neighbour, attributes in residual[vertex].items():
-            if neighbour not in reached and attributes["flow"] < attributes["capacity"]:
-                reached.add(neighbour)
-                waiting.append(neighbour)
-    return reached
-
-
-def _min_cut(graph: FlowGraph, source_side: set[Vertex]) -> MinCut:
-    crossing = [
-        (tail, head, capacity)
-        for tail, head, capacity in edges_with_capacity(graph)
-        if tail in source_side and head not in source_side
-    ]
+def _min_cut(graph: FlowGraph, whole: IntegerFlow) -> MinCut:
+    """The edges that lead out of what more flow could still reach."""
+    is_reached = whole.from_source > 0
+    crosses = is_reached[graph.tails] & ~is_reached[graph.heads]
+    count = len(graph.names)
     return MinCut(
-        nodes=tuple(sorted(name_of(tail) for tail, head, _ in crossing if _is_compute(tail, head))),
-        edges=tuple(
-            sorted(
-                (name_of(tail), name_of(head))
-                for tail, head, _ in crossing
-                if not _is_compute(tail, head)
-            )
-        ),
-        capacity_tokens_per_s=sum(capacity for _, _, capacity in crossing),
+        nodes=tuple(compress(graph.names, crosses[:count])),
+        edges=tuple(sorted(compress(graph.ends_of_connections(), crosses[count:]))),
+        capacity_tokens_per_s=float(graph.capacities_tokens_per_s[crosses].sum()),
     )
