@@ -10,7 +10,6 @@ setup(
                 "planner/placers/compiled/stage_loop.c",
                 "planner/placers/compiled/interval_loop.c",
                 "planner/placers/compiled/move_loop.c",
-                "planner/placers/compiled/max_flow.c",
                 "planner/placers/compiled/module.c",
             ],
             # Fused multiply-adds would round unlike the same loops in Python.

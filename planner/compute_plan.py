@@ -110,8 +110,8 @@ def compute_plan(
     `best_known` is what an earlier search of the same problem and options reached; this one goes
     on from it. `start` may come from anywhere, another problem's plan too: what of it fits this
     problem and its rules is a candidate like the baselines. `progress` hears of every better
-    placement and bound. Raises ModelDoesNotFit, InvalidRules, NoPlacementFound, InvalidOptions,
-    SolverUnavailable (Gurobi demanded and unusable), FlowCheckFailed.
+    placement and bound. Raises ModelDoesNotFit, InvalidRules, NoPlacementFound, InvalidOptions and
+    FlowCheckFailed.
     """
     started_s = clock()
     check_rules(problem, options.rules)

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from planner.bounds import upper_bound_tokens_per_s
 from planner.domain.flow import Flow
@@ -30,7 +30,7 @@ from planner.placers.base import (
 from planner.placers.milp_model import Edge, build_placement_model
 from planner.placers.milp_search import MilpSearch, StageWatch
 from planner.placers.pruning import node_links, prune_links
-from planner.placers.solvers.base import SolveLimits, SolverUnavailable, StopCause
+from planner.placers.solvers.base import SolveLimits, StopCause
 from planner.placers.solvers.choice import SolverName, solve
 
 NAME = "milp"
@@ -62,10 +62,10 @@ class _Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StageEnd:
-    """What a solver did with a scope; "refused" if it has no licence for one as large."""
+    """What a solver did with a scope."""
 
     scope: _Scope
-    cause: StopCause | Literal["refused"]
+    cause: StopCause
     solver: str
 
 
@@ -127,10 +127,8 @@ class MilpPlacer:
         """The best placement found, never worse than `start`; None if none carries any flow.
 
         A bound over fewer links is no bound: with pruned links an exhausted search ends as
-        "heuristic", and the bound is the known one; the same when Gurobi was demanded and is
-        licensed for the small models only. Raises InvalidPlacement for a start that does not fit
-        the problem under the rules, ModelDoesNotFit, InvalidRules, and SolverUnavailable when a
-        demanded Gurobi can run nothing.
+        "heuristic", and the bound is the known one. Raises InvalidPlacement for a start that does
+        not fit the problem under the rules, ModelDoesNotFit and InvalidRules.
         """
         check_rules(problem, options.rules)
         problem = restricted_problem(problem, options.rules)
@@ -159,8 +157,8 @@ class MilpPlacer:
             scope = _scope(problem, whole.links, stage=stage, start_flow=start_flow)
             if scope in exhausted:
                 continue
-            try:
-                end = self._solve_scope(
+            ends.append(
+                self._solve_scope(
                     problem,
                     scope,
                     stage=stage,
@@ -170,11 +168,7 @@ class MilpPlacer:
                     proves_bounds=scope == whole,
                     rules=options.rules,
                 )
-            except SolverUnavailable as error:
-                if not ends:
-                    raise
-                end = _StageEnd(scope=scope, cause="refused", solver=f"{NO_SOLVER} ({error})")
-            ends.append(end)
+            )
         return search.result(
             reason_if_not_stopped=_reason(ends, whole=whole), solver=_solver_names(ends)
         )

@@ -45,7 +45,7 @@ class _FirstThatHolds:
     def on_solution(self, values: Sequence[float]) -> None:
         counts = [round(value) for value in values]
         held = sum(layers * count for layers, count in zip(self._layers_of, counts, strict=True))
-        if held >= self._num_layers - _ENOUGH:
+        if self.found is None and held >= self._num_layers - _ENOUGH:
             self.found = counts
 
     def on_bound(self, upper_bound: float) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import sys
 import threading
 from collections.abc import Sequence
 
@@ -170,12 +171,13 @@ def gurobi_refuses(model: MixedIntegerModel) -> bool:
     return False
 
 
-def test_auto_falls_back_to_highs_and_says_why():
+@pytest.mark.parametrize("name", ["auto", "gurobi"])
+def test_where_the_licence_is_too_small_highs_solves_and_the_answer_says_why(name):
     model = too_large_for_the_free_licence()
     if not gurobi_refuses(model):
         pytest.skip("this machine has a Gurobi licence without a size limit")
     watcher = Recorder()
-    solved = solve("auto", model, start=None, limits=LIMITS, watcher=watcher)
+    solved = solve(name, model, start=None, limits=LIMITS, watcher=watcher)
     assert solved.solver == (
         "highs (gurobi: model too large for size-limited licence: 2001 variables, 1 rows)"
     )
@@ -183,12 +185,25 @@ def test_auto_falls_back_to_highs_and_says_why():
     assert objective(model, watcher.solutions[-1]) == pytest.approx(7.0)
 
 
-def test_gurobi_when_demanded_refuses_with_the_remedy():
-    model = too_large_for_the_free_licence()
-    if not gurobi_refuses(model):
-        pytest.skip("this machine has a Gurobi licence without a size limit")
-    with pytest.raises(SolverUnavailable, match=r"2001 variables.*'auto' or 'highs'.*prune"):
-        solve("gurobi", model, start=None, limits=LIMITS, watcher=Recorder())
+def test_where_gurobi_is_not_installed_highs_solves_and_the_answer_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "planner.placers.solvers.gurobi", None)
+    model = knapsack([2.0, 1.0], [1.0, 1.0], 1.0)
+    solved = solve("gurobi", model, start=None, limits=LIMITS, watcher=Recorder())
+    assert solved.solver.startswith("highs (gurobi: not installed")
+    assert solved.outcome.upper_bound == pytest.approx(2.0)
+
+
+@both_solvers
+def test_a_node_limit_ends_a_solve_at_the_same_place_every_time(solver):
+    model = market_split()
+    limits = SolveLimits(time_limit_s=60.0, relative_gap=0.0, seed=0, node_limit=50)
+    watchers = Recorder(), Recorder()
+    outcomes = [
+        solver.solve(model, start=None, limits=limits, watcher=watcher) for watcher in watchers
+    ]
+    assert outcomes[0].cause == "node limit"
+    assert outcomes[0] == outcomes[1]
+    assert watchers[0].solutions == watchers[1].solutions
 
 
 def test_highs_when_demanded_is_not_asked_twice():

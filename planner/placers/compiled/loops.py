@@ -139,34 +139,6 @@ def anneal_moves(
     return energy, list(zip(firsts.tolist(), ends.tolist(), strict=True))
 
 
-def max_flow_value(
-    *,
-    num_vertices: int,
-    tails: IntegerArray,
-    heads: IntegerArray,
-    capacities: IntegerArray,
-    source: int,
-    sink: int,
-) -> int:
-    """The value of a maximum flow over edges tails[e] -> heads[e]; needs the compiled loops."""
-    library = _library()
-    if library is None:
-        raise RuntimeError("the loops are not compiled here; ask is_compiled() first")
-    tails, heads, capacities = _contiguous(tails), _contiguous(heads), _contiguous(capacities)
-    value: int = library.max_flow_value(
-        num_vertices,
-        len(tails),
-        tails.ctypes.data,
-        heads.ctypes.data,
-        capacities.ctypes.data,
-        source,
-        sink,
-    )
-    if value < 0:
-        raise MemoryError("no memory for a maximum flow")
-    return value
-
-
 @functools.cache
 def _library() -> ctypes.CDLL | None:
     """The compiled loops, or None where they were not built, or built from other sources."""
@@ -184,8 +156,6 @@ def _library() -> ctypes.CDLL | None:
         *(_I64, _I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _I64, _POINTER, _I64),
         *(_I64, _REAL, _REAL, _REAL, _I64, _POINTER, _POINTER),
     ]
-    library.max_flow_value.restype = _I64
-    library.max_flow_value.argtypes = [_I64, _I64, _POINTER, _POINTER, _POINTER, _I64, _I64]
     library.anneal_intervals.restype = _I64
     library.anneal_intervals.argtypes = [
         *(_I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _I64),

@@ -15,11 +15,11 @@ from planner.domain.errors import PlannerError
 Terms = Iterable[tuple[float, int]]
 """(coefficient, variable) pairs; a variable appears at most once in a row."""
 
-StopCause = Literal["optimal", "time limit", "stopped"]
+StopCause = Literal["optimal", "node limit", "time limit", "stopped"]
 
 
 class SolverUnavailable(PlannerError):
-    """The solver cannot run this model here: no licence, or a licence too small for it."""
+    """The solver cannot run this model here: not installed, no licence, or one too small for it."""
 
 
 class SolverFailed(PlannerError):
@@ -93,11 +93,15 @@ class MixedIntegerModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolveLimits:
-    """When a solver stops by itself; one thread unless the machine is ours."""
+    """When a solver stops by itself; one thread unless the machine is ours.
+
+    `node_limit` ends it after so many branches, wherever the clock stands; None sets no such limit.
+    """
 
     time_limit_s: float
     relative_gap: float
     seed: int
+    node_limit: int | None = None
     threads: int = 1
 
 

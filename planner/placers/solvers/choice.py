@@ -1,4 +1,4 @@
-"""Which solver runs: the one asked for, or Gurobi where its licence allows, else HiGHS."""
+"""Which solver runs: HiGHS, or Gurobi where it is installed and its licence allows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,6 @@ from planner.placers.solvers.base import (
     SolverUnavailable,
     SolveWatcher,
 )
-from planner.placers.solvers.gurobi import GurobiSolver
 from planner.placers.solvers.highs import HighsSolver
 
 SolverName = Literal["auto", "gurobi", "highs"]
@@ -34,20 +33,24 @@ def solve(
     limits: SolveLimits,
     watcher: SolveWatcher,
 ) -> SolvedBy:
-    """Solve by `name`; "auto" tries Gurobi first. Raises SolverUnavailable for "gurobi" only."""
+    """Solve by `name`; where Gurobi cannot run, HiGHS does, and `solver` of the answer says why."""
     if name == "highs":
         return _solve_with(HighsSolver(), model, start=start, limits=limits, watcher=watcher)
     try:
-        return _solve_with(GurobiSolver(), model, start=start, limits=limits, watcher=watcher)
+        return _solve_with(_gurobi(), model, start=start, limits=limits, watcher=watcher)
     except SolverUnavailable as error:
-        if name == "gurobi":
-            raise SolverUnavailable(
-                f"gurobi: {error}; choose solver 'auto' or 'highs', prune more links, "
-                "or install a full licence"
-            ) from error
         refusal = str(error)
     solved = _solve_with(HighsSolver(), model, start=start, limits=limits, watcher=watcher)
     return SolvedBy(outcome=solved.outcome, solver=f"highs (gurobi: {refusal})")
+
+
+def _gurobi() -> MipSolver:
+    """Loaded when it is asked for: it may not be installed, and takes a while to load."""
+    try:
+        from planner.placers.solvers.gurobi import GurobiSolver
+    except ImportError as error:
+        raise SolverUnavailable(f"not installed: {error}") from error
+    return GurobiSolver()
 
 
 def _solve_with(

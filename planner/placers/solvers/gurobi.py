@@ -21,6 +21,7 @@ from planner.placers.solvers.solver_thread import SolverChannel, run_watched
 
 _CAUSES: dict[int, StopCause] = {
     GRB.OPTIMAL: "optimal",
+    GRB.NODE_LIMIT: "node limit",
     GRB.TIME_LIMIT: "time limit",
     GRB.INTERRUPTED: "stopped",
 }
@@ -96,6 +97,8 @@ def _set_parameters(native: gp.Model, limits: SolveLimits) -> None:
     # Our bounds come from outside and are tight; the work is in finding solutions.
     native.Params.MIPFocus = 1
     native.Params.Seed = limits.seed % 2_000_000_000
+    if limits.node_limit is not None:
+        native.Params.NodeLimit = limits.node_limit
 
 
 def _load(native: gp.Model, model: MixedIntegerModel) -> list[gp.Var]:

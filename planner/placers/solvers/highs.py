@@ -19,6 +19,7 @@ from planner.placers.solvers.solver_thread import SolverChannel, run_watched
 
 _CAUSES: dict[highspy.HighsModelStatus, StopCause] = {
     highspy.HighsModelStatus.kOptimal: "optimal",
+    highspy.HighsModelStatus.kSolutionLimit: "node limit",
     highspy.HighsModelStatus.kTimeLimit: "time limit",
     highspy.HighsModelStatus.kInterrupt: "stopped",
 }
@@ -89,6 +90,7 @@ def _set_options(solver: highspy.Highs, limits: SolveLimits) -> None:
         ("time_limit", max(0.0, limits.time_limit_s)),
         ("mip_rel_gap", limits.relative_gap),
         ("random_seed", limits.seed % 2**31),
+        ("mip_max_nodes", highspy.kHighsIInf if limits.node_limit is None else limits.node_limit),
     ):
         _check(solver.setOptionValue(option, value), f"set {option} to {value}")
 
