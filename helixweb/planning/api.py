@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.http import Http404
+from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import status, viewsets
@@ -15,17 +16,25 @@ from rest_framework.serializers import BaseSerializer
 from helixweb.common.pagination import Pages
 from helixweb.common.problems import Conflict
 from helixweb.planning import services
-from helixweb.planning.models import Plan, PlanRun
+from helixweb.planning.models import Plan, PlanRun, Replan
 from helixweb.planning.options import options_from_json
-from helixweb.planning.presentation import FIGURES, figure_of
+from helixweb.planning.presentation import FIGURES, explanation_of, figure_of
 from helixweb.planning.serializers import (
+    AdoptionSerializer,
+    ExplanationRequestSerializer,
+    ExplanationSerializer,
     ExtensionSerializer,
     IncumbentSerializer,
     PlanRunRequestSerializer,
     PlanRunSerializer,
     PlanSerializer,
     PlanSummarySerializer,
+    ReplanRequestSerializer,
+    ReplanSerializer,
+    UnmovedSerializer,
 )
+from planner.compute_plan import PlanOptions
+from planner.domain.rules import PlacementRules
 
 
 class PlanRunViewSet(viewsets.ReadOnlyModelViewSet[PlanRun]):
@@ -83,6 +92,26 @@ class PlanRunViewSet(viewsets.ReadOnlyModelViewSet[PlanRun]):
         )
         return _accepted(longer, request)
 
+    @extend_schema(responses=ReplanSerializer)
+    @action(detail=True)
+    def replan(self, request: Request, pk: str) -> Response:
+        """The answers of a run that searched around a running plan."""
+        asked = Replan.objects.filter(run=self.get_object()).first()
+        if asked is None:
+            raise Http404(f"Plan run {pk} did not search around a running plan.")
+        return Response(ReplanSerializer(asked).data)
+
+    @extend_schema(request=AdoptionSerializer, responses={201: PlanRunSerializer})
+    @action(detail=True, methods=["post"])
+    def adopt(self, request: Request, pk: str) -> Response:
+        """Make a plan of another of a replanning's answers; it comes as a finished run."""
+        asked = AdoptionSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        adopted = services.adopt_point(
+            self.get_object(), asked.validated_data["point"], user=request.user
+        )
+        return Response(PlanRunSerializer(adopted).data, status=status.HTTP_201_CREATED)
+
     @extend_schema(responses=IncumbentSerializer(many=True))
     @action(detail=True, filter_backends=[])
     def incumbents(self, request: Request, pk: str) -> Response:
@@ -133,3 +162,59 @@ class PlanViewSet(viewsets.ReadOnlyModelViewSet[Plan]):
                 "rows": chart.rows,
             }
         )
+
+    @extend_schema(request=ReplanRequestSerializer, responses={202: PlanRunSerializer})
+    @action(detail=True, methods=["post"])
+    def replan(self, request: Request, pk: str) -> Response:
+        """Queue a search around this plan on the cluster as it is now, moving few bytes."""
+        asked = ReplanRequestSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        run = services.start_replan(
+            self.get_object(),
+            options=options_from_json(asked.validated_data["options"]),
+            budget_bytes=asked.validated_data["budget_bytes"],
+            user=request.user,
+        )
+        return _accepted(run, request)
+
+    @extend_schema(responses=UnmovedSerializer)
+    @action(detail=True, filter_backends=[])
+    def unmoved(self, request: Request, pk: str) -> Response:
+        """What this plan's placement carries on the cluster as it is now, no layer moved."""
+        plan = self.get_object()
+        changes = services.changes_since(plan, now=timezone.now())
+        options = PlanOptions(
+            partial_inference=plan.document["partial_inference"],
+            rules=PlacementRules(excluded_nodes=frozenset(changes.silent)),
+        )
+        return Response(
+            UnmovedSerializer(
+                {
+                    "flow_tokens_per_s": services.flow_without_moves(plan, options=options),
+                    "gone": changes.gone,
+                    "added": changes.added,
+                    "silent": changes.silent,
+                    "changes": changes.sentences,
+                }
+            ).data
+        )
+
+    @extend_schema(responses=ExplanationSerializer)
+    @action(detail=True, filter_backends=[])
+    def explanation(self, request: Request, pk: str) -> Response:
+        """What limits the plan, what survives a loss, what one more of each resource is worth."""
+        explanation = explanation_of(self.get_object())
+        if explanation is None:
+            raise Http404(f"Plan {pk} was never explained; POST to this address to have it done.")
+        return Response(ExplanationSerializer(explanation).data)
+
+    @extend_schema(request=ExplanationRequestSerializer, responses={202: ExplanationSerializer})
+    @explanation.mapping.post
+    def explain(self, request: Request, pk: str) -> Response:
+        """Queue an explanation, with a search for each kind of node if seconds are given."""
+        asked = ExplanationRequestSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        explanation = services.explain_anew(
+            self.get_object(), search_s=asked.validated_data["search_s"]
+        )
+        return Response(ExplanationSerializer(explanation).data, status=status.HTTP_202_ACCEPTED)

@@ -7,7 +7,8 @@ class PlanningConfig(AppConfig):
 
     def ready(self) -> None:
         from helixweb.common.tasks import register_leased
-        from helixweb.planning.models import PlanRun
-        from helixweb.planning.tasks import wake_plan_run
+        from helixweb.planning.models import Explanation, PlanRun
+        from helixweb.planning.tasks import wake_explanation, wake_plan_run
 
         register_leased(PlanRun, wake_plan_run)
+        register_leased(Explanation, wake_explanation)

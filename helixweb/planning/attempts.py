@@ -6,15 +6,17 @@ Every function raises LostLease when the run belongs to a later attempt or was f
 import math
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
 
 from helixweb.common import events, leases
 from helixweb.common.models import FINISHED
-from helixweb.planning.models import Incumbent, Plan, PlanRun
+from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan
 from planner.domain import plan as domain
 from planner.domain.placement import LayerRange, Placement
+from planner.replan import ReplanPoint
 from planner.serialization import plan_to_dict
 
 Status = PlanRun.Status
@@ -114,10 +116,19 @@ def record_incumbents(
             )
 
 
-def finish_with_plan(*, run: PlanRun, attempt: int, plan: domain.Plan, now: datetime) -> Plan:
-    """End the run with its plan: succeeded, or cancelled with the best so far."""
+def finish_with_plan(
+    *,
+    run: PlanRun,
+    attempt: int,
+    plan: domain.Plan,
+    now: datetime,
+    points: Sequence[ReplanPoint] = (),
+) -> Plan:
+    """End the run with its plan: succeeded, or cancelled with the best so far.
+
+    `points` are a replanning's answers. What explains the plan is queued with it.
+    """
     status = Status.CANCELLED if plan.stop_reason == "cancelled" else Status.SUCCEEDED
-    flow = plan.flow.value_tokens_per_s
     with transaction.atomic():
         leases.finish(
             PlanRun,
@@ -126,21 +137,40 @@ def finish_with_plan(*, run: PlanRun, attempt: int, plan: domain.Plan, now: date
             status=status,
             now=now,
             solver=plan.solver,
-            flow_tokens_per_s=flow,
+            flow_tokens_per_s=plan.flow.value_tokens_per_s,
             upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
         )
-        row = Plan.objects.create(
-            cluster_id=run.cluster_id,
-            model_id=run.model_id,
-            run=run,
-            document=plan_to_dict(plan),
-            problem=run.problem,
-            flow_tokens_per_s=flow,
-            upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
-            hops=plan.hops,
-        )
+        if points:
+            Replan.objects.filter(run=run).update(points=[point_to_json(point) for point in points])
+        row = store_plan(run, plan)
         _announce(run, status, plan_id=row.pk)
     return row
+
+
+def store_plan(run: PlanRun, plan: domain.Plan) -> Plan:
+    """The plan of a run that has ended, and the task of explaining it."""
+    row = Plan.objects.create(
+        cluster_id=run.cluster_id,
+        model_id=run.model_id,
+        run=run,
+        document=plan_to_dict(plan),
+        problem=run.problem,
+        flow_tokens_per_s=plan.flow.value_tokens_per_s,
+        upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
+        hops=plan.hops,
+    )
+    Explanation.objects.create(plan=row)
+    return row
+
+
+def point_to_json(point: ReplanPoint) -> dict[str, Any]:
+    """One answer of a replanning as `Replan.points` keeps it."""
+    return {
+        "placement": point.placement.as_lists(),
+        "flow_tokens_per_s": point.flow_tokens_per_s,
+        "moved_bytes": point.moved_bytes,
+        "method": point.method,
+    }
 
 
 def finish_without_plan(

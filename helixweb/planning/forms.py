@@ -24,6 +24,7 @@ from planner.domain.rules import InvalidRules, PlacementRules
 
 T = TypeVar("T")
 PERCENT = 100.0
+BYTES_PER_GB = 1e9
 PLACER_LABELS = {
     "auto": "Automatic: all of them in turn",
     "milp": "MILP of the Helix paper",
@@ -147,7 +148,7 @@ class SearchForm(forms.Form):
             partial_inference=values["partial_inference"],
             placer=values["placer"],
             solver=values["solver"],
-            warm_start=values["warm_start"],
+            warm_start=values.get("warm_start", options.DEFAULTS.warm_start),
             prune_degree=values["prune_degree"],
             relative_gap=values["gap_percent"] / PERCENT,
             seed=values["seed"],
@@ -197,6 +198,40 @@ class PlanRunForm(SearchForm):
         """Let only that cluster's plans be chosen to begin with."""
         field = self.fields["start_plan"]
         field.queryset = field.queryset.filter(cluster=cluster)  # type: ignore[attr-defined]
+
+
+class ReplanForm(SearchForm):
+    """A search around a plan that runs."""
+
+    budget_gb = forms.FloatField(
+        required=False,
+        label="Move at most (GB)",
+        min_value=0,
+        max_value=options.MAX_BUDGET_BYTES / BYTES_PER_GB,
+        help_text="Layers that nodes load anew, 10⁹ bytes. 0: new routing weights only. Blank: "
+        "as much as it takes.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        del self.fields["warm_start"]  # it starts from the plan that runs
+
+    @property
+    def budget_bytes(self) -> float | None:
+        """Call after `is_valid`."""
+        budget_gb: float | None = self.cleaned_data["budget_gb"]
+        return None if budget_gb is None else budget_gb * BYTES_PER_GB
+
+
+class ExplanationForm(forms.Form):
+    """How long to replan for every kind of node that one more is added of."""
+
+    search_s = forms.FloatField(
+        min_value=0,
+        max_value=options.MAX_EXPLANATION_SEARCH_S,
+        initial=2,
+        widget=forms.NumberInput(attrs={"aria-label": "Seconds for each kind", "class": "short"}),
+    )
 
 
 class ExtensionForm(forms.Form):

@@ -1,4 +1,4 @@
-"""Plan runs, the incumbents they report on the way, and the plans they end in."""
+"""Plan runs, the incumbents on their way, the plans they end in, and what explains a plan."""
 
 from django.conf import settings
 from django.db import models
@@ -102,3 +102,36 @@ class Plan(models.Model):
     def gap(self) -> float:
         """(bound - flow) / bound, 0 to 1."""
         return gap(self.flow_tokens_per_s, self.upper_bound_tokens_per_s)
+
+
+class Replan(models.Model):
+    """What makes a plan run a replanning: the plan that runs, and how much may move.
+
+    `points` are the answers that none beats in both flow and bytes, fewest bytes first, as
+    `attempts.point_to_json` writes them; empty until the search has ended.
+    """
+
+    run = models.OneToOneField(PlanRun, on_delete=models.CASCADE, related_name="replan")
+    running_plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="replans")
+    budget_bytes = models.FloatField(null=True)
+    points = models.JSONField(default=list)
+
+
+class Explanation(LeasedTask):
+    """Why a plan is no faster, what survives a loss, what one more of each resource would bring.
+
+    `search_s` seconds of replanning go to every kind of node; 0: the others keep their layers.
+    `values` are planner.explain.MarginalValue, the most valuable first.
+    """
+
+    plan = models.OneToOneField(Plan, on_delete=models.CASCADE, related_name="explanation")
+    search_s = models.FloatField(default=0.0)
+    limits = models.JSONField(default=list)
+    survival_tokens_per_s = models.FloatField(null=True)
+    worst_node = models.CharField(max_length=64, blank=True)
+    values = models.JSONField(default=list)
+
+    @property
+    def topic(self) -> str:
+        """Pages hear of it on the topic of the plan's run."""
+        return f"plan-run:{self.plan.run_id}"

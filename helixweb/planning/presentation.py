@@ -8,8 +8,9 @@ from helixweb.charts.chart import Chart
 from helixweb.charts.flow_diagram import flow_diagram
 from helixweb.charts.incumbent_curve import CurvePoint, incumbent_curve
 from helixweb.charts.layer_map import layer_map
+from helixweb.charts.moved_bytes import Answer, moved_bytes
 from helixweb.charts.utilisation import bottlenecks, utilisation
-from helixweb.planning.models import Incumbent, Plan, PlanRun
+from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan
 from planner.domain.flow import NodeFlow
 from planner.domain.placement import LayerRange
 from planner.domain.plan import Plan as DomainPlan
@@ -99,6 +100,32 @@ def run_curve(run: PlanRun, *, now: datetime) -> Chart:
         ],
         until_s=age_s(run, now=now),
     )
+
+
+def answers_of(asked: Replan, plan: Plan | None) -> Chart:
+    """A replanning's answers, flow against bytes moved."""
+    placement = plan.document["placement"] if plan else None
+    return moved_bytes(
+        [
+            Answer(
+                moved_bytes=point["moved_bytes"],
+                flow_tokens_per_s=point["flow_tokens_per_s"],
+                method=point["method"],
+                is_chosen=point["placement"] == placement,
+            )
+            for point in asked.points
+        ]
+    )
+
+
+def explanation_of(plan: Plan) -> Explanation | None:
+    """What explains the plan, if it was asked for; the page of an older plan offers to ask."""
+    return Explanation.objects.filter(plan=plan).first()
+
+
+def num_node_kinds(plan: Plan) -> int:
+    """How many kinds of node one more can be of: a search for the worth of each takes its time."""
+    return len({(node["compute_profile"], node["region"]) for node in plan.problem["nodes"]})
 
 
 def age_s(run: PlanRun, *, now: datetime) -> float:

@@ -7,7 +7,7 @@ from rest_framework import serializers
 from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import options
-from helixweb.planning.models import Incumbent, Plan, PlanRun
+from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan
 
 
 class LayerRangeSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
@@ -98,6 +98,90 @@ class ExtensionSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     seconds = serializers.FloatField(
         min_value=options.MIN_TIME_LIMIT_S, max_value=options.MAX_TIME_LIMIT_S
     )
+
+
+class ReplanRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """How to search around a plan that runs."""
+
+    budget_bytes = serializers.FloatField(
+        min_value=0,
+        max_value=options.MAX_BUDGET_BYTES,
+        allow_null=True,
+        default=None,
+        help_text="Layers that nodes load anew, at most; null: as much as it takes.",
+    )
+    options = PlanOptionsSerializer(default=dict)
+
+
+class ReplanPointSerializer(serializers.Serializer[Any]):
+    """An answer that no other beats in both flow and bytes moved."""
+
+    placement = serializers.DictField(
+        child=serializers.ListField(child=serializers.IntegerField()), read_only=True
+    )
+    flow_tokens_per_s = serializers.FloatField(read_only=True)
+    moved_bytes = serializers.FloatField(read_only=True)
+    method = serializers.CharField(read_only=True)
+
+
+class ReplanSerializer(serializers.ModelSerializer[Replan]):
+    """`points` rise in bytes and in flow; `budget_bytes` null: as much as it takes."""
+
+    points = ReplanPointSerializer(many=True, read_only=True)
+
+    class Meta:
+        model = Replan
+        fields = ["running_plan", "budget_bytes", "points"]
+        read_only_fields = fields
+
+
+class AdoptionSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """Which of a replanning's answers to make a plan of, from 0."""
+
+    point = serializers.IntegerField(min_value=0)
+
+
+class UnmovedSerializer(serializers.Serializer[Any]):
+    """A plan's placement on the cluster as it is now, no layer moved."""
+
+    flow_tokens_per_s = serializers.FloatField(read_only=True)
+    gone = serializers.ListField(child=serializers.CharField(), read_only=True)
+    added = serializers.ListField(child=serializers.CharField(), read_only=True)
+    silent = serializers.ListField(child=serializers.CharField(), read_only=True)
+    changes = serializers.ListField(child=serializers.CharField(), read_only=True)
+
+
+class ExplanationRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """Seconds of replanning for each kind of node; 0: the others keep their layers."""
+
+    search_s = serializers.FloatField(
+        min_value=0, max_value=options.MAX_EXPLANATION_SEARCH_S, default=0.0
+    )
+
+
+class MarginalValueSerializer(serializers.Serializer[Any]):
+    """One more unit of a resource; `replanned_tokens_per_s` is null where nothing was searched."""
+
+    resource = serializers.CharField(read_only=True)
+    before_tokens_per_s = serializers.FloatField(read_only=True)
+    kept_tokens_per_s = serializers.FloatField(read_only=True)
+    replanned_tokens_per_s = serializers.FloatField(read_only=True, allow_null=True)
+    gain = serializers.FloatField(read_only=True)
+
+
+class ExplanationSerializer(serializers.ModelSerializer[Explanation]):
+    """`survival_tokens_per_s` is left when `worst_node` is lost."""
+
+    limits = serializers.ListField(child=serializers.CharField(), read_only=True)
+    values = MarginalValueSerializer(many=True, read_only=True)
+
+    class Meta:
+        model = Explanation
+        fields = [
+            "plan", "status", "error", "search_s", "limits", "survival_tokens_per_s", "worst_node",
+            "values", "created_at", "started_at", "finished_at",
+        ]  # fmt: skip
+        read_only_fields = fields
 
 
 class PlanRunSerializer(serializers.ModelSerializer[PlanRun]):

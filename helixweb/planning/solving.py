@@ -71,7 +71,7 @@ def solve(*, run_id: int) -> None:
     attempt = attempts.claim(run_id=run_id, now=timezone.now())
     if attempt is None:
         return
-    run = PlanRun.objects.get(pk=run_id)
+    run = PlanRun.objects.select_related("replan__running_plan").get(pk=run_id)
     try:
         if attempt > attempts.MAX_ATTEMPTS:
             _give_up(run, attempt=attempt)
@@ -87,7 +87,7 @@ def _search(run: PlanRun, *, attempt: int) -> None:
     )
     try:
         with keeper:
-            plan = search_for(run, progress=keeper.report, cancel=keeper)
+            found = search_for(run, progress=keeper.report, cancel=keeper)
     except NoPlacementFound as error:
         status = PlanRun.Status.CANCELLED if keeper.is_cancelled() else PlanRun.Status.FAILED
         _finish_without_plan(run, attempt=attempt, status=status, error=str(error))
@@ -99,9 +99,12 @@ def _search(run: PlanRun, *, attempt: int) -> None:
         raise
     else:
         run.refresh_from_db(fields=["accept_requested"])
+        plan = found.plan
         if plan.stop_reason == "cancelled" and run.accept_requested:
             plan = replace(plan, stop_reason=ACCEPTED)
-        attempts.finish_with_plan(run=run, attempt=attempt, plan=plan, now=timezone.now())
+        attempts.finish_with_plan(
+            run=run, attempt=attempt, plan=plan, points=found.points, now=timezone.now()
+        )
 
 
 def _give_up(run: PlanRun, *, attempt: int) -> None:

@@ -2,15 +2,18 @@
 
 from django.urls import path
 
-from helixweb.planning import views
+from helixweb.planning.views import explanations, replanning, runs
 
 urlpatterns = [
-    path("plans/", views.plan_runs, name="plan-runs"),
-    path("plans/new", views.plan_run_new, name="plan-run-new"),
-    path("plans/new/fit", views.plan_run_preview, name="plan-run-preview"),
-    path("plans/new/starts", views.plan_run_starts, name="plan-run-starts"),
-    path("plans/<int:pk>/", views.plan_run, name="plan-run"),
-    path("plans/<int:pk>/cancel", views.plan_run_cancel, name="plan-run-cancel"),
-    path("plans/<int:pk>/accept", views.plan_run_accept, name="plan-run-accept"),
-    path("plans/<int:pk>/extend", views.plan_run_extend, name="plan-run-extend"),
+    path("plans/", runs.plan_runs, name="plan-runs"),
+    path("plans/new", runs.plan_run_new, name="plan-run-new"),
+    path("plans/new/fit", runs.plan_run_preview, name="plan-run-preview"),
+    path("plans/new/starts", runs.plan_run_starts, name="plan-run-starts"),
+    path("plans/<int:pk>/", runs.plan_run, name="plan-run"),
+    path("plans/<int:pk>/cancel", runs.plan_run_cancel, name="plan-run-cancel"),
+    path("plans/<int:pk>/accept", runs.plan_run_accept, name="plan-run-accept"),
+    path("plans/<int:pk>/extend", runs.plan_run_extend, name="plan-run-extend"),
+    path("plans/<int:pk>/adopt", replanning.replan_adopt, name="replan-adopt"),
+    path("plans/by-id/<int:pk>/replan", replanning.replan_plan, name="replan"),
+    path("plans/by-id/<int:pk>/explanation", explanations.explanation, name="plan-explanation"),
 ]

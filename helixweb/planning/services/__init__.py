@@ -1,15 +1,29 @@
-"""What people do with plan runs; views and the REST API call these functions."""
+"""What people do with plan runs and plans; views and the REST API call these functions."""
 
 from helixweb.planning.services.ending import accept_best_so_far, cancel_plan_run
+from helixweb.planning.services.explaining import explain_anew
 from helixweb.planning.services.fit import Fit, ProfileFit, preview_fit
+from helixweb.planning.services.replanning import (
+    Changes,
+    adopt_point,
+    changes_since,
+    flow_without_moves,
+    start_replan,
+)
 from helixweb.planning.services.starting import extend_plan_run, start_plan_run
 
 __all__ = [
+    "Changes",
     "Fit",
     "ProfileFit",
     "accept_best_so_far",
+    "adopt_point",
     "cancel_plan_run",
+    "changes_since",
+    "explain_anew",
     "extend_plan_run",
+    "flow_without_moves",
     "preview_fit",
     "start_plan_run",
+    "start_replan",
 ]

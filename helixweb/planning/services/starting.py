@@ -73,6 +73,11 @@ def extend_plan_run(run: PlanRun, *, seconds: float, user: Any) -> PlanRun:
         )
     if not run.is_finished:
         raise Conflict(f"Plan run {run.pk} is {run.status}; only one that has ended is extended.")
+    if hasattr(run, "replan"):
+        raise Conflict(
+            f"Plan run {run.pk} searched around a running plan; replan again with more time, or "
+            "start from its plan."
+        )
     if run.flow_tokens_per_s is None:
         raise Conflict(f"Plan run {run.pk} found no placement to go on from; start a new run.")
     options = options_from_json(run.options)

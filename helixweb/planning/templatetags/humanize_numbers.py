@@ -18,3 +18,9 @@ def tokens_per_s(value: float | None) -> str:
 def percent(value: float | None) -> str:
     """A ratio as 12.3 %."""
     return UNKNOWN if value is None else f"{value * 100:.1f} %"
+
+
+@register.filter
+def gain(value: float) -> str:
+    """A ratio as +12.3 %."""
+    return f"{value * 100:+.1f} %"

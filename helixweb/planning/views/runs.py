@@ -19,7 +19,8 @@ from helixweb.planning import services
 from helixweb.planning.forms import ExtensionForm, PlanRunForm, initial_from
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import options_from_json
-from helixweb.planning.presentation import age_s, plan_view, run_curve
+from helixweb.planning.presentation import age_s, answers_of, plan_view, run_curve
+from helixweb.planning.views.explanations import explanation_context
 from planner.compute_plan import PlanOptions
 from planner.domain.errors import PlannerError
 
@@ -121,8 +122,15 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
     last_event_id = events.latest_id()
     run = get_object_or_404(
         PlanRun.objects.select_related(
-            "cluster", "model", "created_by", "continues", "start_plan"
-        ).defer("problem", "continues__problem", "start_plan__problem", "start_plan__document"),
+            "cluster", "model", "created_by", "continues", "start_plan", "replan__running_plan"
+        ).defer(
+            "problem",
+            "continues__problem",
+            "start_plan__problem",
+            "start_plan__document",
+            "replan__running_plan__problem",
+            "replan__running_plan__document",
+        ),
         pk=pk,
     )
     plan = Plan.objects.filter(run=run).first()
@@ -134,6 +142,8 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
         "plan": plan,
         "view": plan_view(plan) if plan else None,
         "extension": ExtensionForm(),
+        "answers": answers_of(run.replan, plan) if hasattr(run, "replan") else None,
+        **(explanation_context(plan) if plan else {}),
         "last_event_id": last_event_id,
     }
     is_swap = request.headers.get("HX-Request") == "true"

@@ -1,0 +1,76 @@
+"""Flow against bytes moved: the answers of a replanning that no other beats in both."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from helixweb.charts.chart import Chart, figure_json, tokens_per_s
+from helixweb.charts.quantities import bytes_text
+
+GB = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One possible answer; `is_chosen` marks the plan's own."""
+
+    moved_bytes: float
+    flow_tokens_per_s: float
+    method: str
+    is_chosen: bool
+
+
+def moved_bytes(answers: Sequence[Answer]) -> Chart:
+    """Marks for the answers, fewest bytes first, over steps: what so many bytes buy at most."""
+    chosen = [answer for answer in answers if answer.is_chosen]
+    traces = [
+        go.Scatter(
+            name="answers",
+            mode="lines+markers",
+            x=[answer.moved_bytes / GB for answer in answers],
+            y=[answer.flow_tokens_per_s for answer in answers],
+            customdata=[answer.method for answer in answers],
+            line={"shape": "hv", "color": "var(--accent)", "width": 2},
+            marker={"size": 7, "color": "var(--accent)"},
+            hovertemplate="%{x:,.4g} GB: %{y:,.1f} tokens/s, %{customdata}<extra></extra>",
+        ),
+        go.Scatter(
+            name="this plan",
+            mode="markers",
+            x=[answer.moved_bytes / GB for answer in chosen],
+            y=[answer.flow_tokens_per_s for answer in chosen],
+            marker={"size": 14, "symbol": "circle-open", "color": "var(--warn)"},
+            hoverinfo="skip",
+        ),
+    ]
+    layout = {
+        "showlegend": True,
+        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
+        "margin": {"l": 8, "r": 16, "t": 34, "b": 44},
+        "xaxis": {"title": {"text": "GB of layers that nodes load anew"}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": "max flow (tokens/s)"}, "rangemode": "tozero"},
+    }
+    return Chart(
+        figure=figure_json(traces, layout),
+        summary=_summary(answers),
+        columns=("Moved", "Flow (tokens/s)", "Found by"),
+        rows=tuple(
+            (bytes_text(answer.moved_bytes), tokens_per_s(answer.flow_tokens_per_s), answer.method)
+            for answer in answers
+        ),
+    )
+
+
+def _summary(answers: Sequence[Answer]) -> str:
+    if not answers:
+        return "No answer has been found yet."
+    least, most = _words(answers[0]), _words(answers[-1])
+    return f"One answer: {least}." if len(answers) == 1 else f"From {least} to {most}."
+
+
+def _words(answer: Answer) -> str:
+    return (
+        f"{tokens_per_s(answer.flow_tokens_per_s)} tokens/s with {bytes_text(answer.moved_bytes)} "
+        "moved"
+    )

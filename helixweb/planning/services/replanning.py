@@ -1,0 +1,178 @@
+"""From a plan that runs to one for the cluster as it is now, moving few bytes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from helixweb.common.problems import Conflict
+from helixweb.inventory.models import NodeState
+from helixweb.inventory.services import build_problem
+from helixweb.planning import attempts
+from helixweb.planning.models import Plan, PlanRun, Replan
+from helixweb.planning.options import options_from_json, options_to_json
+from helixweb.planning.searches import plan_of
+from helixweb.planning.services.starting import announce_start
+from planner.compute_plan import PlanOptions
+from planner.domain.placement import LayerRange, Placement
+from planner.domain.problem import Problem
+from planner.feasibility import check_rules
+from planner.placers.base import InvalidOptions
+from planner.replan import ReplanOptions, zero_moves
+from planner.serialization import plan_from_dict, problem_from_dict, problem_to_dict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """How the cluster differs from the one a plan was computed for."""
+
+    gone: tuple[str, ...]
+    added: tuple[str, ...]
+    silent: tuple[str, ...]
+    sentences: tuple[str, ...]
+
+
+def start_replan(
+    plan: Plan, *, options: PlanOptions, budget_bytes: float | None, user: Any
+) -> PlanRun:
+    """Queue a search around the plan, on the inventory as it is now.
+
+    At most `budget_bytes` of layers may be loaded anew (None: any number). Raises InvalidProblem,
+    InvalidRules, InvalidOptions and ModelDoesNotFit, before anything is written.
+    """
+    ReplanOptions(plan=options, time_limit_s=options.time_limit_s, budget_bytes=budget_bytes)
+    problem = build_problem(plan.cluster, plan.model)
+    _check_same_layers(plan, problem)
+    check_rules(problem, options.rules)
+    with transaction.atomic():
+        run = PlanRun.objects.create(
+            cluster_id=plan.cluster_id,
+            model_id=plan.model_id,
+            problem=problem_to_dict(problem),
+            options=options_to_json(options),
+            created_by=user,
+        )
+        Replan.objects.create(run=run, running_plan=plan, budget_bytes=budget_bytes)
+        announce_start(run)
+    return run
+
+
+def flow_without_moves(plan: Plan, *, options: PlanOptions) -> float:
+    """Tokens/s of the plan's placement on the cluster as it is now: new routing weights only.
+
+    Raises InvalidProblem, InvalidRules, InvalidOptions and ModelDoesNotFit.
+    """
+    problem = build_problem(plan.cluster, plan.model)
+    _check_same_layers(plan, problem)
+    running = plan_from_dict(plan.document).placement
+    return zero_moves(problem, running, options=options).flow_tokens_per_s
+
+
+def changes_since(plan: Plan, *, now: datetime) -> Changes:
+    """What is another since the plan was computed. Raises InvalidProblem."""
+    before = problem_from_dict(plan.problem)
+    after = build_problem(plan.cluster, plan.model)
+    names = {node.name for node in before.cluster.nodes}
+    names_now = {node.name for node in after.cluster.nodes}
+    silent = sorted(
+        node.name for node in plan.cluster.nodes.all() if node.state_at(now) is NodeState.LOST
+    )
+    gone, added = sorted(names - names_now), sorted(names_now - names)
+    return Changes(
+        gone=tuple(gone),
+        added=tuple(added),
+        silent=tuple(silent),
+        sentences=tuple(_sentences(before, after, gone=gone, added=added, silent=silent)),
+    )
+
+
+def adopt_point(run: PlanRun, number: int, *, user: Any) -> PlanRun:
+    """A finished run whose plan is answer `number` (from 0) of a replanning.
+
+    Raises Conflict if there is no such answer, or it carries no flow.
+    """
+    asked: Replan | None = getattr(run, "replan", None)
+    if asked is None or not asked.points:
+        raise Conflict(f"Plan run {run.pk} has no answers to choose from; replan a plan first.")
+    if not 0 <= number < len(asked.points):
+        raise Conflict(
+            f"There is no answer {number}; plan run {run.pk} has 0 to {len(asked.points) - 1}."
+        )
+    point = asked.points[number]
+    if point["flow_tokens_per_s"] <= 0:
+        raise Conflict(f"Answer {number} carries no flow; choose one that does.")
+    plan = plan_of(
+        problem_from_dict(run.problem),
+        Placement(
+            layers={
+                name: LayerRange(first=first, end=end)
+                for name, (first, end) in point["placement"].items()
+            }
+        ),
+        options=options_from_json(run.options),
+        upper_bound_tokens_per_s=run.upper_bound_tokens_per_s or float("inf"),
+        placer=point["method"],
+        is_cancelled=False,
+        elapsed_s=0.0,
+    )
+    now = timezone.now()
+    with transaction.atomic():
+        adopted = PlanRun.objects.create(
+            cluster_id=run.cluster_id,
+            model_id=run.model_id,
+            problem=run.problem,
+            options=run.options,
+            status=PlanRun.Status.SUCCEEDED,
+            solver=plan.solver,
+            flow_tokens_per_s=plan.flow.value_tokens_per_s,
+            upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
+            created_by=user,
+            started_at=now,
+            finished_at=now,
+        )
+        Replan.objects.create(
+            run=adopted,
+            running_plan_id=asked.running_plan_id,
+            budget_bytes=point["moved_bytes"],
+            points=asked.points,
+        )
+        attempts.store_plan(adopted, plan)
+    return adopted
+
+
+def _check_same_layers(plan: Plan, problem: Problem) -> None:
+    placed = plan.document["num_layers"]
+    if placed != problem.model.num_layers:
+        raise InvalidOptions(
+            f"plan {plan.pk} places {placed} layers but model {problem.model.name!r} has "
+            f"{problem.model.num_layers} now; compute a new plan"
+        )
+
+
+def _sentences(
+    before: Problem, after: Problem, *, gone: list[str], added: list[str], silent: list[str]
+) -> Iterator[str]:
+    if gone:
+        yield f"Gone since the plan was computed: {', '.join(gone)}."
+    if added:
+        yield f"New since the plan was computed: {', '.join(added)}."
+    if silent:
+        yield f"Silent now: {', '.join(silent)}."
+    if before.compute_profiles != after.compute_profiles:
+        yield "Profiles have changed."
+    kept_before = [node for node in before.cluster.nodes if node.name not in gone]
+    kept_after = [node for node in after.cluster.nodes if node.name not in added]
+    if sorted(kept_before, key=str) != sorted(kept_after, key=str):
+        yield "The region or the profile of a node has changed."
+    if before.cluster.region_links != after.cluster.region_links:
+        yield "Links between regions have changed."
+    away = {*gone, *added}
+    links_before = [link for link in before.cluster.links if not away & {link.source, link.target}]
+    links_after = [link for link in after.cluster.links if not away & {link.source, link.target}]
+    if links_before != links_after:
+        yield "Links of nodes that stayed have changed."
+    if before.workload != after.workload:
+        yield "The workload has changed."

@@ -1,0 +1,1 @@
+"""Pages of planning; only its urls import them."""

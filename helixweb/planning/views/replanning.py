@@ -1,0 +1,93 @@
+"""Pages that lead from a plan that runs to the next one."""
+
+from dataclasses import replace
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST
+
+from helixweb.common.problems import Conflict
+from helixweb.common.queries import parsed_id
+from helixweb.planning import services
+from helixweb.planning.forms import ReplanForm, initial_from
+from helixweb.planning.models import Plan, PlanRun
+from helixweb.planning.options import options_from_json
+from planner.compute_plan import PlanOptions
+from planner.domain.errors import PlannerError
+
+TIME_LIMIT_S = 10.0
+
+
+@require_http_methods(["GET", "POST"])
+def replan_plan(request: HttpRequest, pk: int) -> HttpResponse:
+    """What has changed since the plan, and what it carries now; POST searches around it."""
+    plan = get_object_or_404(Plan.objects.select_related("cluster", "model", "run"), pk=pk)
+    form = ReplanForm(request.POST) if request.method == "POST" else None
+    if form is not None and form.is_valid():
+        try:
+            run = services.start_replan(
+                plan,
+                options=form.plan_options(),
+                budget_bytes=form.budget_bytes,
+                user=request.user,
+            )
+        except PlannerError as error:
+            form.add_error(None, str(error))
+        else:
+            return redirect("plan-run", run.pk)
+    context = {"plan": plan, **_standing(plan)}
+    context["form"] = form or ReplanForm(initial=_initial(plan, context["changes"]))
+    status = 200 if form is None else 422
+    return render(request, "planning/replan.html", context, status=status)
+
+
+@require_POST
+def replan_adopt(request: HttpRequest, pk: int) -> HttpResponse:
+    """Make a plan of another of a replanning's answers, and show it."""
+    run = get_object_or_404(PlanRun.objects.select_related("replan"), pk=pk)
+    number = parsed_id(request.POST.get("point", ""))
+    try:
+        adopted = services.adopt_point(run, -1 if number is None else number, user=request.user)
+    except Conflict as error:
+        messages.error(request, str(error.detail))
+        return redirect("plan-run", pk)
+    return redirect("plan-run", adopted.pk)
+
+
+def _standing(plan: Plan) -> dict[str, Any]:
+    """What changed, and the flow without moves, or why there is none."""
+    try:
+        changes = services.changes_since(plan, now=timezone.now())
+        search = _search_without(plan, changes)
+        unmoved = services.flow_without_moves(plan, options=search)
+    except PlannerError as error:
+        return {"changes": None, "standing_error": str(error)}
+    return {"changes": changes, "unmoved_tokens_per_s": unmoved}
+
+
+def _search_without(plan: Plan, changes: services.Changes) -> PlanOptions:
+    """The options that the plan was searched for with, without the nodes that are silent."""
+    search = options_from_json(plan.run.options) if plan.run else PlanOptions()
+    known = {node.name for node in plan.cluster.nodes.all()}
+    rules = replace(
+        search.rules,
+        excluded_nodes=(search.rules.excluded_nodes & known) | set(changes.silent),
+        pinned={
+            name: held
+            for name, held in search.rules.pinned.items()
+            if name in known - set(changes.silent)
+        },
+        max_layers_of={
+            name: limit for name, limit in search.rules.max_layers_of.items() if name in known
+        },
+    )
+    return replace(search, rules=rules)
+
+
+def _initial(plan: Plan, changes: services.Changes | None) -> dict[str, Any]:
+    if changes is None:
+        return {"time_limit_s": TIME_LIMIT_S}
+    return {**initial_from(_search_without(plan, changes)), "time_limit_s": TIME_LIMIT_S}

@@ -1,0 +1,112 @@
+"""What limits a plan, what survives a loss and what more would bring: worked out after the run."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from rest_framework.test import APIClient
+
+from helixweb.common.models import Event
+from helixweb.common.problems import Conflict
+from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.planning import explaining, services, solving
+from helixweb.planning.models import Explanation, Plan
+from planner.compute_plan import PlanOptions
+from planner.explain import marginal_values
+from planner.robust import survival
+from planner.serialization import plan_from_dict, problem_from_dict
+
+Status = Explanation.Status
+OPTIONS = PlanOptions(time_limit_s=5)
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def plan(cluster: Cluster, user: Any) -> Plan:
+    run = services.start_plan_run(
+        cluster=cluster, model=LanguageModel.objects.get(), options=OPTIONS, user=user
+    )
+    solving.solve(run_id=run.pk)
+    return Plan.objects.get(run=run)
+
+
+def explained(plan: Plan) -> Explanation:
+    (waiting,) = explaining.waiting_ids(plan.run_id)
+    explaining.explain(explanation_id=waiting)
+    return Explanation.objects.get(plan=plan)
+
+
+def test_a_plan_is_explained_as_the_planner_explains_it(plan: Plan) -> None:
+    assert plan.explanation.status == Status.QUEUED
+    found = explained(plan)
+    assert (found.status, found.error) == (Status.SUCCEEDED, "")
+    problem = problem_from_dict(plan.problem)
+    placement = plan_from_dict(plan.document).placement
+    left = survival(problem, placement, options=OPTIONS)
+    assert (found.survival_tokens_per_s, found.worst_node) == (
+        left.flow_tokens_per_s,
+        left.worst_node,
+    )
+    by_planner = marginal_values(problem, placement, options=OPTIONS)
+    assert [(value["resource"], value["gain"]) for value in found.values] == [
+        (value.resource, pytest.approx(value.gain)) for value in by_planner
+    ]
+    assert found.limits[0].startswith("The flow of ")
+    event = Event.objects.filter(topic=plan.run.topic, type="explanation").get()
+    assert event.data == {"plan": plan.pk, "status": "succeeded"}
+
+
+def test_the_page_says_what_one_more_would_bring(plan: Plan, browser: Client) -> None:
+    assert "working it out" in browser.get(f"/plans/{plan.run_id}/").content.decode()
+    found = explained(plan)
+    card = browser.get(f"/plans/by-id/{plan.pk}/explanation").content.decode()
+    assert card.startswith("\n<section") or card.lstrip().startswith("<section")
+    for value in found.values:
+        assert value["resource"] in card
+    assert "of 3 kinds of node" in card
+
+
+def test_a_search_for_each_kind_finds_at_least_what_kept_layers_give(
+    plan: Plan, browser: Client
+) -> None:
+    explained(plan)
+    before = Explanation.objects.get(plan=plan)
+    browser.post(f"/plans/by-id/{plan.pk}/explanation", {"search_s": "0.2"})
+    asked = Explanation.objects.get(plan=plan)
+    assert (asked.status, asked.values) == (Status.QUEUED, before.values)
+    assert asked.pk != before.pk
+    found = explained(plan)
+    searched = [value for value in found.values if value["resource"].startswith("+1 ")]
+    assert searched
+    for value in searched:
+        assert value["gain"] >= value["kept_tokens_per_s"] / value["before_tokens_per_s"] - 1 - 1e-9
+        assert value["replanned_tokens_per_s"] is not None
+
+
+def test_one_explanation_at_a_time(plan: Plan) -> None:
+    with pytest.raises(Conflict, match="being explained already"):
+        services.explain_anew(plan, search_s=1)
+
+
+def test_an_explanation_that_kills_every_worker_is_given_up(plan: Plan) -> None:
+    Explanation.objects.filter(plan=plan).update(attempt=explaining.MAX_ATTEMPTS)
+    found = explained(plan)
+    assert found.status == Status.FAILED
+    assert "died 3 times" in found.error
+
+
+def test_rest_explains_too(plan: Plan, api: APIClient) -> None:
+    address = f"/api/v1/plans/{plan.pk}/explanation/"
+    assert api.get(address).json()["status"] == "queued"
+    assert api.post(address, {}).status_code == 409
+    explained(plan)
+    shown = api.get(address).json()
+    assert shown["status"] == "succeeded"
+    assert {"resource", "gain", "kept_tokens_per_s"} <= set(shown["values"][0])
+    assert api.post(address, {"search": 1}).status_code == 400
+    asked = api.post(address, {"search_s": 0.5})
+    assert (asked.status_code, asked.json()["search_s"]) == (202, 0.5)
+    Explanation.objects.all().delete()
+    missing = api.get(address)
+    assert missing.status_code == 404
+    assert "never explained; POST" in missing.json()["detail"]

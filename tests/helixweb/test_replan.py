@@ -1,0 +1,158 @@
+"""From a plan that runs to one for the cluster as it is now."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from helixweb.inventory.models import Cluster, LanguageModel, Node
+from helixweb.planning import services, solving
+from helixweb.planning.models import Plan, PlanRun
+from planner.compute_plan import PlanOptions
+from planner.replan import zero_moves
+from planner.serialization import plan_from_dict, problem_from_dict
+
+OPTIONS = PlanOptions(time_limit_s=2)
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def plan(cluster: Cluster, user: Any) -> Plan:
+    """The plan that runs. Afterwards a second tower joins."""
+    run = services.start_plan_run(
+        cluster=cluster, model=LanguageModel.objects.get(), options=OPTIONS, user=user
+    )
+    solving.solve(run_id=run.pk)
+    Node.objects.create(cluster=cluster, name="tower-2", region="home", profile_name="big")
+    return Plan.objects.get(run=run)
+
+
+def replanned(run: PlanRun) -> PlanRun:
+    solving.solve(run_id=run.pk)
+    found = PlanRun.objects.get(pk=run.pk)
+    assert (found.status, found.error) == ("succeeded", "")
+    return found
+
+
+def test_the_answers_rise_in_bytes_and_flow_and_start_with_no_move(plan: Plan, user: Any) -> None:
+    run = replanned(services.start_replan(plan, options=OPTIONS, budget_bytes=None, user=user))
+    points = run.replan.points
+    moved = [point["moved_bytes"] for point in points]
+    flows = [point["flow_tokens_per_s"] for point in points]
+    assert moved == sorted(moved)
+    assert flows == sorted(flows)
+    unmoved = zero_moves(
+        problem_from_dict(run.problem), plan_from_dict(plan.document).placement, options=OPTIONS
+    )
+    assert (moved[0], flows[0]) == (0, pytest.approx(unmoved.flow_tokens_per_s))
+    assert run.flow_tokens_per_s == pytest.approx(flows[-1])
+    assert flows[-1] > flows[0]
+    assert run.incumbents.count() >= 1
+
+
+def test_a_budget_of_nothing_keeps_every_layer(plan: Plan, user: Any) -> None:
+    run = replanned(services.start_replan(plan, options=OPTIONS, budget_bytes=0.0, user=user))
+    assert run.plan.document["placement"] == plan.document["placement"]
+
+
+def test_a_budget_that_lets_nothing_flow_fails_and_says_what_would_do(
+    plan: Plan, user: Any, cluster: Cluster
+) -> None:
+    first = min(plan.document["placement"], key=lambda name: plan.document["placement"][name][0])
+    options = PlanOptions(time_limit_s=2)
+    cluster.links.filter(source=first).delete()
+    cluster.links.filter(target=first).delete()
+    cluster.nodes.filter(name=first).delete()
+    run = services.start_replan(plan, options=options, budget_bytes=0.0, user=user)
+    solving.solve(run_id=run.pk)
+    run.refresh_from_db()
+    assert run.status == "failed"
+    assert "within 0 B of moved layers" in run.error
+    assert "so allow that much" in run.error
+
+
+def test_another_answer_becomes_a_plan_of_its_own(
+    plan: Plan, user: Any, api: APIClient, browser: Client
+) -> None:
+    run = replanned(services.start_replan(plan, options=OPTIONS, budget_bytes=None, user=user))
+    page = browser.get(f"/plans/{run.pk}/").content.decode()
+    assert "Flow against bytes moved" in page
+    assert "Make it a plan" in page
+    answer = browser.post(f"/plans/{run.pk}/adopt", {"point": "0"})
+    adopted = PlanRun.objects.latest("pk")
+    assert answer.headers["Location"] == f"/plans/{adopted.pk}/"
+    assert adopted.plan.document["placement"] == run.replan.points[0]["placement"]
+    assert adopted.plan.explanation.status == "queued"
+    assert b"this plan" in browser.get(f"/plans/{adopted.pk}/").content
+    refused = api.post(f"/api/v1/plan-runs/{run.pk}/adopt/", {"point": 99})
+    assert refused.status_code == 409
+    assert "has 0 to" in refused.json()["detail"]
+    assert api.post(f"/api/v1/plan-runs/{plan.run_id}/adopt/", {"point": 0}).status_code == 409
+    assert api.post(f"/api/v1/plan-runs/{run.pk}/adopt/", {"point": 0}).status_code == 201
+    browser.post(f"/plans/{run.pk}/adopt", {"point": "x"})
+    assert b"There is no answer" in browser.get(f"/plans/{run.pk}/").content
+
+
+def test_a_replanning_is_not_extended(plan: Plan, user: Any, api: APIClient) -> None:
+    run = replanned(services.start_replan(plan, options=OPTIONS, budget_bytes=None, user=user))
+    refused = api.post(f"/api/v1/plan-runs/{run.pk}/extend/", {"seconds": 5})
+    assert refused.status_code == 409
+    assert "replan again with more time" in refused.json()["detail"]
+
+
+def test_the_form_says_what_changed_and_leaves_silent_nodes_out(
+    plan: Plan, cluster: Cluster, browser: Client
+) -> None:
+    long_ago = timezone.now() - timedelta(minutes=5)
+    cluster.nodes.filter(name="mini").update(joined_at=long_ago, last_seen_at=long_ago)
+    page = browser.get(f"/plans/by-id/{plan.pk}/replan").content.decode()
+    assert "New since the plan was computed: tower-2." in page
+    assert "Silent now: mini." in page
+    assert ">\nmini</textarea>" in page
+    assert "Now, no layer moved" in page
+    form = {
+        "time_limit_s": "2", "placer": "auto", "solver": "auto", "gap_percent": "0.1", "seed": "0",
+        "partial_inference": "on", "excluded_nodes": "mini", "budget_gb": "0.001",
+    }  # fmt: skip
+    answer = browser.post(f"/plans/by-id/{plan.pk}/replan", form)
+    run = PlanRun.objects.latest("pk")
+    assert answer.headers["Location"] == f"/plans/{run.pk}/"
+    assert run.replan.budget_bytes == pytest.approx(1e6)
+    assert run.options["rules"]["excluded_nodes"] == ["mini"]
+    refused = browser.post(f"/plans/by-id/{plan.pk}/replan", {**form, "excluded_nodes": "nobody"})
+    assert refused.status_code == 422
+    assert "&#x27;nobody&#x27;" in refused.content.decode()
+
+
+def test_a_cluster_that_cannot_be_planned_is_said_on_the_form(
+    plan: Plan, cluster: Cluster, browser: Client
+) -> None:
+    cluster.profiles.all().delete()
+    page = browser.get(f"/plans/by-id/{plan.pk}/replan").content.decode()
+    assert "is not known for model" in page
+
+
+def test_rest_replans_and_shows_the_answers(plan: Plan, api: APIClient) -> None:
+    unmoved = api.get(f"/api/v1/plans/{plan.pk}/unmoved/").json()
+    assert unmoved["added"] == ["tower-2"]
+    assert unmoved["flow_tokens_per_s"] == pytest.approx(plan.flow_tokens_per_s)
+    address = f"/api/v1/plans/{plan.pk}/replan/"
+    answer = api.post(address, {"budget_bytes": 2e6, "options": {"time_limit_s": 2}})
+    assert answer.status_code == 202, answer.content
+    run = replanned(PlanRun.objects.get(pk=answer.json()["id"]))
+    shown = api.get(f"/api/v1/plan-runs/{run.pk}/replan/").json()
+    assert (shown["running_plan"], shown["budget_bytes"]) == (plan.pk, 2e6)
+    assert shown["points"] == run.replan.points
+    assert api.get(f"/api/v1/plan-runs/{plan.run_id}/replan/").status_code == 404
+    for wrong in ({"budget_bytes": -1}, {"budget": 1}, {"options": {"speed": 1}}):
+        assert api.post(address, wrong).status_code == 400, wrong
+
+
+def test_a_model_with_other_layers_needs_a_new_plan(plan: Plan, api: APIClient) -> None:
+    LanguageModel.objects.update(num_layers=5)
+    refused = api.post(f"/api/v1/plans/{plan.pk}/replan/", {})
+    assert refused.status_code == 400
+    assert "places 4 layers but model 'tiny-llama' has 5 now" in refused.json()["detail"]
