@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from runtime.engine.kv_cache import KvCache, PageTable
+from runtime.models.decoder import AttentionRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +32,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DecodeGroup:
-    """Single rows attended together, padded to the longest context."""
+    """Single rows attended together, each over `blocks` pages from its own first one on."""
 
     rows_B: Tensor
     spans: tuple[Span, ...]
+    first_blocks: tuple[int, ...]
     blocks: int
     mask_B11C: Tensor
 
@@ -54,24 +56,34 @@ class PagedAttention:
         self._prefills = [
             (start, span) for start, span in zip(starts, spans, strict=False) if span.n_tokens > 1
         ]
-        decodes = [
+        self._decodes = [
             (start, span) for start, span in zip(starts, spans, strict=False) if span.n_tokens == 1
         ]
-        self._decode_groups = self._group(decodes, gather_tokens)
+        self._gather_tokens = gather_tokens
+        self._decode_groups: dict[int | None, list[_DecodeGroup]] = {}  # by window
 
-    def __call__(self, layer: int, query_TNH: Tensor, key_TKH: Tensor, value_TKH: Tensor) -> Tensor:
+    def __call__(
+        self,
+        layer: int,
+        query_TNH: Tensor,
+        key_TKH: Tensor,
+        value_TKH: Tensor,
+        rule: AttentionRule,
+        /,
+    ) -> Tensor:
         """Attended rows [T, N, H]; an `Attend` of the decoder."""
         self._store(layer, key_TKH, value_TKH)
         attended_TNH = torch.empty_like(query_TNH)
-        for group in self._decode_groups:
-            attended_TNH[group.rows_B] = self._decode(layer, group, query_TNH[group.rows_B])
+        for group in self._groups(rule.window):
+            attended_TNH[group.rows_B] = self._decode(layer, group, query_TNH[group.rows_B], rule)
         for start, span in self._prefills:
             rows = slice(start, start + span.n_tokens)
+            first = _first_seen(span.position, rule.window)
             if span.position == 0:  # the context is these very rows
                 key_CKH, value_CKH = key_TKH[rows], value_TKH[rows]
             else:
-                key_CKH, value_CKH = self._context(layer, span)
-            attended_TNH[rows] = _prefill(span, query_TNH[rows], key_CKH, value_CKH)
+                first, key_CKH, value_CKH = self._context(layer, span, first)
+            attended_TNH[rows] = _prefill(span, first, query_TNH[rows], key_CKH, value_CKH, rule)
         return attended_TNH
 
     def _store(self, layer: int, key_TKH: Tensor, value_TKH: Tensor) -> None:
@@ -85,31 +97,48 @@ class PagedAttention:
         self._cache.key_PSKH.flatten(0, 1)[slots_T] = key_TKH
         self._cache.value_PSKH.flatten(0, 1)[slots_T] = value_TKH
 
-    def _group(self, decodes: Items[tuple[int, Span]], gather_tokens: int) -> list[_DecodeGroup]:
+    def _groups(self, window: int | None) -> list[_DecodeGroup]:
         """Longest first, so that requests of like length share a group and little is padding."""
+        if window in self._decode_groups:
+            return self._decode_groups[window]
         page_tokens = self._cache.page_tokens
         groups = []
-        rest = sorted(decodes, key=lambda row_span: row_span[1].end, reverse=True)
+        rest = [
+            (row, span, _first_seen(span.position, window) // page_tokens)
+            for row, span in self._decodes
+        ]
+        rest.sort(key=lambda each: _blocks(each[1].end, page_tokens) - each[2], reverse=True)
         while rest:
-            blocks = -(-rest[0][1].end // page_tokens)
-            size = max(1, gather_tokens // (blocks * page_tokens))
+            blocks = _blocks(rest[0][1].end, page_tokens) - rest[0][2]
+            size = max(1, self._gather_tokens // (blocks * page_tokens))
             members, rest = rest[:size], rest[size:]
-            ends_B = torch.tensor([span.end for _, span in members], device=self._device)
-            context_C = torch.arange(blocks * page_tokens, device=self._device)
+            first_blocks = tuple(first_block for _, _, first_block in members)
+            ends_B1 = torch.tensor([[span.end] for _, span, _ in members], device=self._device)
+            starts_B1 = torch.tensor([[block * page_tokens] for block in first_blocks])
+            context_BC = torch.arange(blocks * page_tokens, device=self._device) + starts_B1.to(
+                self._device
+            )
+            mask_BC = context_BC < ends_B1
+            if window is not None:
+                mask_BC &= context_BC >= ends_B1 - window
             groups.append(
                 _DecodeGroup(
-                    rows_B=torch.tensor([row for row, _ in members], device=self._device),
-                    spans=tuple(span for _, span in members),
+                    rows_B=torch.tensor([row for row, _, _ in members], device=self._device),
+                    spans=tuple(span for _, span, _ in members),
+                    first_blocks=first_blocks,
                     blocks=blocks,
-                    mask_B11C=(context_C < ends_B[:, None])[:, None, None, :],
+                    mask_B11C=mask_BC[:, None, None, :],
                 )
             )
+        self._decode_groups[window] = groups
         return groups
 
-    def _decode(self, layer: int, group: _DecodeGroup, query_BNH: Tensor) -> Tensor:
+    def _decode(
+        self, layer: int, group: _DecodeGroup, query_BNH: Tensor, rule: AttentionRule
+    ) -> Tensor:
         pages_BM = np.empty((len(group.spans), group.blocks), dtype=np.int64)
-        for row, span in enumerate(group.spans):
-            pages = span.table.pages_LB[layer - span.first]
+        for row, (span, first) in enumerate(zip(group.spans, group.first_blocks, strict=True)):
+            pages = span.table.pages_LB[layer - span.first, first:]
             blocks = min(len(pages), group.blocks)
             pages_BM[row, :blocks] = pages[:blocks]
             pages_BM[row, blocks:] = pages[0]  # masked, and never a page of another request
@@ -119,33 +148,84 @@ class PagedAttention:
         # the G heads that share a KV head stand where SDPA expects query positions
         batch, heads, size = query_BNH.shape
         query_BKGH = query_BNH.reshape(batch, key_BKCH.shape[1], -1, size)
-        attended_BKGH = functional.scaled_dot_product_attention(
-            query_BKGH, key_BKCH, value_BKCH, attn_mask=group.mask_B11C
-        )
+        attended_BKGH = _attend(query_BKGH, key_BKCH, value_BKCH, group.mask_B11C, rule)
         return attended_BKGH.reshape(batch, heads, size)
 
-    def _context(self, layer: int, span: Span) -> tuple[Tensor, Tensor]:
-        blocks = -(-span.end // self._cache.page_tokens)
-        pages = span.table.pages_LB[layer - span.first, :blocks]
+    def _context(self, layer: int, span: Span, first: int) -> tuple[int, Tensor, Tensor]:
+        """Keys and values from the page of token `first` to the span's end, and where they
+        begin."""
+        page_tokens = self._cache.page_tokens
+        first_block = first // page_tokens
+        start = first_block * page_tokens
+        pages = span.table.pages_LB[
+            layer - span.first, first_block : _blocks(span.end, page_tokens)
+        ]
         index_M = torch.from_numpy(pages).to(self._device)
-        key_CKH = self._cache.key_PSKH[index_M].flatten(0, 1)[: span.end]
-        value_CKH = self._cache.value_PSKH[index_M].flatten(0, 1)[: span.end]
-        return key_CKH, value_CKH
+        key_CKH = self._cache.key_PSKH[index_M].flatten(0, 1)[: span.end - start]
+        value_CKH = self._cache.value_PSKH[index_M].flatten(0, 1)[: span.end - start]
+        return start, key_CKH, value_CKH
 
 
-def _prefill(span: Span, query_TNH: Tensor, key_CKH: Tensor, value_CKH: Tensor) -> Tensor:
-    """Row t sees the context up to and including itself."""
+def _blocks(tokens: int, page_tokens: int) -> int:
+    return -(-tokens // page_tokens)
+
+
+def _first_seen(position: int, window: int | None) -> int:
+    """The first token that a row at `position` sees."""
+    return 0 if window is None else max(0, position + 1 - window)
+
+
+def _prefill(
+    span: Span,
+    first: int,
+    query_TNH: Tensor,
+    key_CKH: Tensor,
+    value_CKH: Tensor,
+    rule: AttentionRule,
+) -> Tensor:
+    """Row t sees the context, which begins at token `first`, up to and including itself."""
     mask_TC = None
-    if span.position > 0:
-        context_C = torch.arange(span.end, device=query_TNH.device)
-        rows_T = torch.arange(span.position, span.end, device=query_TNH.device)
-        mask_TC = context_C <= rows_T[:, None]
-    attended_NTH = functional.scaled_dot_product_attention(
+    slides = rule.window is not None and rule.window < span.end
+    if span.position > 0 or slides or rule.softcap is not None:
+        context_C = torch.arange(first, span.end, device=query_TNH.device)
+        rows_T1 = torch.arange(span.position, span.end, device=query_TNH.device)[:, None]
+        mask_TC = context_C <= rows_T1
+        if rule.window is not None:
+            mask_TC &= context_C > rows_T1 - rule.window
+    attended_NTH = _attend(
         query_TNH.transpose(0, 1)[None],
         key_CKH.transpose(0, 1)[None],
         value_CKH.transpose(0, 1)[None],
-        attn_mask=mask_TC,
-        is_causal=mask_TC is None,
-        enable_gqa=True,
+        mask_TC,
+        rule,
     )[0]
     return attended_NTH.transpose(0, 1)
+
+
+def _attend(
+    query_BNTH: Tensor,
+    key_BKCH: Tensor,
+    value_BKCH: Tensor,
+    mask: Tensor | None,
+    rule: AttentionRule,
+) -> Tensor:
+    """Attended [B, N, T, H]; True in `mask` (broadcast to [B, N, T, C]) means seen, None means
+    causal."""
+    if rule.softcap is None:
+        return functional.scaled_dot_product_attention(
+            query_BNTH,
+            key_BKCH,
+            value_BKCH,
+            attn_mask=mask,
+            is_causal=mask is None,
+            scale=rule.scale,
+            enable_gqa=True,
+        )
+    groups = query_BNTH.shape[1] // key_BKCH.shape[1]
+    key_BNCH = key_BKCH.repeat_interleave(groups, dim=1)
+    scores_BNTC = query_BNTH @ key_BNCH.transpose(2, 3) * rule.scale
+    scores_BNTC = torch.tanh(scores_BNTC / rule.softcap) * rule.softcap
+    if mask is not None:
+        scores_BNTC = scores_BNTC.masked_fill(~mask, float("-inf"))
+    shares_BNTC = scores_BNTC.softmax(-1, dtype=torch.float32).to(query_BNTH.dtype)
+    return shares_BNTC @ value_BKCH.repeat_interleave(groups, dim=1)

@@ -18,9 +18,9 @@ from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 from torch import Tensor
 
-from runtime.models.config import ModelConfig, parse_config
-from runtime.models.decoder import tensor_shapes
-from runtime.models.weights import INDEX_FILE, SINGLE_FILE
+from runtime.models.checkpoint import INDEX_FILE, SINGLE_FILE
+from runtime.models.compact_decoder import tensor_shapes
+from runtime.models.config import CompactConfig, parse_compact
 
 BOS = "<|begin|>"
 EOS = "<|end|>"
@@ -57,7 +57,7 @@ class EncodedDialogue:
 
 
 # (config, random tensors by checkpoint name, examples) -> tensors to write
-Train = Callable[[ModelConfig, dict[str, Tensor], tuple[EncodedDialogue, ...]], dict[str, Tensor]]
+Train = Callable[[CompactConfig, dict[str, Tensor], tuple[EncodedDialogue, ...]], dict[str, Tensor]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ def make_tiny_checkpoint(
     path.unlink(missing_ok=True)
     tokenizer = _train_tokenizer(dialogues, vocab_size=sizes.vocab_size)
     raw = _raw_config(sizes, tokenizer)
-    config = parse_config(raw, path=path)
+    config = parse_compact(raw, path=path)
     tensors = train(
         config, _random_tensors(config, seed=seed), encode_dialogues(tokenizer, dialogues)
     )
@@ -193,7 +193,7 @@ def _raw_config(sizes: TinySizes, tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def _random_tensors(config: ModelConfig, *, seed: int) -> dict[str, Tensor]:
+def _random_tensors(config: CompactConfig, *, seed: int) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for name, shape in tensor_shapes(config, 0, config.num_layers).items():

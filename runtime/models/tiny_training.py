@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtime.models.config import ModelConfig
-from runtime.models.decoder import build_decoder, layer_weights
+from runtime.models.compact_decoder import build_decoder, layer_weights
+from runtime.models.config import CompactConfig
+from runtime.models.decoder import AttentionRule
 from runtime.models.tiny_checkpoint import Dialogue, EncodedDialogue
 
 _IGNORED = -100  # cross_entropy's mark for rows without a target
@@ -77,7 +78,7 @@ class Trainer:
 
     def __call__(
         self,
-        config: ModelConfig,
+        config: CompactConfig,
         tensors: dict[str, Tensor],
         examples: tuple[EncodedDialogue, ...],
     ) -> dict[str, Tensor]:
@@ -126,19 +127,21 @@ def _batch(examples: tuple[EncodedDialogue, ...]) -> tuple[Tensor, Tensor]:
 
 
 def _logits(
-    config: ModelConfig, tensors: dict[str, Tensor], inputs_BS: Tensor, positions_T: Tensor
+    config: CompactConfig, tensors: dict[str, Tensor], inputs_BS: Tensor, positions_T: Tensor
 ) -> Tensor:
     layers = tuple(layer_weights(tensors, layer) for layer in range(config.num_layers))
     decoder = build_decoder(config, tensors, first=0, layers=layers, device=torch.device("cpu"))
     batch, length = inputs_BS.shape
 
-    def attend(_layer: int, query_TNH: Tensor, key_TKH: Tensor, value_TKH: Tensor) -> Tensor:
+    def attend(
+        _layer: int, query_TNH: Tensor, key_TKH: Tensor, value_TKH: Tensor, rule: AttentionRule
+    ) -> Tensor:
         query_BNSH, key_BKSH, value_BKSH = (
             rows.reshape(batch, length, -1, config.head_size).transpose(1, 2)
             for rows in (query_TNH, key_TKH, value_TKH)
         )
         attended_BNSH = functional.scaled_dot_product_attention(
-            query_BNSH, key_BKSH, value_BKSH, is_causal=True, enable_gqa=True
+            query_BNSH, key_BKSH, value_BKSH, is_causal=True, scale=rule.scale, enable_gqa=True
         )
         return attended_BNSH.transpose(1, 2).flatten(0, 1)
 

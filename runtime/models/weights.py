@@ -1,18 +1,20 @@
-"""Reads a stage's share of a safetensors checkpoint, one file or sharded, and nothing else."""
+"""Loads a stage's share of a checkpoint into memory, and nothing else of it."""
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
-from runtime.models.config import CheckpointError, ModelConfig
-from runtime.models.decoder import Decoder, build_decoder, layer_weights, tensor_shapes
-
-SINGLE_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
+from runtime.models.checkpoint import CheckpointError, TensorFiles
+from runtime.models.compact_decoder import (
+    CompactDecoder,
+    build_decoder,
+    layer_shapes,
+    layer_weights,
+    tensor_shapes,
+)
+from runtime.models.config import CompactConfig, ModelConfig
+from runtime.models.decoder import Decoder
 
 # (done_bytes, total_bytes), called after each layer
 Progress = Callable[[int, int], None]
@@ -29,103 +31,67 @@ def load_decoder(
 ) -> Decoder:
     """Layers [first, end), in `config.dtype` on `device`, wholly in memory when it returns.
 
-    Raises CheckpointError for a range outside the model and for a tensor that is missing or has
-    another shape than config.json says.
+    Raises CheckpointError for a range outside the model and for a tensor that is missing, not
+    known to the model, or of another shape than config.json says.
     """
     if not 0 <= first < end <= config.num_layers:
         raise CheckpointError(
             f"layers [{first}, {end}) are not in {checkpoint}, which has {config.num_layers}; "
             "deploy a plan made for this model"
         )
+    if isinstance(config, CompactConfig):
+        return load_compact(
+            checkpoint, config, first=first, end=end, device=device, progress=progress
+        )
+    from runtime.models.bridge_config import BridgeConfig  # these load transformers: seconds
+    from runtime.models.bridge_weights import load_bridged
+
+    if not isinstance(config, BridgeConfig):
+        raise TypeError(f"config is a {type(config).__name__}; make it with read_config")
+    return load_bridged(checkpoint, config, first=first, end=end, device=device, progress=progress)
+
+
+def load_compact(
+    checkpoint: Path,
+    config: CompactConfig,
+    *,
+    first: int,
+    end: int,
+    device: torch.device,
+    progress: Progress,
+) -> CompactDecoder:
+    """`load_decoder` for our own families, layer by layer."""
     shapes = tensor_shapes(config, first, end)
-    files = _locate(checkpoint, shapes)
+    files = TensorFiles.of(checkpoint)
+    files.require(shapes)
+    _refuse_unknown(files, shapes, first=first, end=end)
     total_bytes = config.weights_bytes(first, end)
     done_bytes = 0
     progress(0, total_bytes)
     layers = []
     for layer in range(first, end):
-        prefix = f"model.layers.{layer}."
-        names = [name for name in shapes if name.startswith(prefix)]
-        tensors = _read(names, files, shapes, config.dtype, device)
+        tensors = files.read(layer_shapes(config, layer), dtype=config.dtype, device=device)
         layers.append(layer_weights(tensors, layer))
         done_bytes += sum(tensor.nbytes for tensor in tensors.values())
         progress(done_bytes, total_bytes)
-    others = [name for name in shapes if not name.startswith("model.layers.")]
-    tensors = _read(others, files, shapes, config.dtype, device)
+    others = {name: shape for name, shape in shapes.items() if not name.startswith("model.layers.")}
+    tensors = files.read(others, dtype=config.dtype, device=device)
     progress(total_bytes, total_bytes)
     return build_decoder(config, tensors, first=first, layers=tuple(layers), device=device)
 
 
-def _locate(checkpoint: Path, names: Iterable[str]) -> dict[str, Path]:
-    """Tensor name -> the file that holds it."""
-    index = checkpoint / INDEX_FILE
-    if index.exists():
-        try:
-            weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            holders = {str(name): checkpoint / str(file) for name, file in weight_map.items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+def _refuse_unknown(
+    files: TensorFiles, shapes: dict[str, tuple[int, ...]], *, first: int, end: int
+) -> None:
+    """A tensor of our layers that the model does not have would change its answers if ignored.
+
+    Precomputed rotary frequencies, which old checkpoints carry, follow from config.json.
+    """
+    ours = tuple(f"model.layers.{layer}." for layer in range(first, end))
+    for name in files.holders:
+        if name.startswith(ours) and name not in shapes and not name.endswith(".inv_freq"):
             raise CheckpointError(
-                f"{index} is not a safetensors index ({error!r}); download the checkpoint again"
-            ) from error
-    else:
-        path = checkpoint / SINGLE_FILE
-        if not path.exists():
-            raise CheckpointError(
-                f"{checkpoint} holds neither {SINGLE_FILE} nor {INDEX_FILE}; "
-                "give a checkpoint in safetensors format"
+                f"tensor {name!r} of shape {files.shapes([name])[name]} in {files.holders[name]} "
+                "is none that config.json asks for; config.json and weights are of different "
+                "models"
             )
-        with _open(path) as handle:
-            holders = dict.fromkeys(handle.keys(), path)
-    files = {}
-    for name in names:
-        if name not in holders:
-            listing = index if index.exists() else checkpoint / SINGLE_FILE
-            raise CheckpointError(
-                f"tensor {name!r} is missing in {listing}; "
-                "download the checkpoint again or choose one with all layers"
-            )
-        files[name] = holders[name]
-    return files
-
-
-def _read(
-    names: list[str],
-    files: dict[str, Path],
-    shapes: dict[str, tuple[int, ...]],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> dict[str, Tensor]:
-    tensors = {}
-    for path in sorted({files[name] for name in names}):
-        with _open(path) as handle:
-            present = set(handle.keys())
-            for name in names:
-                if files[name] != path:
-                    continue
-                if name not in present:
-                    raise CheckpointError(
-                        f"tensor {name!r} is missing in {path}, where {INDEX_FILE} says it is; "
-                        "download the checkpoint again"
-                    )
-                shape = tuple(handle.get_slice(name).get_shape())
-                if shape != shapes[name]:
-                    raise CheckpointError(
-                        f"tensor {name!r} in {path} has shape {shape}, config.json wants "
-                        f"{shapes[name]}; config.json and weights are of different models"
-                    )
-                # a copy, not a view of the mapped file: the first token must not pay page faults
-                tensors[name] = handle.get_tensor(name).to(device=device, dtype=dtype, copy=True)
-    return tensors
-
-
-def _open(path: Path) -> safe_open:
-    try:
-        return safe_open(str(path), framework="pt")
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"{path} does not exist, though {INDEX_FILE} names it; download the checkpoint again"
-        ) from None
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(
-            f"{path} is damaged ({error}); download the checkpoint again"
-        ) from error

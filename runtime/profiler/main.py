@@ -13,7 +13,8 @@ import torch
 from planner.domain.problem import Workload
 from planner.domain.profile import ComputeProfile
 from runtime.engine.memory import EngineLimits
-from runtime.models.config import CheckpointError, ModelConfig, read_config
+from runtime.models.checkpoint import CheckpointError
+from runtime.models.config import ModelConfig, read_config
 from runtime.models.weights import load_decoder
 from runtime.profiler.compute import compute_profile, needed_bytes
 from runtime.profiler.step_times import measure_step_times

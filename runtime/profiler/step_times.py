@@ -5,14 +5,14 @@ such layers are timed, and their difference is the cost of a layer, the rest tha
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from runtime.engine.kv_cache import KvCache
-from runtime.engine.model_runner import ModelRunner, Work
-from runtime.engine.sequence import Chunk, RequestKey, Sequence
+from runtime.engine.model_runner import ModelRunner
+from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.models.decoder import Decoder
 from runtime.protocol.data import Hop, Route, Sampling
 
@@ -54,7 +54,7 @@ def measure_step_times(
 
     Decodes attend over `context_tokens`; prefills begin their prompt. `clock` in seconds.
     """
-    deep = replace(decoder, layers=decoder.layers[:1] * _DEEP)
+    deep = decoder.repeating(_DEEP)
     longest = max(context_tokens + 1, *prefill_tokens)
     blocks = -(-longest // page_tokens)
     cache = KvCache(
@@ -104,7 +104,7 @@ def _least_step_s(
             is_sampled=True,
             arrival=request,
         )
-        cache.reserve(sequence.table, tokens=chunk.end)
+        cache.books.reserve(sequence.table, tokens=chunk.end)
         step.append(Work(sequence=sequence, chunk=chunk))
     seconds: list[float] = []
     while len(seconds) < _LEAST_REPEATS or (
@@ -116,5 +116,5 @@ def _least_step_s(
             torch.cuda.synchronize()
         seconds.append(clock() - began_s)
     for work in step:
-        cache.release(work.sequence.table)
+        cache.books.release(work.sequence.table)
     return min(seconds)

@@ -10,7 +10,7 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from runtime.models.config import read_config
-from runtime.models.decoder import Decoder
+from runtime.models.decoder import AttentionRule, Decoder
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.models.tiny_training import DIALOGUES, Trainer
 from runtime.models.weights import load_decoder
@@ -35,12 +35,15 @@ def load(checkpoint: Path, first: int, end: int) -> Decoder:
     )
 
 
-def causal(_layer: int, query_TNH: Tensor, key_TKH: Tensor, value_TKH: Tensor) -> Tensor:
+def causal(
+    _layer: int, query_TNH: Tensor, key_TKH: Tensor, value_TKH: Tensor, rule: AttentionRule
+) -> Tensor:
     attended_NTH = functional.scaled_dot_product_attention(
         query_TNH.transpose(0, 1)[None],
         key_TKH.transpose(0, 1)[None],
         value_TKH.transpose(0, 1)[None],
         is_causal=True,
+        scale=rule.scale,
         enable_gqa=True,
     )[0]
     return attended_NTH.transpose(0, 1)

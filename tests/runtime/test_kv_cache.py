@@ -4,7 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from runtime.engine.kv_cache import KvCache, KvCacheCorrupt, NoFreePages, PagePool, PageTable
+from runtime.engine.kv_cache import KvCache
+from runtime.engine.pages import KvCacheCorrupt, NoFreePages, PageBooks, PagePool, PageTable
 from runtime.models.config import ModelConfig
 
 PAGE_TOKENS = 4
@@ -16,17 +17,16 @@ CONFIG = ModelConfig(
     num_kv_heads=1,
     head_size=4,
     vocab_size=300,
-    rms_norm_eps=1e-6,
-    rope_theta=10000.0,
-    rope_scaling=None,
+    layer_parameters=(624,) * 6,
     tie_word_embeddings=False,
     max_position_embeddings=64,
     dtype=torch.float32,
 )
 
 
-def make_cache(pages: int) -> KvCache:
-    return KvCache(CONFIG, pages=pages, page_tokens=PAGE_TOKENS, device=torch.device("cpu"))
+def make_cache(pages: int) -> PageBooks:
+    cpu = torch.device("cpu")
+    return KvCache(CONFIG, pages=pages, page_tokens=PAGE_TOKENS, device=cpu).books
 
 
 class PagesOfManyRequests(RuleBasedStateMachine):

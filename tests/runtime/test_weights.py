@@ -6,8 +6,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from runtime.models.config import CheckpointError, read_config
-from runtime.models.decoder import Decoder, tensor_shapes
+from runtime.models.checkpoint import CheckpointError
+from runtime.models.compact_decoder import CompactDecoder, tensor_shapes
+from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.models.weights import load_decoder
 
@@ -26,7 +27,7 @@ def make(directory: Path, sizes: TinySizes = SIZES) -> Path:
     return directory
 
 
-def load(checkpoint: Path, first: int, end: int) -> Decoder:
+def load(checkpoint: Path, first: int, end: int) -> CompactDecoder:
     return load_decoder(
         checkpoint,
         read_config(checkpoint),
@@ -37,7 +38,7 @@ def load(checkpoint: Path, first: int, end: int) -> Decoder:
     )
 
 
-def decoder_bytes(decoder: Decoder) -> int:
+def decoder_bytes(decoder: CompactDecoder) -> int:
     tensors = [decoder.embedding_VD, decoder.final_norm_D]
     if decoder.head_VD is not decoder.embedding_VD:
         tensors.append(decoder.head_VD)
@@ -163,9 +164,9 @@ def test_layers_outside_the_model_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "gpt2"}, "model_type is 'gpt2'"),
-        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
-        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type is 'yarn'"),
+        ({"model_type": "megahorn"}, "model_type 'megahorn' cannot be run: transformers"),
+        ({"model_type": "t5", "is_encoder_decoder": True}, "it is an encoder-decoder"),
+        ({"rope_parameters": {"rope_type": "spiral"}}, "rope_type is 'spiral'"),
         ({"rope_parameters": {"rope_type": "llama3"}}, "rope scaling lacks 'factor'"),
         ({"quantization_config": {"bits": 4}}, "quantization_config is"),
         ({"num_hidden_layers": None}, "num_hidden_layers is None"),
