@@ -24,7 +24,9 @@ class ServingPolicy:
     `messages`: one for each request, or one for each step and next hop. `transmission`: "fifo" in
     one queue per link, "decode_first" lets decodes overtake waiting prompts, "two_lanes" gives
     decodes `decode_lane_share` of the bandwidth while both wait, "just_in_time" is MoLink §4.1 and
-    §4.2. `kv_high_water` is the share of KV room up to which requests are admitted.
+    §4.2. A prompt on its way makes room for decodes after at most `piece_bytes` (None: never);
+    after `starvation_limit` decode messages that overtook it a piece goes first (MoLink's N; None:
+    no limit). `kv_high_water` is the share of KV room up to which requests are admitted.
     """
 
     prompt_chunk_tokens: int | None
@@ -34,11 +36,18 @@ class ServingPolicy:
     messages: Messages
     transmission: Transmission
     decode_lane_share: float = 0.3
+    piece_bytes: float | None = 65536.0
+    starvation_limit: int | None = None
     kv_high_water: float = 0.85
     step_overhead_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for key in ("prompt_chunk_tokens", "decode_cap_divisor"):
+        for key in (
+            "prompt_chunk_tokens",
+            "decode_cap_divisor",
+            "piece_bytes",
+            "starvation_limit",
+        ):
             value = getattr(self, key)
             if value is not None and not value >= 1:
                 raise InvalidPolicy(f"{key} is {value}; it must be 1 or more, or none")

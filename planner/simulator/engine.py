@@ -1,0 +1,194 @@
+"""What an engine is given and what it tells: the same for the compiled one and the one in Python.
+
+Nodes are numbered from 0, the coordinator is the number after the last; so are links and requests.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+NEVER = 2**62
+
+# Gaps between tokens are counted in buckets of 1/64 of a power of two, 1 to 1.6 % wide.
+SUB_BUCKETS = 64
+LEAST_EXPONENT = -20
+NUM_BUCKETS = 40 * SUB_BUCKETS
+
+
+def bucket_of(seconds: float) -> int:
+    """The bucket that counts a duration; exact, so that both engines agree."""
+    if seconds <= 0.0:
+        return 0
+    mantissa, exponent = math.frexp(seconds)
+    position = (exponent - LEAST_EXPONENT) * SUB_BUCKETS
+    position += int((mantissa - 0.5) * (2 * SUB_BUCKETS))
+    return min(max(position, 0), NUM_BUCKETS - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepTimes:
+    """Seconds of one layer by whole tokens, entry 0 being 0; beyond the last by the slope."""
+
+    seconds: Floats
+    slope_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NodeSetup:
+    """A node that holds layers, cut into segments wherever requests may enter.
+
+    `segment_layers` are the layers of each segment. A step takes at most `prompt_limit` prompts
+    and `decode_limit` decodes.
+    """
+
+    segment_layers: tuple[int, ...]
+    prompt: StepTimes
+    decode: StepTimes
+    prompt_limit: int
+    decode_limit: int
+
+
+class Transmission(IntEnum):
+    """How a link shares its bandwidth between decodes and prompts."""
+
+    FIFO = 0
+    DECODE_FIRST = 1
+    TWO_LANES = 2
+    JUST_IN_TIME = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EngineSetup:
+    """Nodes and policy. 0 means none for `chunk_tokens`, `cap_divisor` and `starvation_limit`."""
+
+    nodes: tuple[NodeSetup, ...]
+    chunk_tokens: int
+    cap_divisor: float
+    cap_floor: int
+    grouped: bool
+    transmission: Transmission
+    lane_share: float
+    piece_bytes: float
+    starvation_limit: int
+    overhead_s: float
+    copy_s_per_token: float
+    activation_bytes: float
+    token_bytes: float
+
+
+class StageVisit(NamedTuple):
+    """A request's stage: where it enters, how many layers it runs, the link it comes by."""
+
+    node: int
+    segment: int
+    layers: int
+    link: int
+
+
+class OccurrenceKind(IntEnum):
+    """Why an engine stops."""
+
+    FIRST_TOKEN = 1
+    FINISHED = 2
+    OUTGROWN = 3
+
+
+class Occurrence(NamedTuple):
+    """Something that admission must know. `tokens` is what the sequence has by now."""
+
+    kind: OccurrenceKind
+    request: int
+    tokens: int
+    time_s: float
+    first_token_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NodeStatistics:
+    """By node since the statistics began; integrals are over seconds."""
+
+    busy_s: Floats
+    steps: Counts
+    decode_steps: Counts
+    decodes: Counts
+    decodes_squared: Counts
+    prompt_tokens: Counts
+    resident_integral: Floats
+    waiting_integral: Floats
+    kv_integral: Floats
+    kv_peak: Counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinkStatistics:
+    """By link since the statistics began; `bytes` are those of messages that were sent whole."""
+
+    bytes: Floats
+    busy_s: Floats
+    waiting_integral: Floats
+    waiting_peak: Counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EngineStatistics:
+    """Everything counted since the statistics began, but `events`, counted from the start."""
+
+    seconds: float
+    events: int
+    output_tokens: int
+    first_tokens: int
+    prompt_tokens: int
+    finished: int
+    running_integral: float
+    gaps: Counts
+    nodes: NodeStatistics
+    links: LinkStatistics
+
+
+class Engine(Protocol):
+    """Runs requests that were admitted; who is admitted is decided outside, between events."""
+
+    @property
+    def now(self) -> float: ...
+
+    def add_link(
+        self, *, source: int, target: int, bandwidth_bytes_per_s: float, latency_s: float
+    ) -> int:
+        """The number of a new directed link."""
+
+    def admit(
+        self,
+        *,
+        prompt_tokens: int,
+        output_tokens: int,
+        grow_at: int,
+        stages: Sequence[StageVisit],
+        link_home: int,
+    ) -> int:
+        """Send a request on its way now. Its number is free again once it has finished."""
+
+    def set_grow_at(self, request: int, *, tokens: int) -> None:
+        """Tell of the request when its sequence has more than `tokens`."""
+
+    def advance(self, until_s: float) -> Occurrence | None:
+        """Run to the next occurrence, or to `until_s` and return None."""
+
+    def waiting(self, node: int) -> int:
+        """Items that wait at a node: prompts or chunks of them, and decodes."""
+
+    def resident(self, node: int) -> int:
+        """Running requests whose pipeline visits the node."""
+
+    def reset_statistics(self) -> None:
+        """Begin to count now."""
+
+    def statistics(self) -> EngineStatistics:
+        """What was counted until now."""

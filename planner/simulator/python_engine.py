@@ -1,0 +1,603 @@
+"""The engine in Python: what `compiled/` does where there is a compiler, to the last bit.
+
+An *item* is what a step works on: a prompt, a chunk of one, or one decode of a request. A node runs
+one step at a time: it takes items from the queue of a segment by `_take`, and when the step is done
+they go to the next segment or, as messages, to the next stage. Every link has two lanes (one under
+FIFO). Events at the same time happen in the order in which they were foreseen.
+"""
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from planner.simulator.engine import (
+    NUM_BUCKETS,
+    EngineSetup,
+    EngineStatistics,
+    LinkStatistics,
+    NodeSetup,
+    NodeStatistics,
+    Occurrence,
+    OccurrenceKind,
+    StageVisit,
+    StepTimes,
+    Transmission,
+    bucket_of,
+)
+
+_STEP_DONE, _LINK_DUE, _ARRIVAL = range(3)
+_DECODES, _PROMPTS = 0, 1
+_NO_LANE = -1
+
+
+class PythonEngine:
+    """See `planner.simulator.engine.Engine`."""
+
+    def __init__(self, setup: EngineSetup) -> None:
+        self._setup = setup
+        self.now = 0.0
+        self._order = 0
+        self._events: list[tuple[float, int, int, int, int, _Message | None]] = []
+        self._events_done = 0
+        self._nodes = [_Node(node) for node in setup.nodes]
+        self._coordinator = len(setup.nodes)
+        self._links: list[_Link] = []
+        self._requests: list[_Request] = []
+        self._free: list[int] = []
+        self._occurred: deque[Occurrence] = deque()
+        self._running = 0
+        self.reset_statistics()
+
+    def add_link(
+        self, *, source: int, target: int, bandwidth_bytes_per_s: float, latency_s: float
+    ) -> int:
+        number = len(self._links)
+        self._links.append(_Link(number, source, target, bandwidth_bytes_per_s, latency_s))
+        self._links[number].reset(self.now)
+        return number
+
+    def admit(
+        self,
+        *,
+        prompt_tokens: int,
+        output_tokens: int,
+        grow_at: int,
+        stages: Sequence[StageVisit],
+        link_home: int,
+    ) -> int:
+        request = _Request(prompt_tokens, output_tokens, grow_at, tuple(stages), link_home)
+        if self._free:
+            number = self._free.pop()
+            self._requests[number] = request
+        else:
+            number = len(self._requests)
+            self._requests.append(request)
+        self._account_running()
+        self._running += 1
+        for stage in stages:
+            node = self._nodes[stage.node]
+            node.account(self.now)
+            node.resident += 1
+        chunk = self._setup.chunk_tokens or prompt_tokens
+        left = prompt_tokens
+        while left > 0:
+            tokens = min(chunk, left)
+            left -= tokens
+            item = _Item(number, 0, tokens, ends_prompt=left == 0)
+            # Chunks are messages of their own even where a step's items are not.
+            self._enqueue(_Message(stages[0].link, [item], tokens * self._setup.token_bytes))
+        return number
+
+    def set_grow_at(self, request: int, *, tokens: int) -> None:
+        self._requests[request].grow_at = tokens
+
+    def advance(self, until_s: float) -> Occurrence | None:
+        while not self._occurred:
+            if not self._events or self._events[0][0] > until_s:
+                self.now = until_s
+                return None
+            self.now, _, kind, subject, version, message = heapq.heappop(self._events)
+            self._events_done += 1
+            if kind == _STEP_DONE:
+                self._step_done(subject)
+            elif kind == _LINK_DUE:
+                self._link_due(self._links[subject], version)
+            elif message is not None:
+                self._receive(message)
+        occurrence = self._occurred.popleft()
+        if occurrence.kind == OccurrenceKind.FINISHED:
+            self._free.append(occurrence.request)
+        return occurrence
+
+    def waiting(self, node: int) -> int:
+        return self._nodes[node].waiting
+
+    def resident(self, node: int) -> int:
+        return self._nodes[node].resident
+
+    def reset_statistics(self) -> None:
+        self._since = self._running_changed = self.now
+        self._output_tokens = self._first_tokens = self._prompt_tokens = self._finished = 0
+        self._running_integral = 0.0
+        self._gaps = [0] * NUM_BUCKETS
+        for node in self._nodes:
+            node.reset(self.now)
+        for link in self._links:
+            link.reset(self.now)
+
+    def statistics(self) -> EngineStatistics:
+        self._account_running()
+        for node in self._nodes:
+            node.account(self.now)
+            node.account_busy(self.now)
+        for link in self._links:
+            link.account(self.now)
+        nodes, links = self._nodes, self._links
+        return EngineStatistics(
+            seconds=self.now - self._since,
+            events=self._events_done,
+            output_tokens=self._output_tokens,
+            first_tokens=self._first_tokens,
+            prompt_tokens=self._prompt_tokens,
+            finished=self._finished,
+            running_integral=self._running_integral,
+            gaps=np.array(self._gaps, dtype=np.int64),
+            nodes=NodeStatistics(
+                busy_s=np.array([node.busy_s for node in nodes]),
+                steps=np.array([node.steps for node in nodes], dtype=np.int64),
+                decode_steps=np.array([node.decode_steps for node in nodes], dtype=np.int64),
+                decodes=np.array([node.decodes for node in nodes], dtype=np.int64),
+                decodes_squared=np.array([node.decodes_squared for node in nodes], dtype=np.int64),
+                prompt_tokens=np.array([node.prompt_tokens for node in nodes], dtype=np.int64),
+                resident_integral=np.array([node.resident_integral for node in nodes]),
+                waiting_integral=np.array([node.waiting_integral for node in nodes]),
+                kv_integral=np.array([node.kv_integral for node in nodes]),
+                kv_peak=np.array([node.kv_peak for node in nodes], dtype=np.int64),
+            ),
+            links=LinkStatistics(
+                bytes=np.array([link.bytes for link in links]),
+                busy_s=np.array([link.busy_s for link in links]),
+                waiting_integral=np.array([link.waiting_integral for link in links]),
+                waiting_peak=np.array([link.waiting_peak for link in links], dtype=np.int64),
+            ),
+        )
+
+    # Nodes
+
+    def _start_step(self, number: int) -> None:
+        """Take what waits at the next segment that has something, unless the node is busy."""
+        node = self._nodes[number]
+        if node.batch or not node.waiting:
+            return
+        segments = len(node.queues)
+        position = node.position
+        for offset in range(1, segments + 1):
+            position = (node.position + offset) % segments
+            if node.queues[position]:
+                break
+        node.position = position
+        prompt_tokens, decodes = self._take(node)
+        prompt_s = _seconds(node.setup.prompt, prompt_tokens)
+        # One decode costs what two cost (the published simulator); a small chunk no less either.
+        decode_s = _seconds(node.setup.decode, max(decodes, 2)) if decodes else 0.0
+        if self._setup.chunk_tokens and prompt_tokens and not decodes:
+            prompt_s = max(prompt_s, _seconds(node.setup.decode, 2))
+        duration = node.setup.segment_layers[position] * (prompt_s + decode_s)
+        if position == 0:
+            duration += node.copied_tokens * self._setup.copy_s_per_token
+            node.copied_tokens = 0
+        duration += self._setup.overhead_s
+        node.has_decodes = decodes > 0
+        node.busy_since, node.busy_until = self.now, self.now + duration
+        self._foresee(node.busy_until, _STEP_DONE, number)
+        node.steps += 1
+        node.decode_steps += decodes > 0
+        node.decodes += decodes
+        node.decodes_squared += decodes * decodes
+        node.prompt_tokens += prompt_tokens
+
+    def _take(self, node: "_Node") -> tuple[int, int]:
+        """Fill the step from the queue in order; (prompt tokens, decodes) taken."""
+        setup = self._setup
+        decode_limit = node.setup.decode_limit
+        if setup.cap_divisor > 0:
+            cap = max(setup.cap_floor, math.ceil(node.resident / setup.cap_divisor))
+            decode_limit = min(decode_limit, cap)
+        prompt_tokens = prompts = decodes = 0
+        prompts_open = True
+        kept: deque[_Item] = deque()
+        queue = node.queues[node.position]
+        while queue and (prompts_open or decodes < decode_limit):
+            item = queue.popleft()
+            if item.tokens:
+                fits = prompts < node.setup.prompt_limit and (
+                    not setup.chunk_tokens or prompt_tokens + item.tokens <= setup.chunk_tokens
+                )
+                # No later prompt passes one that does not fit: chunks must stay in order.
+                prompts_open = prompts_open and fits
+                if prompts_open:
+                    prompts += 1
+                    prompt_tokens += item.tokens
+                    node.batch.append(item)
+                    continue
+            elif decodes < decode_limit:
+                decodes += 1
+                node.batch.append(item)
+                continue
+            kept.append(item)
+        kept.extend(queue)
+        node.queues[node.position] = kept
+        node.account(self.now)
+        node.waiting -= len(node.batch)
+        return prompt_tokens, decodes
+
+    def _step_done(self, number: int) -> None:
+        node = self._nodes[number]
+        node.account(self.now)
+        node.account_busy(self.now)
+        batch, node.batch = node.batch, []
+        if node.position + 1 < len(node.queues):
+            node.queues[node.position + 1].extend(batch)
+            node.waiting += len(batch)
+        else:
+            self._hand_on(node, batch)
+        self._start_step(number)
+
+    def _hand_on(self, node: "_Node", batch: "list[_Item]") -> None:
+        messages = _Messages(self._setup.grouped)
+        for item in batch:
+            request = self._requests[item.request]
+            node.kv_used += max(item.tokens, 1) * request.stages[item.stage].layers
+            following = item.stage + 1
+            if following < len(request.stages):
+                item.stage = following
+                size = max(item.tokens, 1) * self._setup.activation_bytes
+                messages.add(item, request.stages[following].link, self._lane(item), size)
+            elif item.ends_prompt or not item.tokens:
+                lane = self._lane(item)
+                messages.add(item, request.link_home, lane, self._setup.token_bytes)
+        node.kv_peak = max(node.kv_peak, node.kv_used)
+        self._send(messages)
+
+    def _receive(self, message: "_Message") -> None:
+        target = self._links[message.link].target
+        if target == self._coordinator:
+            self._collect(message)
+            return
+        node = self._nodes[target]
+        node.account(self.now)
+        for item in message.items:
+            stage = self._requests[item.request].stages[item.stage]
+            node.queues[stage.segment].append(item)
+            node.copied_tokens += max(item.tokens, 1)
+        node.waiting += len(message.items)
+        self._start_step(target)
+
+    # The coordinator
+
+    def _collect(self, message: "_Message") -> None:
+        messages = _Messages(self._setup.grouped)
+        for item in message.items:
+            request = self._requests[item.request]
+            if request.produced == 0:
+                request.first_token_s = self.now
+                self._first_tokens += 1
+                self._prompt_tokens += request.prompt_tokens
+            else:
+                self._gaps[bucket_of(self.now - request.last_token_s)] += 1
+            request.produced += 1
+            request.last_token_s = self.now
+            self._output_tokens += 1
+            if request.produced == 1:
+                self._occur(OccurrenceKind.FIRST_TOKEN, item.request)
+            if request.produced == request.output_tokens:
+                self._finish(item.request)
+                continue
+            if request.prompt_tokens + request.produced > request.grow_at:
+                self._occur(OccurrenceKind.OUTGROWN, item.request)
+            item.stage, item.tokens = 0, 0
+            messages.add(item, request.stages[0].link, _DECODES, self._setup.token_bytes)
+        self._send(messages)
+
+    def _finish(self, number: int) -> None:
+        request = self._requests[number]
+        self._account_running()
+        self._running -= 1
+        self._finished += 1
+        held = request.prompt_tokens + request.produced - 1
+        for stage in request.stages:
+            node = self._nodes[stage.node]
+            node.account(self.now)
+            node.resident -= 1
+            node.kv_used -= held * stage.layers
+        self._occur(OccurrenceKind.FINISHED, number)
+
+    def _occur(self, kind: OccurrenceKind, number: int) -> None:
+        request = self._requests[number]
+        tokens = request.prompt_tokens + request.produced
+        self._occurred.append(Occurrence(kind, number, tokens, self.now, request.first_token_s))
+
+    # Links
+
+    def _lane(self, item: "_Item") -> int:
+        """The lane of what an item sends; without lanes all goes by the first."""
+        if self._setup.transmission == Transmission.FIFO or not item.tokens:
+            return _DECODES
+        return _PROMPTS
+
+    def _send(self, messages: "_Messages") -> None:
+        for message in messages.in_order:
+            self._enqueue(message)
+
+    def _enqueue(self, message: "_Message") -> None:
+        link = self._links[message.link]
+        link.account(self.now)
+        lane = self._lane(message.items[0])
+        link.queues[lane].append(message)
+        link.waiting += 1
+        if link.active[_DECODES] is None and link.active[_PROMPTS] is None:
+            self._begin(link)
+        elif self._setup.transmission == Transmission.TWO_LANES:
+            if link.active[lane] is None:
+                self._share(link)
+        elif lane == _DECODES and link.due_lane == _PROMPTS:
+            self._interrupt(link)
+        link.waiting_peak = max(link.waiting_peak, link.waiting)
+
+    def _begin(self, link: "_Link") -> None:
+        """Give the idle link its next message, or the rest of a prompt's."""
+        if self._setup.transmission == Transmission.TWO_LANES:
+            self._share(link)
+            return
+        decodes, prompts = link.queues[_DECODES], link.queues[_PROMPTS]
+        prompt_waits = bool(prompts) or link.active[_PROMPTS] is not None
+        limit = self._setup.starvation_limit
+        starved = prompt_waits and limit > 0 and link.overtaken >= limit
+        if decodes and not starved:
+            link.overtaken = link.overtaken + 1 if prompt_waits else 0
+            self._load(link, _DECODES)
+            self._drive(link, _DECODES, piece=0.0)
+        elif prompt_waits:
+            link.overtaken = 0
+            if link.active[_PROMPTS] is None:
+                self._load(link, _PROMPTS)
+            piece = 0.0
+            if self._setup.transmission == Transmission.JUST_IN_TIME:
+                piece = self._just_in_time_bytes(link)
+            elif decodes:
+                piece = self._setup.piece_bytes
+            self._drive(link, _PROMPTS, piece=piece)
+        else:
+            link.due_lane = _NO_LANE
+
+    def _just_in_time_bytes(self, link: "_Link") -> float:
+        """What fits before the sender's decodes come (MoLink §4.2, cases 1 and 2).
+
+        An idle sender (case 3) has no finishing time to wait for: the least piece.
+        """
+        least = self._setup.piece_bytes
+        if link.source == self._coordinator:
+            return least
+        sender = self._nodes[link.source]
+        if not (sender.batch and sender.has_decodes):
+            return least
+        return max(least, (sender.busy_until - self.now) * link.bandwidth)
+
+    def _load(self, link: "_Link", lane: int) -> None:
+        message = link.queues[lane].popleft()
+        link.waiting -= 1
+        link.active[lane], link.left[lane] = message, message.size
+
+    def _drive(self, link: "_Link", lane: int, *, piece: float) -> None:
+        """Send from one lane until its message or a piece of it is through."""
+        link.due_lane, link.since, link.piece = lane, self.now, piece
+        size = link.left[lane]
+        if 0 < piece < size:
+            size = piece
+        else:
+            link.piece = 0.0
+        self._due(link, self.now + size / link.bandwidth)
+
+    def _interrupt(self, link: "_Link") -> None:
+        """A decode came while a prompt is under way: it goes at the end of the present piece."""
+        if link.piece > 0 or self._setup.piece_bytes <= 0:
+            return
+        passed = (self.now - link.since) * link.bandwidth
+        piece = self._setup.piece_bytes * math.floor(passed / self._setup.piece_bytes + 1.0)
+        if piece < link.left[_PROMPTS]:
+            link.piece = piece
+            self._due(link, link.since + piece / link.bandwidth)
+
+    def _share(self, link: "_Link") -> None:
+        """Two lanes: load what waits, and share the bandwidth between lanes that have something."""
+        self._progress(link)
+        for lane in (_DECODES, _PROMPTS):
+            if link.active[lane] is None and link.queues[lane]:
+                self._load(link, lane)
+        both = link.active[_DECODES] is not None and link.active[_PROMPTS] is not None
+        share = self._setup.lane_share
+        rates = (share, 1.0 - share) if both else (1.0, 1.0)
+        link.due_lane, due = _NO_LANE, math.inf
+        for lane in (_DECODES, _PROMPTS):
+            link.rate[lane] = rates[lane] * link.bandwidth
+            if link.active[lane] is not None:
+                finish = self.now + link.left[lane] / link.rate[lane]
+                if finish < due:
+                    link.due_lane, due = lane, finish
+        if link.due_lane != _NO_LANE:
+            self._due(link, due)
+
+    def _progress(self, link: "_Link") -> None:
+        for lane in (_DECODES, _PROMPTS):
+            if link.active[lane] is not None:
+                sent = (self.now - link.since) * link.rate[lane]
+                link.left[lane] = max(0.0, link.left[lane] - sent)
+        link.since = self.now
+
+    def _due(self, link: "_Link", time: float) -> None:
+        link.version += 1
+        self._foresee(time, _LINK_DUE, link.number, link.version)
+
+    def _link_due(self, link: "_Link", version: int) -> None:
+        if version != link.version:
+            return
+        link.account(self.now)
+        lane = link.due_lane
+        if self._setup.transmission == Transmission.TWO_LANES:
+            self._progress(link)
+        elif link.piece > 0:
+            link.left[lane] -= link.piece
+            self._begin(link)
+            return
+        message = link.active[lane]
+        link.active[lane] = None
+        if message is not None:
+            link.bytes += message.size
+            self._foresee(self.now + link.latency, _ARRIVAL, 0, 0, message)
+        self._begin(link)
+
+    # Bookkeeping
+
+    def _foresee(
+        self,
+        time: float,
+        kind: int,
+        subject: int,
+        version: int = 0,
+        message: "_Message | None" = None,
+    ) -> None:
+        self._order += 1
+        heapq.heappush(self._events, (time, self._order, kind, subject, version, message))
+
+    def _account_running(self) -> None:
+        self._running_integral += self._running * (self.now - self._running_changed)
+        self._running_changed = self.now
+
+
+class _Item:
+    """A prompt or chunk of `tokens`, or a decode (0 tokens), on the way to or at a stage."""
+
+    __slots__ = ("ends_prompt", "request", "stage", "tokens")
+
+    def __init__(self, request: int, stage: int, tokens: int, *, ends_prompt: bool) -> None:
+        self.request, self.stage, self.tokens = request, stage, tokens
+        self.ends_prompt = ends_prompt
+
+
+class _Message:
+    """Items that cross a link together; `size` in bytes."""
+
+    __slots__ = ("items", "link", "size")
+
+    def __init__(self, link: int, items: list[_Item], size: float) -> None:
+        self.link, self.items, self.size = link, items, size
+
+
+class _Messages:
+    """The messages of one step: of every item, or of every link and lane."""
+
+    def __init__(self, grouped: bool) -> None:
+        self.in_order: list[_Message] = []
+        self._open: dict[tuple[int, int], _Message] | None = {} if grouped else None
+
+    def add(self, item: _Item, link: int, lane: int, size: float) -> None:
+        message = None if self._open is None else self._open.get((link, lane))
+        if message is not None:
+            message.items.append(item)
+            message.size += size
+            return
+        message = _Message(link, [item], size)
+        self.in_order.append(message)
+        if self._open is not None:
+            self._open[link, lane] = message
+
+
+class _Request:
+    __slots__ = (
+        "first_token_s",
+        "grow_at",
+        "last_token_s",
+        "link_home",
+        "output_tokens",
+        "produced",
+        "prompt_tokens",
+        "stages",
+    )
+
+    def __init__(
+        self,
+        prompt_tokens: int,
+        output_tokens: int,
+        grow_at: int,
+        stages: tuple[StageVisit, ...],
+        link_home: int,
+    ) -> None:
+        self.prompt_tokens, self.output_tokens = prompt_tokens, output_tokens
+        self.grow_at, self.stages, self.link_home = grow_at, stages, link_home
+        self.produced = 0
+        self.first_token_s = self.last_token_s = 0.0
+
+
+class _Node:
+    def __init__(self, setup: NodeSetup) -> None:
+        self.setup = setup
+        self.queues: list[deque[_Item]] = [deque() for _ in setup.segment_layers]
+        self.batch: list[_Item] = []
+        self.position = self.waiting = self.resident = self.copied_tokens = self.kv_used = 0
+        self.has_decodes = False
+        self.busy_since = self.busy_until = 0.0
+
+    def reset(self, now: float) -> None:
+        self.busy_s = self.resident_integral = self.kv_integral = self.waiting_integral = 0.0
+        self.steps = self.decode_steps = self.decodes = self.decodes_squared = 0
+        self.prompt_tokens = 0
+        self.kv_peak = self.kv_used
+        self.changed_s = self.busy_since = now
+
+    def account(self, now: float) -> None:
+        passed = now - self.changed_s
+        self.resident_integral += self.resident * passed
+        self.kv_integral += self.kv_used * passed
+        self.waiting_integral += self.waiting * passed
+        self.changed_s = now
+
+    def account_busy(self, now: float) -> None:
+        if self.batch:
+            self.busy_s += now - self.busy_since
+            self.busy_since = now
+
+
+class _Link:
+    def __init__(
+        self, number: int, source: int, target: int, bandwidth: float, latency: float
+    ) -> None:
+        self.number, self.source, self.target = number, source, target
+        self.bandwidth, self.latency = bandwidth, latency
+        self.queues: tuple[deque[_Message], deque[_Message]] = (deque(), deque())
+        self.active: list[_Message | None] = [None, None]
+        self.left, self.rate = [0.0, 0.0], [0.0, 0.0]
+        self.since = self.piece = 0.0
+        self.due_lane = _NO_LANE
+        self.version = self.overtaken = self.waiting = 0
+
+    def reset(self, now: float) -> None:
+        self.bytes = self.busy_s = self.waiting_integral = 0.0
+        self.waiting_peak = self.waiting
+        self.changed_s = now
+
+    def account(self, now: float) -> None:
+        passed = now - self.changed_s
+        if self.active[_DECODES] is not None or self.active[_PROMPTS] is not None:
+            self.busy_s += passed
+        self.waiting_integral += self.waiting * passed
+        self.changed_s = now
+
+
+def _seconds(times: StepTimes, amount: int) -> float:
+    last = len(times.seconds) - 1
+    if amount <= last:
+        return float(times.seconds[amount])
+    return float(times.seconds[last]) + (amount - last) * times.slope_s

@@ -1,0 +1,175 @@
+"""Translates a problem, a placement and a policy into the numbers an engine runs on."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.domain.cluster import COORDINATOR
+from planner.domain.errors import InvalidPlacement
+from planner.domain.layer_times import LayerTimes, Points
+from planner.domain.pipeline import Pipeline
+from planner.domain.placement import Placement
+from planner.domain.problem import Problem
+from planner.domain.serving_policy import ServingPolicy
+from planner.simulator.engine import (
+    NEVER,
+    Engine,
+    EngineSetup,
+    NodeSetup,
+    StageVisit,
+    StepTimes,
+    Transmission,
+)
+from planner.timing import layer_times_of
+
+_TRANSMISSIONS = {
+    "fifo": Transmission.FIFO,
+    "decode_first": Transmission.DECODE_FIRST,
+    "two_lanes": Transmission.TWO_LANES,
+    "just_in_time": Transmission.JUST_IN_TIME,
+}
+
+
+class LinkMissing(InvalidPlacement):
+    """A pipeline goes where the cluster has no link."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbering:
+    """Nodes by number, and where requests may enter each: first layers of its segments."""
+
+    names: tuple[str, ...]
+    number_of: Mapping[str, int]
+    entries: tuple[tuple[int, ...], ...]
+
+
+def numbering_of(placement: Placement, *, partial_inference: bool) -> Numbering:
+    """Nodes that hold layers, by name; with partial inference cut where another node ends."""
+    names = tuple(sorted(placement.layers))
+    ends = {held.end for held in placement.layers.values()} if partial_inference else set()
+    return Numbering(
+        names=names,
+        number_of={name: number for number, name in enumerate(names)},
+        entries=tuple(
+            (held.first, *sorted(end for end in ends if held.first < end < held.end))
+            for held in (placement.layers[name] for name in names)
+        ),
+    )
+
+
+def engine_setup(
+    problem: Problem,
+    *,
+    placement: Placement,
+    numbering: Numbering,
+    policy: ServingPolicy,
+    host_copy_s_per_byte: float,
+) -> EngineSetup:
+    """Raises InvalidPlacement for a node without layer times or, where asked for, batch limits."""
+    nodes = []
+    for name, entries in zip(numbering.names, numbering.entries, strict=True):
+        held = placement.layers[name]
+        limits = problem.profile_of(name).batch_limits if policy.published_batch_limits else None
+        times = layer_times_of(problem, name)
+        nodes.append(
+            NodeSetup(
+                segment_layers=tuple(
+                    after - first
+                    for first, after in zip(entries, (*entries[1:], held.end), strict=True)
+                ),
+                prompt=step_times(times, "prompt"),
+                decode=step_times(times, "decode"),
+                prompt_limit=limits.prompt_max_requests[len(held) - 1] if limits else NEVER,
+                decode_limit=limits.decode_max_tokens[len(held) - 1] if limits else NEVER,
+            )
+        )
+    model = problem.model
+    return EngineSetup(
+        nodes=tuple(nodes),
+        chunk_tokens=policy.prompt_chunk_tokens or 0,
+        cap_divisor=policy.decode_cap_divisor or 0.0,
+        cap_floor=policy.decode_cap_floor,
+        grouped=policy.messages == "grouped",
+        transmission=_TRANSMISSIONS[policy.transmission],
+        lane_share=policy.decode_lane_share,
+        piece_bytes=policy.piece_bytes or 0.0,
+        starvation_limit=policy.starvation_limit or 0,
+        overhead_s=policy.step_overhead_s,
+        copy_s_per_token=model.activation_bytes_per_token * host_copy_s_per_byte,
+        activation_bytes=model.activation_bytes_per_token,
+        token_bytes=model.token_bytes,
+    )
+
+
+class Links:
+    """The engine's links, made when a pipeline first uses them."""
+
+    def __init__(self, problem: Problem, engine: Engine, numbering: Numbering) -> None:
+        self._problem, self._engine, self._numbering = problem, engine, numbering
+        self._number_of: dict[tuple[str, str], int] = {}
+
+    @property
+    def ends(self) -> tuple[tuple[str, str], ...]:
+        """(source, target) of every link used so far, by number."""
+        return tuple(self._number_of)
+
+    def between(self, source: str, target: str) -> int:
+        """Raises LinkMissing."""
+        number = self._number_of.get((source, target))
+        if number is None:
+            link = self._problem.cluster.link_between(source, target)
+            if link is None:
+                raise LinkMissing(
+                    f"a pipeline goes from {source!r} to {target!r}, but the cluster has no link "
+                    "there; give no routing weight to that hop"
+                )
+            number = self._engine.add_link(
+                source=self._vertex(source),
+                target=self._vertex(target),
+                bandwidth_bytes_per_s=link.bandwidth_bytes_per_s,
+                latency_s=link.latency_s,
+            )
+            self._number_of[source, target] = number
+        return number
+
+    def _vertex(self, name: str) -> int:
+        return self._numbering.number_of.get(name, len(self._numbering.names))
+
+    def visits(self, pipeline: Pipeline) -> tuple[tuple[StageVisit, ...], int]:
+        """The stages of a pipeline as an engine knows them, and the link that leads home."""
+        visits = []
+        before = COORDINATOR
+        for stage in pipeline.stages:
+            node = self._numbering.number_of[stage.node]
+            entries = self._numbering.entries[node]
+            if stage.first not in entries:
+                raise InvalidPlacement(
+                    f"a pipeline enters {stage.node!r} at layer {stage.first}; requests may enter "
+                    f"at {', '.join(map(str, entries))} (more with partial inference)"
+                )
+            visits.append(
+                StageVisit(
+                    node=node,
+                    segment=entries.index(stage.first),
+                    layers=stage.end - stage.first,
+                    link=self.between(before, stage.node),
+                )
+            )
+            before = stage.node
+        return tuple(visits), self.between(before, COORDINATOR)
+
+
+def step_times(times: LayerTimes, phase: str) -> StepTimes:
+    """Seconds by whole tokens up to the last measured point, at least for one token."""
+    return _step_times(times.prompt if phase == "prompt" else times.decode)
+
+
+@functools.lru_cache(maxsize=256)
+def _step_times(points: Points) -> StepTimes:
+    tokens = np.array([0.0, *(point[0] for point in points)])
+    seconds = np.array([0.0, *(point[1] for point in points)])
+    slope = (seconds[-1] - seconds[-2]) / (tokens[-1] - tokens[-2])
+    whole = np.arange(max(1, int(tokens[-1])) + 1, dtype=np.float64)
+    return StepTimes(seconds=np.interp(whole, tokens, seconds), slope_s=float(slope))

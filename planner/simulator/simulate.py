@@ -1,0 +1,236 @@
+"""The use case: (problem, placement, routing, demand, policy) -> Forecast. Read this file first.
+
+The engine runs events until admission must decide; routers, KV estimates and output predictions are
+the objects that the coordinator runs. Not modelled: preemption when KV room runs out (its peak is
+reported), shared bandwidth of several links, the way of a release to the stages.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from planner.domain.errors import PlannerError
+from planner.domain.placement import Placement
+from planner.domain.problem import Problem
+from planner.domain.serving_policy import ServingPolicy
+from planner.flow_graph import check_placement
+from planner.routers.base import Router
+from planner.routers.iwrr import IwrrRouter
+from planner.routers.kv_estimator import KvEstimator
+from planner.routers.output_length import OutputLengthEstimate
+from planner.simulator.admission import (
+    Admission,
+    FixedPrediction,
+    LoadOfNodes,
+    OutputPrediction,
+    feeder_for,
+    layer_use_of,
+)
+from planner.simulator.compiled.compiled_engine import new_engine
+from planner.simulator.engine import Engine, EngineSetup
+from planner.simulator.forecast import Forecast, LinkForecast, NodeForecast, spread_of
+from planner.simulator.setup import Links, Numbering, engine_setup, numbering_of
+from planner.workload.demand import Demand
+
+RoutingWeights: TypeAlias = Mapping[str, Mapping[str, float]]
+RouterMaker: TypeAlias = Callable[[KvEstimator, LoadOfNodes], Router]
+
+# Two copies on the way into a step, at 4 and 5 GB/s (the published simulator's overhead).
+HOST_COPY_S_PER_BYTE = 1 / 4e9 + 1 / 5e9
+
+
+class InvalidSimulation(PlannerError, ValueError):
+    """Options outside their range, or a run in which nothing happened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationOptions:
+    """How long to run, and what the coordinator assumes.
+
+    Figures are those of [warm_up_s, warm_up_s + window_s). KV room is reserved in pages of
+    `page_tokens` for the prompt and a predicted output: the running mean that the coordinator
+    keeps, its reservations growing with the answers, or always `fixed_output_tokens`.
+    """
+
+    warm_up_s: float = 300.0
+    window_s: float = 600.0
+    page_tokens: int = 16
+    fixed_output_tokens: int | None = None
+    host_copy_s_per_byte: float = HOST_COPY_S_PER_BYTE
+    recorded_pipelines: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.window_s > 0:
+            raise InvalidSimulation(f"window_s is {self.window_s}; it must be greater than 0")
+        for key in ("warm_up_s", "host_copy_s_per_byte", "recorded_pipelines"):
+            value = getattr(self, key)
+            if not value >= 0:
+                raise InvalidSimulation(f"{key} is {value}; it must be 0 or more")
+        if self.page_tokens < 1:
+            raise InvalidSimulation(f"page_tokens is {self.page_tokens}; it must be 1 or more")
+        if self.fixed_output_tokens is not None and self.fixed_output_tokens < 1:
+            raise InvalidSimulation(
+                f"fixed_output_tokens is {self.fixed_output_tokens}; it must be 1 or more, or none"
+            )
+
+
+def simulate(
+    problem: Problem,
+    *,
+    placement: Placement,
+    routing: RoutingWeights | RouterMaker,
+    demand: Demand,
+    policy: ServingPolicy,
+    partial_inference: bool,
+    options: SimulationOptions | None = None,
+    engine_maker: Callable[[EngineSetup], Engine] = new_engine,
+) -> Forecast:
+    """Serve the demand with this placement and report; the same arguments give the same forecast.
+
+    `routing` are IWRR weights, or makes any router from a KV estimate and a view of the load.
+    Stops before the window's end when the demand is exhausted and served. Raises InvalidPlacement,
+    InvalidWorkload and InvalidSimulation.
+    """
+    options = options or SimulationOptions()
+    check_placement(problem, placement)
+    numbering = numbering_of(placement, partial_inference=partial_inference)
+    engine = engine_maker(
+        engine_setup(
+            problem,
+            placement=placement,
+            numbering=numbering,
+            policy=policy,
+            host_copy_s_per_byte=options.host_copy_s_per_byte,
+        )
+    )
+    capacities = {
+        name: problem.profile_of(name).kv_capacity_token_layers[len(held) - 1]
+        for name, held in placement.layers.items()
+    }
+    kv = KvEstimator(
+        capacity_token_layers=capacities,
+        page_tokens=options.page_tokens,
+        high_water=policy.kv_high_water,
+    )
+    if callable(routing):
+        router = routing(kv, LoadOfNodes(engine, numbering))
+    else:
+        router = IwrrRouter(
+            routing_weights=routing,
+            placement=placement,
+            num_layers=problem.model.num_layers,
+            partial_inference=partial_inference,
+            kv=kv,
+        )
+    links = Links(problem, engine, numbering)
+    prediction: OutputPrediction = (
+        OutputLengthEstimate(mean_output_tokens=problem.workload.mean_output_tokens)
+        if options.fixed_output_tokens is None
+        else FixedPrediction(options.fixed_output_tokens)
+    )
+    admission = Admission(
+        engine=engine,
+        router=router,
+        kv=kv,
+        links=links,
+        prediction=prediction,
+        page_tokens=options.page_tokens if options.fixed_output_tokens is None else None,
+        recorded_pipelines=options.recorded_pipelines,
+    )
+    feeder = feeder_for(
+        demand,
+        admission=admission,
+        engine=engine,
+        layer_use=layer_use_of(problem, placement, kv, capacities),
+    )
+
+    def run_until(end_s: float) -> bool:
+        """Whether anything is left to do then."""
+        while True:
+            due_s = feeder.due_s()
+            occurrence = engine.advance(min(due_s, end_s))
+            if occurrence is not None:
+                admission.hear(occurrence)
+                feeder.hear(occurrence)
+            elif due_s < end_s:
+                feeder.offer()
+            else:
+                return True
+            if not admission.running and feeder.due_s() == float("inf"):
+                return False
+
+    if not run_until(options.warm_up_s):
+        raise InvalidSimulation(
+            f"all requests were served after {engine.now:g} s, within the warm-up of "
+            f"{options.warm_up_s:g} s; give more requests or a shorter warm-up"
+        )
+    engine.reset_statistics()
+    admission.reset_tallies()
+    run_until(options.warm_up_s + options.window_s)
+    return _forecast(engine, admission, links, numbering, capacities)
+
+
+def _forecast(
+    engine: Engine,
+    admission: Admission,
+    links: Links,
+    numbering: Numbering,
+    capacities: Mapping[str, float],
+) -> Forecast:
+    counted = engine.statistics()
+    seconds = counted.seconds
+    nodes, carried = counted.nodes, counted.links
+    batch = nodes.decodes / np.maximum(nodes.decode_steps, 1)
+    resident = nodes.resident_integral / seconds
+    item_weighted = nodes.decodes_squared / np.maximum(nodes.decodes, 1)
+    convoy = item_weighted / np.maximum(resident, 1e-12)
+    capacity_N = np.array([capacities[name] for name in numbering.names])
+    utilisation = nodes.busy_s / seconds
+    decodes = max(1, int(nodes.decodes.sum()))
+    return Forecast(
+        decode_tokens_per_s=counted.output_tokens / seconds,
+        prompt_tokens_per_s=counted.prompt_tokens / seconds,
+        ttft=admission.ttft.spread(),
+        itl=spread_of(counted.gaps),
+        tpot=admission.tpot.spread(),
+        e2e=admission.e2e.spread(),
+        queue=admission.queue.spread(),
+        requests_finished=counted.finished,
+        requests_running=counted.running_integral / seconds,
+        utilisation_mean=float(utilisation.mean()),
+        utilisation_max=float(utilisation.max()),
+        batch_decodes=float((item_weighted * nodes.decodes).sum() / decodes),
+        convoy=float((convoy * nodes.decodes).sum() / decodes),
+        kv_peak=float((nodes.kv_peak / capacity_N).max()),
+        nodes={
+            name: NodeForecast(
+                utilisation=float(utilisation[number]),
+                batch_decodes=float(batch[number]),
+                convoy=float(convoy[number]) if nodes.decodes[number] else 0.0,
+                resident_requests=float(resident[number]),
+                kv_mean=float(nodes.kv_integral[number] / seconds / capacity_N[number]),
+                kv_peak=float(nodes.kv_peak[number] / capacity_N[number]),
+                queued=float(nodes.waiting_integral[number] / seconds),
+                prompt_tokens_per_s=float(nodes.prompt_tokens[number] / seconds),
+            )
+            for number, name in enumerate(numbering.names)
+        },
+        links=tuple(
+            LinkForecast(
+                source=source,
+                target=target,
+                utilisation=float(carried.busy_s[number] / seconds),
+                bytes_per_s=float(carried.bytes[number] / seconds),
+                queued=float(carried.waiting_integral[number] / seconds),
+                queued_peak=int(carried.waiting_peak[number]),
+            )
+            for number, (source, target) in enumerate(links.ends)
+        ),
+        window_s=seconds,
+        simulated_s=engine.now,
+        events=counted.events,
+        dropped=admission.dropped,
+        pipelines=tuple(admission.pipelines),
+    )

@@ -1,0 +1,44 @@
+"""What asks for service: requests that arrive on their own, or a backlog that is never empty."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from planner.workload.request import InvalidWorkload, Lengths, Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Arrivals:
+    """Requests in the order in which they arrive; they wait at the coordinator for KV room."""
+
+    requests: Iterator[Request]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Backlog:
+    """Saturation: a request is let in whenever there is KV room and few prompts are under way."""
+
+    lengths: Iterator[Lengths]
+    prompts_in_flight: int = 20
+
+    def __post_init__(self) -> None:
+        if self.prompts_in_flight < 1:
+            raise InvalidWorkload(f"prompts_in_flight is {self.prompts_in_flight}; use 1 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PublishedFeeder:
+    """How the published simulator feeds its offline runs, for comparison with its figures.
+
+    `first_requests` come `spacing_s` apart. Whenever a prompt or a request is done and no layer's
+    nodes have reserved more than `feed_high_water` of their KV room together, one more comes
+    `spacing_s` later. What then finds no route is dropped.
+    """
+
+    lengths: Iterator[Lengths]
+    first_requests: int = 20
+    spacing_s: float = 0.1
+    feed_high_water: float = 0.8
+
+
+Demand: TypeAlias = Arrivals | Backlog | PublishedFeeder
