@@ -29,6 +29,7 @@ from planner.flow_graph import (
     gates_of,
 )
 from planner.max_flow import max_flow, routing_weights
+from planner.twins import merge_twins
 
 # Asking for a hair less than the maximum keeps rounding from making the equations unsolvable.
 _ASKED_SHARE = 1.0 - 1e-9
@@ -56,7 +57,9 @@ def balanced_flow(
         problem, placement, partial_inference=partial_inference, max_hops=max_hops
     )
     gates = gates_of(problem, graph)
-    return _with_flows(maximum, graph, gates, _even_flows(graph, gates, maximum.value_tokens_per_s))
+    merged = merge_twins(graph, gates)
+    flow_M = _even_flows(merged.graph, merged.gates, maximum.value_tokens_per_s)
+    return _with_flows(maximum, graph, gates, flow_M[merged.edge_of_E] / merged.sizes_E)
 
 
 def balanced_weights(
