@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import convert_and_load_state_dict_in_model
 from transformers.modeling_utils import LoadStateDictConfig
+from transformers.utils.logging import disable_progress_bar
 
 from runtime.models.bridge_check import check_bridge
 from runtime.models.bridge_config import BridgeConfig, build_skeleton
@@ -31,6 +32,7 @@ def load_bridged(
     Checkpoint names and layouts that differ from the model's (an expert per tensor, say) are
     converted by `transformers` itself.
     """
+    disable_progress_bar()  # ours is `progress`
     files = TensorFiles.of(checkpoint)
     model = build_skeleton(config.hf)
     slots = model.get_submodule(config.layers)
