@@ -1,5 +1,8 @@
 """A placement made into a plan, or an error: no plan leaves the planner unchecked."""
 
+from typing import Literal, TypeAlias
+
+from planner.balanced_flow import balanced_flow
 from planner.domain.placement import Placement
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
@@ -10,6 +13,8 @@ from planner.flow_check import (
     nearly_equal,
 )
 from planner.max_flow import max_flow, mean_hops, routing_weights
+
+Routing: TypeAlias = Literal["balanced", "max_flow"]
 
 # A solver proves its bound to its own feasibility and integrality tolerances only.
 _BOUND_RELATIVE_TOLERANCE = 1e-4
@@ -26,12 +31,16 @@ def checked_plan(
     solver: str,
     stop_reason: str,
     elapsed_s: float,
+    routing: Routing = "balanced",
 ) -> Plan:
     """The plan, its flow recomputed by a second method and held against the proven bound.
 
-    Raises InvalidPlacement and FlowCheckFailed.
+    The flow and hence the routing weights are the most even ones of that value, or with "max_flow"
+    those that the search for augmenting paths came upon (the paper's method, Helix §5.1). Raises
+    InvalidPlacement, FlowCheckFailed and EvenProgramFailed.
     """
-    flow = max_flow(problem, placement, partial_inference=partial_inference, max_hops=max_hops)
+    flow_of = balanced_flow if routing == "balanced" else max_flow
+    flow = flow_of(problem, placement, partial_inference=partial_inference, max_hops=max_hops)
     check_flow(flow, problem=problem)
     second = flow_value_by_linear_program(
         problem, placement, partial_inference=partial_inference, max_hops=max_hops

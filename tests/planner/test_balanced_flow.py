@@ -7,12 +7,13 @@ from shared_networks import shared_problems
 from tiny_problems import placed_problems, placement, tiny_problem
 
 from planner.balanced_flow import balanced_flow, balanced_weights, with_component_shares
+from planner.checked_plan import checked_plan
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.errors import InvalidPlacement
 from planner.domain.flow import Flow
 from planner.domain.placement import LayerRange, Placement
 from planner.flow_check import check_flow
-from planner.max_flow import max_flow
+from planner.max_flow import max_flow, routing_weights
 
 
 def edges_of(flow: Flow) -> dict[tuple[str, str], float]:
@@ -132,3 +133,28 @@ def test_a_narrow_link_takes_what_it_can_and_the_rest_stays_even():
 def test_a_placement_without_flow_has_no_weights():
     problem = tiny_problem([[4.0]] * 2, num_layers=2)
     assert balanced_weights(problem, placement(n0=(0, 1)), partial_inference=True) == {}
+
+
+def test_a_plan_has_balanced_weights_unless_asked_for_the_papers():
+    problem, layers = whole_stages([[4.0, 4.0], [4.0, 4.0]])
+
+    def plan_by(**routing):
+        return checked_plan(
+            problem,
+            layers,
+            partial_inference=True,
+            max_hops=None,
+            upper_bound_tokens_per_s=8.0,
+            placer="test",
+            solver="none",
+            stop_reason="test",
+            elapsed_s=0.0,
+            **routing,
+        )
+
+    balanced, plain = plan_by(), plan_by(routing="max_flow")
+    assert balanced.flow.value_tokens_per_s == pytest.approx(plain.flow.value_tokens_per_s)
+    assert balanced.routing_weights["n0"] == pytest.approx({"n2": 2.0, "n3": 2.0})
+    assert balanced.routing_weights["n0"]["n2"] == edges_of(balanced.flow)["n0", "n2"]
+    assert plain.routing_weights == routing_weights(plain.flow)
+    assert len(plain.routing_weights["n0"]) == 1
