@@ -24,7 +24,7 @@ from runtime.protocol.openai_answers import (
     Usage,
 )
 
-_INTERNAL = frozenset({"stage_error", "token_stream_broken"})
+_INTERNAL = frozenset({"not_a_number", "stage_error", "token_stream_broken"})
 _RETRY_AFTER_S = 2.0
 
 

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from planner.routers.base import RequestSize
-from runtime.coordinator.frames import sampled_tokens
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.refusals import NACKS, NeverFits, NotServing, QueueFull
 from runtime.coordinator.request_stats import RequestStats
@@ -19,10 +18,12 @@ from runtime.coordinator.stage_link import Sender, StageLink
 from runtime.coordinator.text_stream import Detokenizer, StopStrings
 from runtime.protocol.data import Entry, Flag, FrameError, Kind, Message, Reason, Sampling
 from runtime.protocol.openai_answers import FinishReason
+from runtime.protocol.sampled import SampledToken, unpack_sampled
 from runtime.transport.base import Received
 
 NO_PLAN = "no plan is deployed; deploy one in the web interface"
 _FINISH: dict[Reason, FinishReason] = {Reason.STOP: "stop", Reason.LENGTH: "length"}
+_MOST_EPOCHS = 50  # a request that is refused this often is not refused for a passing reason
 logger = logging.getLogger(__name__)
 
 
@@ -233,20 +234,21 @@ class Dispatcher:
 
     def _on_sampled(self, sender: str, message: Message) -> None:
         try:
-            sampled = sampled_tokens(message)
+            sampled = unpack_sampled(message)
         except FrameError as error:
             self._link.complain(f"message of {sender!r} dropped: {error}")
             return
-        for entry, token_id in sampled:
+        for token in sampled:
+            entry = token.entry
             request = self._running.get(entry.request)
             if request is None:
                 if self.serving is not None:
                     self._link.release_stray(self.serving, sender, entry)
             elif entry.epoch == request.epoch:
-                self._on_token(sender, request, entry, token_id=token_id)
+                self._on_token(sender, request, token)
 
-    def _on_token(self, sender: str, request: LiveRequest, entry: Entry, *, token_id: int) -> None:
-        pipeline = request.pipeline
+    def _on_token(self, sender: str, request: LiveRequest, token: SampledToken) -> None:
+        pipeline, entry, token_id = request.pipeline, token.entry, token.token_id
         if pipeline is None or sender != pipeline.stages[-1].node:
             self._link.complain(
                 f"{sender!r} sampled a token of a request whose last stage it is not"
@@ -277,7 +279,7 @@ class Dispatcher:
             self._stats.next_token(pipeline, gap_s=now - request.progressed_at)
         request.progressed_at = now
         finish = _FINISH.get(entry.reason, "stop") if Flag.FINISHED in entry.flags else None
-        if request.accept(token_id, finish_reason=finish):
+        if request.accept(token_id, finish_reason=finish, logprobs=token.logprobs):
             request.serving.output_length.observe(len(request.token_ids))
             self._stats.finished()
             self.end(request)
@@ -291,22 +293,32 @@ class Dispatcher:
         if sender not in {stage.node for stage in request.pipeline.stages}:
             self._link.complain(f"{sender!r} refused a request that is not on its way through it")
             return
-        if entry.reason == Reason.NO_KV_PAGES and not request.token_ids and request.epoch == 0:
-            self._route_again(request)
+        if self._may_begin_anew(request, entry.reason):
+            self._route_again(request, at_once=entry.reason == Reason.PREFIX_GONE)
             return
         code, words = NACKS.get(entry.reason, ("refused", "refused the request; try again"))
         self._fail(request, f"node {sender!r} {words}", code=code)
 
-    def _route_again(self, request: LiveRequest) -> None:
-        """The estimate was wrong: wait for the next release in front of all others, once.
+    def _may_begin_anew(self, request: LiveRequest, reason: Reason) -> bool:
+        """Whether it lost only pages: its prompt and tokens are known, so it can go on from them.
+
+        For want of pages alone it is tried once, or while others run that will give theirs back.
+        """
+        if request.epoch >= _MOST_EPOCHS:
+            return False
+        if reason == Reason.NO_KV_PAGES:
+            return request.epoch == 0 or len(self._running) > 1
+        return reason in (Reason.PREEMPTED, Reason.PREFIX_GONE)
+
+    def _route_again(self, request: LiveRequest, *, at_once: bool) -> None:
+        """In a new epoch, in front of all others, at the next release or `at_once`.
 
         With nobody else running no release will come, so it is tried at once.
         """
         self._leave_path(request)
-        request.pipeline = None
-        request.epoch += 1
+        request.begin_anew()
         self._waiting.appendleft(request)
-        if not self._running:
+        if at_once or not self._running:
             self._let_in()
 
     def _fail(self, request: LiveRequest, message: str, *, code: str) -> None:

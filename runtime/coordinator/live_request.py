@@ -10,6 +10,7 @@ from runtime.coordinator.serving import Serving
 from runtime.coordinator.text_stream import Detokenizer, StopStrings
 from runtime.protocol.data import Sampling
 from runtime.protocol.openai_answers import FinishReason
+from runtime.protocol.sampled import Logprobs
 
 
 class RequestFailed(Exception):
@@ -27,6 +28,7 @@ class Delta:
     token_id: int
     text: str
     finish_reason: FinishReason | None
+    logprobs: Logprobs | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -63,7 +65,19 @@ class LiveRequest:
     def ttft_s(self) -> float | None:
         return None if self.first_token_at is None else self.first_token_at - self.arrived_at
 
-    def accept(self, token_id: int, *, finish_reason: FinishReason | None) -> bool:
+    def begin_anew(self) -> None:
+        """Its pages are gone: a new epoch goes on from prompt and tokens, once it is routed."""
+        self.pipeline = None
+        self.epoch += 1
+        left = self.sampling.max_tokens - len(self.token_ids)
+        self.size = RequestSize(
+            prompt_tokens=self.next_position,
+            predicted_output_tokens=min(self.size.predicted_output_tokens, left),
+        )
+
+    def accept(
+        self, token_id: int, *, finish_reason: FinishReason | None, logprobs: Logprobs | None = None
+    ) -> bool:
         """Append a sampled token; True when it was the last. The stop token itself has no text."""
         self.token_ids.append(token_id)
         text = "" if finish_reason == "stop" else self.detokenizer.push(token_id)
@@ -73,7 +87,9 @@ class LiveRequest:
             text += "" if self.stop_strings.matched else self.stop_strings.flush()
         if self.stop_strings.matched:
             finish_reason = "stop"
-        self._events.put_nowait(Delta(token_id=token_id, text=text, finish_reason=finish_reason))
+        self._events.put_nowait(
+            Delta(token_id=token_id, text=text, finish_reason=finish_reason, logprobs=logprobs)
+        )
         return finish_reason is not None
 
     def fail(self, message: str, *, code: str) -> None:

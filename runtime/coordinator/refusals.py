@@ -15,6 +15,19 @@ NACKS = {  # reason -> (code, what the node did and what the client may do)
         "wrong_generation",
         "is changing to another plan; try again shortly",
     ),
+    Reason.PREEMPTED: (
+        "preempted",
+        "gave its KV cache to older requests again and again; try again when there is less to do",
+    ),
+    Reason.PREFIX_GONE: (
+        "prefix_gone",
+        "no longer has the prompt's beginning, however often it is sent; try again",
+    ),
+    Reason.NOT_A_NUMBER: (
+        "not_a_number",
+        "computed logits that are no numbers for this prompt; the model's weights or its precision "
+        "may be at fault",
+    ),
     Reason.STAGE_ERROR: (
         "stage_error",
         "failed while computing; its log says why",

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtime.engine.kv_cache import KvCache, PageTable
+from runtime.engine.kv_cache import KvCache
+from runtime.engine.pages import PageTable
 from runtime.models.decoder import AttentionRule
 
 

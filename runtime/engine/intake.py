@@ -7,6 +7,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -47,11 +48,22 @@ class _BadEntry(ValueError):
     """An entry that contradicts its route, its sequence or the model."""
 
 
+class Admit(Protocol):
+    """Decides whether a new sequence gets its pages; see `Admission.admit`."""
+
+    def __call__(
+        self, sequence: Sequence, *, position: int, token_ids: memoryview | None
+    ) -> Reason: ...
+
+
 class Intake:
     """The sequences of a stage. `forget` is called with each one that ends, to free its pages."""
 
-    def __init__(self, shape: StageShape, *, forget: Callable[[Sequence], None]) -> None:
+    def __init__(
+        self, shape: StageShape, *, admit: Admit, forget: Callable[[Sequence], None]
+    ) -> None:
         self._shape = shape
+        self._admit = admit
         self._forget = forget
         self._arrivals = 0
         self.sequences: dict[RequestKey, Sequence] = {}
@@ -139,6 +151,16 @@ class Intake:
                 return Reason.NONE
             if sequence is None:
                 sequence = self._open(key, entry, route)
+                self._check_rows(sequence, message, entry, rows)
+                reason = self._admit(
+                    sequence,
+                    position=entry.position,
+                    token_ids=rows if sequence.is_first_stage else None,
+                )
+                if reason is not Reason.NONE:
+                    return reason
+            else:
+                self._check_rows(sequence, message, entry, rows)
             self._append(sequence, message, entry, rows)
             sequence.heard_s = now_s
         except _BadEntry as error:
@@ -170,7 +192,9 @@ class Intake:
         self.sequences[key] = sequence
         return sequence
 
-    def _append(self, sequence: Sequence, message: Message, entry: Entry, rows: memoryview) -> None:
+    def _check_rows(
+        self, sequence: Sequence, message: Message, entry: Entry, rows: memoryview
+    ) -> None:
         shape = self._shape
         wanted = shape.dtype if message.kind == Kind.ROWS else DType.INT32
         takes_tokens = message.kind != Kind.ROWS
@@ -181,10 +205,6 @@ class Intake:
             )
         if entry.n_tokens < 1 or len(rows) != entry.n_tokens * self._row_bytes(message):
             raise _BadEntry(f"{entry.n_tokens} rows announced, {len(rows)} bytes came")
-        if entry.position < sequence.received:
-            return  # came twice
-        if entry.position > sequence.received:
-            raise _BadEntry(f"rows from {sequence.received} to {entry.position} are missing")
         if entry.position + entry.n_tokens > shape.max_context_tokens:
             raise _BadEntry(
                 f"{entry.position + entry.n_tokens} tokens; the context holds "
@@ -194,20 +214,27 @@ class Intake:
             ids = np.frombuffer(rows, dtype="<i4")
             if ids.min() < 0 or ids.max() >= shape.vocab_size:
                 raise _BadEntry(f"a token id is outside 0..{shape.vocab_size - 1}")
+
+    def _append(self, sequence: Sequence, message: Message, entry: Entry, rows: memoryview) -> None:
+        """Queue the rows that are not here yet: some may come twice, or need not be run."""
         end = entry.position + entry.n_tokens
-        sequence.append(
-            Chunk(
-                position=entry.position,
-                n_tokens=entry.n_tokens,
-                payload=rows,
-                is_sampled=(
-                    end >= sequence.route.prompt_tokens
-                    if takes_tokens
-                    else Flag.PROMPT_END in entry.flags
-                ),
-                arrival=self._next_arrival(),
-            )
+        if end <= sequence.received:
+            return
+        if entry.position > sequence.received:
+            raise _BadEntry(f"rows from {sequence.received} to {entry.position} are missing")
+        chunk = Chunk(
+            position=entry.position,
+            n_tokens=entry.n_tokens,
+            payload=rows,
+            is_sampled=(
+                Flag.PROMPT_END in entry.flags
+                if message.kind == Kind.ROWS
+                else end >= sequence.route.prompt_tokens
+            ),
+            arrival=self._next_arrival(),
         )
+        known = sequence.received - entry.position
+        sequence.append(chunk.split(known)[1] if known else chunk)
 
     def _next_arrival(self) -> int:
         self._arrivals += 1

@@ -19,8 +19,10 @@ from pydantic import ValidationError
 from runtime.engine.event_writer import EventWriter
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.memory import BudgetTooSmall, EngineLimits, fit_step, kv_pages
+from runtime.engine.model_backend import ModelBackend
 from runtime.engine.stage import Stage
-from runtime.models.config import CheckpointError, ModelConfig, read_config
+from runtime.models.checkpoint import CheckpointError
+from runtime.models.config import ModelConfig, read_config
 from runtime.models.decoder import Decoder
 from runtime.models.weights import load_decoder
 from runtime.protocol.control import StageAssignment
@@ -140,11 +142,10 @@ def serve(launch: StageLaunch, events: EventWriter, stop: threading.Event) -> No
             generation=assignment.generation,
             incarnation=secrets.randbits(32),
             limits=limits,
-            decoder=decoder,
-            cache=cache,
+            backend=ModelBackend(decoder, cache, max_context_tokens=limits.max_context_tokens),
             transport=transport,
-            relative_speed=launch.relative_speed,
             options=assignment.options,
+            relative_speed=launch.relative_speed,
             on_report=lambda stats: events.write(StatsEvent(stats=stats)),
         )
         logger.info(

@@ -5,7 +5,6 @@ Legend: T rows of the step, R some of them, D hidden, V vocabulary.
 
 import itertools
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,16 +12,8 @@ from torch import Tensor
 
 from runtime.engine.attention import PagedAttention, Span
 from runtime.engine.kv_cache import KvCache
-from runtime.engine.sequence import Chunk, Sequence
+from runtime.engine.sequence import Work
 from runtime.models.decoder import Decoder
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """A chunk of `sequence` to run in this step; its pages are reserved."""
-
-    sequence: Sequence
-    chunk: Chunk
 
 
 class ModelRunner:

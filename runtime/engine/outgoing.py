@@ -1,25 +1,14 @@
-"""Packs the results of a step into messages: one per next hop, one per receiver of tokens.
-
-Legend: T rows of the step, D hidden.
-"""
+"""Packs the results of a step into messages: one per next hop, one per receiver of tokens."""
 
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from planner.domain.cluster import COORDINATOR
-from runtime.engine.model_runner import Work
+from runtime.engine.backend import Drawn, Rows
+from runtime.engine.sequence import Work
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message, Reason
 from runtime.protocol.engine_options import MessageRule
-
-WIRE_DTYPES = {
-    torch.float32: DType.FLOAT32,
-    torch.float16: DType.FLOAT16,
-    torch.bfloat16: DType.BFLOAT16,
-}
+from runtime.protocol.sampled import pack_sampled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +24,16 @@ class Sampled:
     """The token that follows the chunk of `work`, and whether and why it is the last one."""
 
     work: Work
-    token_id: int
+    drawn: Drawn
     reason: Reason
 
 
-def finish_reason(work: Work, *, token_id: int, max_context_tokens: int) -> Reason:
-    """STOP for a stop token, LENGTH when max_tokens or the context is used up, else NONE."""
+def finish_reason(work: Work, drawn: Drawn, *, max_context_tokens: int) -> Reason:
+    """STOP for a stop token or the end of a grammar, LENGTH when max_tokens or the context is used
+    up, else NONE."""
     route = work.sequence.route
     position = work.chunk.end
-    if token_id in route.sampling.stop_token_ids:
+    if drawn.is_final or drawn.token_id in route.sampling.stop_token_ids:
         return Reason.STOP
     generated = position - route.prompt_tokens + 1
     if generated >= route.sampling.max_tokens or position >= max_context_tokens:
@@ -52,14 +42,11 @@ def finish_reason(work: Work, *, token_id: int, max_context_tokens: int) -> Reas
 
 
 def rows_messages(
-    step: Items[Work], hidden_TD: Tensor, *, generation: int, rule: MessageRule
+    step: Items[Work], rows: Rows, *, dtype: DType, generation: int, rule: MessageRule
 ) -> list[Outgoing]:
-    """ROWS messages, one per next stage or request; the route goes along once per request.
-
-    `hidden_TD`: the step's rows, float of the model, any device.
-    """
+    """ROWS messages, one per next stage or request; the route goes along once per request."""
     entries: dict[tuple[str, int], list[Entry]] = {}
-    rows: dict[tuple[str, int], list[Tensor]] = {}
+    spans: dict[tuple[str, int], list[tuple[int, int]]] = {}
     start = 0
     for work in step:
         sequence, chunk = work.sequence, work.chunk
@@ -79,7 +66,7 @@ def rows_messages(
             )
         )
         sequence.route_sent = True
-        rows.setdefault(together, []).append(hidden_TD[rows_start:start])
+        spans.setdefault(together, []).append((rows_start, start))
     return [
         Outgoing(
             peer=together[0],
@@ -87,8 +74,8 @@ def rows_messages(
                 kind=Kind.ROWS,
                 generation=generation,
                 entries=tuple(entries[together]),
-                dtype=WIRE_DTYPES[hidden_TD.dtype],
-                payload=_bytes_of(torch.cat(rows[together])),
+                dtype=dtype,
+                payload=rows.gather(spans[together]),
             ),
         )
         for together in entries
@@ -108,7 +95,7 @@ def sampled_messages(
         receivers.setdefault((COORDINATOR, message), []).append(token)
         receivers.setdefault((token.work.sequence.first_stage, message), []).append(token)
     return [
-        Outgoing(peer=peer, message=_sampled_message(tokens, generation))
+        Outgoing(peer=peer, message=_sampled_message(tokens, peer, generation))
         for (peer, _), tokens in receivers.items()
     ]
 
@@ -118,7 +105,9 @@ def _message_of(work: Work, rule: MessageRule) -> int:
     return 0 if rule is MessageRule.PER_HOP else work.sequence.key.request
 
 
-def _sampled_message(tokens: Items[Sampled], generation: int) -> Message:
+def _sampled_message(tokens: Items[Sampled], peer: str, generation: int) -> Message:
+    """Logprobs go to the coordinator only; a stage has no use for them."""
+    logprobs = [token.drawn.logprobs if peer == COORDINATOR else None for token in tokens]
     entries = tuple(
         Entry(
             request=token.work.sequence.key.request,
@@ -126,21 +115,16 @@ def _sampled_message(tokens: Items[Sampled], generation: int) -> Message:
             position=token.work.chunk.end,
             n_tokens=1,
             hop=0,
-            flags=Flag.NONE if token.reason is Reason.NONE else Flag.FINISHED,
+            flags=(Flag.NONE if token.reason is Reason.NONE else Flag.FINISHED)
+            | (Flag.NONE if told is None else Flag.LOGPROBS),
             reason=token.reason,
         )
-        for token in tokens
+        for token, told in zip(tokens, logprobs, strict=True)
     )
-    ids = np.array([token.token_id for token in tokens], dtype="<i4")
     return Message(
         kind=Kind.SAMPLED,
         generation=generation,
         entries=entries,
         dtype=DType.INT32,
-        payload=ids.tobytes(),
+        payload=pack_sampled([token.drawn.token_id for token in tokens], logprobs),
     )
-
-
-def _bytes_of(rows_TD: Tensor) -> memoryview:
-    """The memory of the rows as bytes; the view keeps the tensor alive until it is sent."""
-    return rows_TD.cpu().contiguous().view(torch.uint8).numpy().data.cast("B")

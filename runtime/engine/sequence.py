@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from runtime.engine.kv_cache import PageTable
+from runtime.engine.pages import PageTable
 from runtime.protocol.data import Route
 
 
@@ -56,7 +56,8 @@ class Sequence:
         self.table = PageTable(num_layers=self.end - self.first)
         self.pending: deque[Chunk] = deque()
         self.received = 0  # tokens of the sequence that have come so far
-        self.done = 0  # tokens of the sequence whose rows were taken into a step
+        self.done = 0  # tokens of the sequence whose rows were taken into a step or not needed
+        self.published = 0  # blocks of its prompt that others may share
         self.heard_s = 0.0  # when rows last came, on the stage's clock
         self.left_s: float | None = None  # when its last step here ended
         self.route_sent = False
@@ -112,3 +113,11 @@ class Sequence:
             self.pending.appendleft(rest)
         self.done = chunk.end
         return chunk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A chunk of `sequence` to run in this step; its pages are reserved."""
+
+    sequence: Sequence
+    chunk: Chunk

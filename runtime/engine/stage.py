@@ -9,26 +9,21 @@ from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, replace
 
-from torch import Tensor
-
 from planner.domain.cluster import COORDINATOR
-from runtime.engine.batcher import pick_step
+from runtime.engine.admission import Admission
+from runtime.engine.backend import Backend, StepResult
+from runtime.engine.batcher import Pick, pick_step
 from runtime.engine.decode_cap import DecodeCap
 from runtime.engine.intake import Intake, Refusal, StageShape
-from runtime.engine.kv_cache import KvCache, NoFreePages
 from runtime.engine.memory import EngineLimits
-from runtime.engine.model_runner import ModelRunner, Work
 from runtime.engine.outgoing import (
-    WIRE_DTYPES,
     Outgoing,
     Sampled,
     finish_reason,
     rows_messages,
     sampled_messages,
 )
-from runtime.engine.sampler import sample
-from runtime.engine.sequence import RequestKey
-from runtime.models.decoder import Decoder
+from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.protocol.control import StageStats
 from runtime.protocol.data import Entry, Flag, FrameError, Kind, Message, Reason, StageStatus
 from runtime.protocol.engine_options import EngineOptions
@@ -47,10 +42,11 @@ class _Counters:
     prompt_tokens: int = 0
     decode_tokens: int = 0
     busy_s: float = 0.0
+    preemptions: int = 0
 
 
 class Stage:
-    """Runs the layers of `decoder` for the requests whose rows come in.
+    """Runs the layers of `backend` for the requests whose rows come in.
 
     `incarnation` (32 bits) tells the coordinator this process from one before it. `relative_speed`
     below 1 makes a step last 1/relative_speed as long as it did. `on_report` gets the stage's
@@ -64,8 +60,7 @@ class Stage:
         generation: int,
         incarnation: int,
         limits: EngineLimits,
-        decoder: Decoder,
-        cache: KvCache,
+        backend: Backend,
         transport: Transport,
         options: EngineOptions,
         relative_speed: float = 1.0,
@@ -77,9 +72,7 @@ class Stage:
         self._generation = generation
         self._incarnation = incarnation
         self._limits = limits
-        self._decoder = decoder
-        self._cache = cache
-        self._runner = ModelRunner(decoder, cache, max_context_tokens=limits.max_context_tokens)
+        self._backend = backend
         self._transport = transport
         self._options = options
         self._decode_cap = DecodeCap(options)
@@ -92,20 +85,26 @@ class Stage:
         self._next_report_s = self._started_s
         self._reported_pages = -1
         self._coordinator_is_lost = False
-        config = decoder.config
+        self._shape = shape = backend.shape
+        self._admission = Admission(
+            backend.books,
+            prefixes=options.prefixes,
+            residents=lambda: self._intake.sequences.values(),
+        )
         self._intake = Intake(
             StageShape(
                 name=name,
                 generation=generation,
-                first=decoder.first,
-                end=decoder.end,
-                num_layers=config.num_layers,
-                hidden_size=config.hidden_size,
-                vocab_size=config.vocab_size,
-                dtype=WIRE_DTYPES[config.dtype],
+                first=shape.first,
+                end=shape.end,
+                num_layers=shape.num_layers,
+                hidden_size=shape.hidden_size,
+                vocab_size=shape.vocab_size,
+                dtype=shape.dtype,
                 max_context_tokens=limits.max_context_tokens,
             ),
-            forget=lambda sequence: cache.release(sequence.table),
+            admit=self._admission.admit,
+            forget=self._forget,
         )
 
     def run(self, stopped: Callable[[], bool]) -> None:
@@ -120,26 +119,33 @@ class Stage:
 
     def stats(self) -> StageStats:
         """Counters since the stage was made."""
+        books = self._backend.books
         return StageStats(
-            kv_pages_total=self._cache.pool.total,
-            kv_pages_used=self._cache.pool.used,
+            kv_pages_total=books.total,
+            kv_pages_used=books.used,
+            kv_pages_cached=books.cached,
             sequences=len(self._intake.sequences),
             steps_total=self._counters.steps,
             prompt_tokens_total=self._counters.prompt_tokens,
             decode_tokens_total=self._counters.decode_tokens,
             busy_s_total=self._counters.busy_s,
             uptime_s=self._clock() - self._started_s,
-            weights_bytes=self._decoder.config.weights_bytes(
-                self._decoder.first, self._decoder.end
-            ),
-            kv_bytes=self._cache.nbytes,
+            weights_bytes=self._backend.weights_bytes,
+            kv_bytes=self._backend.kv_bytes,
             decode_cap=self._decode_cap.limit(resident=self._decoding()),
             micro_batches=self._decode_cap.micro_batches,
+            preemptions_total=self._counters.preemptions,
+            prefix_tokens_total=self._admission.prefix_tokens_total,
+            emulated=self._backend.emulated,
         )
 
     def check_pages(self) -> None:
-        """Raises KvCacheCorrupt unless free + used pages are all pages and each is held once."""
-        self._cache.check([sequence.table for sequence in self._intake.sequences.values()])
+        """Raises KvCacheCorrupt unless free, held and kept pages are all pages, each once."""
+        self._backend.books.check([sequence.table for sequence in self._intake.sequences.values()])
+
+    def _forget(self, sequence: Sequence) -> None:
+        self._backend.books.release(sequence.table)
+        self._backend.forget(sequence.key)
 
     def _patience_s(self) -> float:
         if self._has_work():
@@ -161,24 +167,29 @@ class Stage:
             decode_cap=self._decode_cap.limit(resident=self._decoding()),
             options=self._options,
         )
-        step = []
-        for pick in picks:
-            chunk = pick.sequence.take(pick.n_tokens)
-            work = Work(sequence=pick.sequence, chunk=chunk)
-            try:
-                self._cache.reserve(pick.sequence.table, tokens=chunk.end)
-            except NoFreePages as error:
-                logger.warning("request %d: %s", pick.sequence.key.request, error)
-                self._give_up([work], Reason.NO_KV_PAGES)
-            else:
-                step.append(work)
-        return step
+        for pick in sorted(picks, key=lambda pick: pick.sequence.arrival):
+            self._make_room(pick)
+        return [
+            Work(sequence=pick.sequence, chunk=pick.sequence.take(pick.n_tokens))
+            for pick in picks
+            if pick.sequence.key in self._intake.sequences  # not preempted for an older one
+        ]
+
+    def _make_room(self, pick: Pick) -> None:
+        """Pages for the rows of `pick`, if need be those of the youngest requests."""
+        sequence = pick.sequence
+        tokens = sequence.pending[0].position + pick.n_tokens
+        while sequence.key in self._intake.sequences:
+            youngest = self._admission.grow(sequence, tokens=tokens)
+            if youngest is None:
+                return
+            self._counters.preemptions += 1
+            self._end_and_refuse([_entry_of(youngest)], Reason.PREEMPTED)
 
     def _run_step(self, step: list[Work]) -> None:
         began_s = self._clock()
         try:
-            hidden_TD = self._runner.forward(step)
-            sampled = self._sample(step, hidden_TD)
+            result = self._backend.run(step)
         except Exception:
             logger.exception("a step of %d requests failed", len(step))
             self._give_up(step, Reason.STAGE_ERROR)
@@ -186,35 +197,36 @@ class Stage:
         if self._relative_speed < 1:
             self._sleep((self._clock() - began_s) * (1 / self._relative_speed - 1))
         self._count(step, self._clock() - began_s)
-        rule = self._options.messages
-        self._send(rows_messages(step, hidden_TD, generation=self._generation, rule=rule))
-        self._send(sampled_messages(sampled, generation=self._generation, rule=rule))
-
-    def _sample(self, step: list[Work], hidden_TD: Tensor) -> list[Sampled]:
-        ends = []
-        chosen = []
-        end = 0
         for work in step:
-            end += work.chunk.n_tokens
-            if work.sequence.is_last_stage and work.chunk.is_sampled:
-                ends.append(end - 1)
-                chosen.append(work)
-        if not chosen:
-            return []
-        sampled = []
-        for work, logits_V in zip(chosen, self._runner.logits(hidden_TD[ends]), strict=True):
-            if logits_V.isnan().any():
-                logger.error("request %d: logits are no numbers", work.sequence.key.request)
-                self._give_up([work], Reason.STAGE_ERROR)
-                continue
-            token_id = sample(logits_V, work.sequence.route.sampling, position=work.chunk.end)
-            reason = finish_reason(
-                work,
-                token_id=token_id,
-                max_context_tokens=self._limits.max_context_tokens,
+            self._admission.publish(work.sequence)
+        rule = self._options.messages
+        self._send(
+            rows_messages(
+                step,
+                result.rows,
+                dtype=self._shape.dtype,
+                generation=self._generation,
+                rule=rule,
             )
-            sampled.append(Sampled(work=work, token_id=token_id, reason=reason))
-        return sampled
+        )
+        self._send(
+            sampled_messages(self._sampled(step, result), generation=self._generation, rule=rule)
+        )
+
+    def _sampled(self, step: list[Work], result: StepResult) -> list[Sampled]:
+        for index in result.failed:
+            logger.error("request %d: logits are no numbers", step[index].sequence.key.request)
+        self._give_up([step[index] for index in result.failed], Reason.NOT_A_NUMBER)
+        return [
+            Sampled(
+                work=step[index],
+                drawn=drawn,
+                reason=finish_reason(
+                    step[index], drawn, max_context_tokens=self._limits.max_context_tokens
+                ),
+            )
+            for index, drawn in result.drawn.items()
+        ]
 
     def _count(self, step: list[Work], busy_s: float) -> None:
         self._counters.steps += 1
@@ -257,19 +269,7 @@ class Stage:
                 self._decode_cap.observe_return(now_s - sequence.left_s)
 
     def _give_up(self, step: list[Work], reason: Reason) -> None:
-        self._end_and_refuse(
-            [
-                Entry(
-                    request=work.sequence.key.request,
-                    epoch=work.sequence.key.epoch,
-                    position=work.chunk.position,
-                    n_tokens=work.chunk.n_tokens,
-                    hop=work.sequence.hop,
-                )
-                for work in step
-            ],
-            reason,
-        )
+        self._end_and_refuse([_entry_of(work.sequence) for work in step], reason)
 
     def _end_and_refuse(self, entries: Items[Entry], reason: Reason) -> None:
         for entry in entries:
@@ -288,21 +288,21 @@ class Stage:
     def _report_when_due(self) -> None:
         now_s = self._clock()
         due = now_s >= self._next_report_s
-        idle_with_news = self._cache.pool.used != self._reported_pages and not self._has_work()
+        idle_with_news = self._backend.books.used != self._reported_pages and not self._has_work()
         if not due and not idle_with_news:
             return
-        self._reported_pages = self._cache.pool.used
+        self._reported_pages = self._backend.books.used
         self._tell_coordinator(
             Message(
                 kind=Kind.STATUS,
                 generation=self._generation,
                 status=StageStatus(
                     incarnation=self._incarnation,
-                    first=self._decoder.first,
-                    end=self._decoder.end,
-                    page_tokens=self._cache.page_tokens,
-                    pages_total=self._cache.pool.total,
-                    pages_used=self._cache.pool.used,
+                    first=self._shape.first,
+                    end=self._shape.end,
+                    page_tokens=self._backend.books.page_tokens,
+                    pages_total=self._backend.books.total,
+                    pages_used=self._backend.books.used,
                 ),
             )
         )
@@ -322,3 +322,14 @@ class Stage:
             self._coordinator_is_lost = True
         else:
             self._coordinator_is_lost = False
+
+
+def _entry_of(sequence: Sequence) -> Entry:
+    """What a refusal says of a request: how far it got here."""
+    return Entry(
+        request=sequence.key.request,
+        epoch=sequence.key.epoch,
+        position=sequence.done,
+        n_tokens=0,
+        hop=sequence.hop,
+    )

@@ -5,20 +5,21 @@ A message is two ZeroMQ frames:
     [header | entries | routes]  [payload]
 
 One message carries every row that goes to the same next hop in one step. A request's route and
-sampling parameters travel with its first entry (flag ROUTE) and never again in the same epoch.
+sampling parameters travel with its first entry (flag ROUTE) and never again in the same epoch; what
+few requests need follows behind the route (flag EXTENDED).
 
     kind      from -> to                    payload
     PROMPT    coordinator -> first stage    token ids, int32
     ROWS      stage -> next stage           activations (hidden + residual, summed), `dtype`
-    SAMPLED   last stage -> first stage     one int32 token id per entry
-              and coordinator
+    SAMPLED   last stage -> first stage     one int32 token id per entry; then, to the
+              and coordinator               coordinator, what `sampled` says of their logprobs
     RELEASE   coordinator -> stages         empty: forget the request, free its pages
     NACK      stage -> coordinator          empty: `reason` says why the request cannot go on
     STATUS    stage -> coordinator          `StageStatus`, about once a second
 """
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, IntFlag
 
 MAGIC = b"HLX1"
@@ -26,10 +27,15 @@ _HEADER = struct.Struct("<4sBBHIQ")  # magic, kind, dtype, entries, generation, 
 _ENTRY = struct.Struct("<QIIIBBH")  # request, epoch, position, n_tokens, hop, flags, reason
 _ROUTE_HEAD = struct.Struct("<BffIQIIB")  # hops, temperature, top_p, top_k, seed, ...
 _HOP = struct.Struct("<HHB")  # first, end, name length
+# min_p, presence, frequency and repetition penalty, logprobs; how many of: biases, bytes of the
+# grammar, prompt ids, emitted ids, block digests
+_EXTENSION = struct.Struct("<ffffbHIIII")
+_BIAS = struct.Struct("<If")  # token id, bias
 _STATUS = struct.Struct("<IIIIII")
 
 MAX_ENTRIES = 65535
 MAX_HOPS = 255
+DIGEST_BYTES = 16
 
 
 class FrameError(ValueError):
@@ -67,6 +73,8 @@ class Flag(IntFlag):
     ROUTE = 1  # a route follows for this entry
     PROMPT_END = 2  # the last row of this entry is to be sampled from
     FINISHED = 4  # SAMPLED: no token follows this one
+    EXTENDED = 8  # an extension follows the route of this entry; set and taken off by this file
+    LOGPROBS = 16  # SAMPLED: logprobs of this token follow the token ids
 
 
 class Reason(IntEnum):
@@ -77,6 +85,9 @@ class Reason(IntEnum):
     UNKNOWN_REQUEST = 4  # NACK: no route for this (request, epoch) here
     WRONG_GENERATION = 5  # NACK: the stage runs another generation
     STAGE_ERROR = 6  # NACK: the step failed; the stage logs why
+    PREEMPTED = 7  # NACK: its pages went to an older request; to be begun anew with its tokens
+    PREFIX_GONE = 8  # NACK: pages of its prompt are no longer here; to be begun anew
+    NOT_A_NUMBER = 9  # NACK: the model's logits for it are no numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +101,14 @@ class Hop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How the last stage picks tokens. temperature 0 is greedy; top_k 0 and top_p 1 are off.
+    """How the last stage picks tokens. temperature 0 is greedy; top_k 0, top_p 1, min_p 0 are off.
 
-    Noise is seeded by (seed, position), so neither batch nor node changes the draw.
+    Noise is seeded by (seed, position), so neither batch nor node changes the draw. Presence and
+    frequency penalties (0: off) count the tokens sampled, repetition_penalty (1: off) those of the
+    prompt as well, which come along as `prompt_ids` if it is on. `emitted_ids` are the tokens
+    sampled before a request was begun anew, if its sampling depends on them. `logit_bias`:
+    (token id, bias). `logprobs`: how many alternatives are told with each token, None: nothing.
+    `grammar`: a JSON schema the answer must follow; empty: none.
     """
 
     temperature: float
@@ -101,15 +117,39 @@ class Sampling:
     seed: int
     max_tokens: int
     stop_token_ids: tuple[int, ...] = ()
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    logprobs: int | None = None
+    grammar: str = ""
+    prompt_ids: tuple[int, ...] = field(default=(), repr=False)
+    emitted_ids: tuple[int, ...] = field(default=(), repr=False)
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether a token depends on those before it by more than the model."""
+        return bool(
+            self.presence_penalty
+            or self.frequency_penalty
+            or self.repetition_penalty != 1.0
+            or self.grammar
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """The path of a request, how long its prompt is, and how to sample."""
+    """The path of a request, how long its prompt is, and how to sample.
+
+    `block_digests` name the whole blocks (page_tokens tokens) of its prompt, so that stages can
+    share their pages; the first stage adds them.
+    """
 
     hops: tuple[Hop, ...]
     sampling: Sampling
     prompt_tokens: int
+    block_digests: tuple[bytes, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,10 +221,14 @@ def _encode_head(message: Message) -> bytes:
     ]
     routes = []
     for entry in message.entries:
-        flags = entry.flags & ~Flag.ROUTE
+        flags = entry.flags & ~(Flag.ROUTE | Flag.EXTENDED)
         if entry.route is not None:
             flags |= Flag.ROUTE
             routes.append(_encode_route(entry.route))
+            extension = _encode_extension(entry.route)
+            if extension != _NO_EXTENSION:
+                flags |= Flag.EXTENDED
+                routes.append(extension)
         parts.append(
             _ENTRY.pack(
                 entry.request,
@@ -230,6 +274,11 @@ def decode(head: bytes | memoryview, payload: bytes | memoryview) -> Message:
             route = None
             if Flag.ROUTE in flags:
                 route, offset = _decode_route(view, offset)
+            if Flag.EXTENDED in flags:
+                if route is None:
+                    raise FrameError("an entry has an extension but no route")
+                route, offset = _decode_extension(view, offset, route)
+                flags &= ~Flag.EXTENDED
             entries.append(
                 Entry(
                     request=request,
@@ -333,3 +382,72 @@ def _decode_route(view: memoryview, offset: int) -> tuple[Route, int]:
         prompt_tokens=prompt_tokens,
     )
     return route, offset
+
+
+def _encode_extension(route: Route) -> bytes:
+    sampling = route.sampling
+    grammar = sampling.grammar.encode()
+    if any(len(digest) != DIGEST_BYTES for digest in route.block_digests):
+        raise FrameError(f"a block digest has not {DIGEST_BYTES} bytes")
+    return b"".join(
+        (
+            _EXTENSION.pack(
+                sampling.min_p,
+                sampling.presence_penalty,
+                sampling.frequency_penalty,
+                sampling.repetition_penalty,
+                -1 if sampling.logprobs is None else sampling.logprobs,
+                len(sampling.logit_bias),
+                len(grammar),
+                len(sampling.prompt_ids),
+                len(sampling.emitted_ids),
+                len(route.block_digests),
+            ),
+            *(_BIAS.pack(token_id, bias) for token_id, bias in sampling.logit_bias),
+            grammar,
+            struct.pack(f"<{len(sampling.prompt_ids)}I", *sampling.prompt_ids),
+            struct.pack(f"<{len(sampling.emitted_ids)}I", *sampling.emitted_ids),
+            *route.block_digests,
+        )
+    )
+
+
+# What the extension of a route is that needs none.
+_NO_EXTENSION = _EXTENSION.pack(0.0, 0.0, 0.0, 1.0, -1, 0, 0, 0, 0, 0)
+
+
+def _decode_extension(view: memoryview, offset: int, route: Route) -> tuple[Route, int]:
+    min_p, presence, frequency, repetition, logprobs, biases, grammar, prompt, emitted, digests = (
+        _EXTENSION.unpack_from(view, offset)
+    )
+    offset += _EXTENSION.size
+    rest = biases * _BIAS.size + grammar + 4 * (prompt + emitted) + digests * DIGEST_BYTES
+    if rest > len(view) - offset:
+        raise FrameError(f"an extension of {rest} bytes is cut short")
+    logit_bias = tuple(_BIAS.iter_unpack(view[offset : offset + biases * _BIAS.size]))
+    offset += biases * _BIAS.size
+    grammar_text = bytes(view[offset : offset + grammar]).decode()
+    offset += grammar
+    prompt_ids = struct.unpack_from(f"<{prompt}I", view, offset)
+    offset += 4 * prompt
+    emitted_ids = struct.unpack_from(f"<{emitted}I", view, offset)
+    offset += 4 * emitted
+    digest_bytes = bytes(view[offset : offset + digests * DIGEST_BYTES])
+    offset += digests * DIGEST_BYTES
+    sampling = replace(
+        route.sampling,
+        min_p=min_p,
+        presence_penalty=presence,
+        frequency_penalty=frequency,
+        repetition_penalty=repetition,
+        logit_bias=logit_bias,
+        logprobs=None if logprobs < 0 else logprobs,
+        grammar=grammar_text,
+        prompt_ids=prompt_ids,
+        emitted_ids=emitted_ids,
+    )
+    block_digests = tuple(
+        digest_bytes[start : start + DIGEST_BYTES]
+        for start in range(0, len(digest_bytes), DIGEST_BYTES)
+    )
+    return replace(route, sampling=sampling, block_digests=block_digests), offset

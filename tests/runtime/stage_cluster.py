@@ -10,6 +10,7 @@ import torch
 
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.memory import EngineLimits
+from runtime.engine.model_backend import ModelBackend
 from runtime.engine.stage import Stage
 from runtime.models.config import read_config
 from runtime.models.weights import load_decoder
@@ -75,6 +76,7 @@ class StageCluster:
         max_batch_tokens: int = 16,
         max_context_tokens: int = 128,
         smaller_steps: Mapping[str, int] = MappingProxyType({}),
+        few_pages: Mapping[str, int] = MappingProxyType({}),
         options: EngineOptions = OURS,
     ) -> None:
         config = read_config(checkpoint)
@@ -83,9 +85,16 @@ class StageCluster:
         self.answers: dict[tuple[int, int], Answer] = {}
         self.statuses: dict[str, StageStatus] = {}
         self.stages: dict[str, Stage] = {}
+        self.caches: dict[str, KvCache] = {}
         self.transports: dict[str, Transport] = {"coordinator": self.coordinator}
         for name, (first, end) in layers.items():
             self.transports[name] = network.join(name)
+            self.caches[name] = KvCache(
+                config,
+                pages=few_pages.get(name, pages),
+                page_tokens=PAGE_TOKENS,
+                device=torch.device("cpu"),
+            )
             self.stages[name] = Stage(
                 name=name,
                 generation=GENERATION,
@@ -95,16 +104,17 @@ class StageCluster:
                     max_batch_tokens=smaller_steps.get(name, max_batch_tokens),
                     max_context_tokens=max_context_tokens,
                 ),
-                decoder=load_decoder(
-                    checkpoint,
-                    config,
-                    first=first,
-                    end=end,
-                    device=torch.device("cpu"),
-                    progress=lambda _done, _total: None,
-                ),
-                cache=KvCache(
-                    config, pages=pages, page_tokens=PAGE_TOKENS, device=torch.device("cpu")
+                backend=ModelBackend(
+                    load_decoder(
+                        checkpoint,
+                        config,
+                        first=first,
+                        end=end,
+                        device=torch.device("cpu"),
+                        progress=lambda _done, _total: None,
+                    ),
+                    self.caches[name],
+                    max_context_tokens=max_context_tokens,
                 ),
                 transport=NeverWaits(self.transports[name]),
                 options=options,

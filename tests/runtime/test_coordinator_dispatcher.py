@@ -40,7 +40,9 @@ class Bench:
         self.dispatcher.serve(self.serving)
         self.stages.report(pages=pages)
 
-    def submit(self, *, max_tokens: int = 20, stop: tuple[str, ...] = ()) -> LiveRequest:
+    def submit(
+        self, *, max_tokens: int = 20, stop: tuple[str, ...] = (), **sampling: float
+    ) -> LiveRequest:
         return self.dispatcher.submit(
             self.serving,
             prompt_ids=HELLO,
@@ -51,6 +53,7 @@ class Bench:
                 seed=1,
                 max_tokens=max_tokens,
                 stop_token_ids=(EOS,),
+                **sampling,
             ),
             stop_strings=stop,
         )
@@ -308,6 +311,49 @@ def test_the_retry_waits_for_a_release_when_others_run(bench: Bench) -> None:
     assert len(drain(other)) == 2
     bench.run()
     assert len(drain(request)) == 2
+
+
+def test_a_request_refused_for_lack_of_pages_waits_as_long_as_others_run(bench: Bench) -> None:
+    other, request = bench.submit(max_tokens=2), bench.submit(max_tokens=2)
+    bench.stages.emit((other.id, 0), 60)
+    bench.dispatcher._route_again(request, at_once=True)  # refused once already
+    bench.stages.refuse((request.id, 1), Reason.NO_KV_PAGES)
+    assert bench.dispatcher.requests_waiting == 1
+    bench.run()
+    bench.run()
+    assert len(drain(request)) == 2
+
+
+def test_a_preempted_request_goes_on_from_its_tokens(bench: Bench) -> None:
+    request = bench.submit(max_tokens=5)
+    bench.stages.emit((request.id, 0), 70)
+    bench.stages.emit((request.id, 0), 71)
+    bench.stages.refuse((request.id, 0), Reason.PREEMPTED)
+    route = bench.stages.routes[request.id, 1]
+    assert route.prompt_tokens == len(HELLO) + 2
+    assert route.sampling.max_tokens == 3
+    bench.run()
+    assert [delta.token_id for delta in drain(request)] == [70, 71, 60, 61, 62]
+    bench.assert_everything_is_given_back()
+
+
+def test_what_penalties_count_is_sent_along_when_a_request_goes_on(bench: Bench) -> None:
+    request = bench.submit(max_tokens=5, presence_penalty=1.0, repetition_penalty=1.5)
+    assert bench.stages.routes[request.id, 0].sampling.emitted_ids == ()
+    bench.stages.emit((request.id, 0), 70)
+    bench.stages.refuse((request.id, 0), Reason.PREEMPTED)
+    sampling = bench.stages.routes[request.id, 1].sampling
+    assert sampling.emitted_ids == (70,)
+    assert sampling.prompt_ids == tuple(HELLO)
+
+
+def test_a_request_whose_prefix_has_gone_is_sent_again_at_once(bench: Bench) -> None:
+    other, request = bench.submit(max_tokens=2), bench.submit(max_tokens=2)
+    bench.stages.refuse((request.id, 0), Reason.PREFIX_GONE)
+    assert (request.id, 1) in bench.stages.routes
+    bench.run()
+    assert len(drain(other)) == len(drain(request)) == 2
+    bench.assert_everything_is_given_back()
 
 
 def test_frames_of_an_earlier_epoch_are_ignored(bench: Bench) -> None:

@@ -1,6 +1,7 @@
 """The wire format: golden bytes, round trips, and nothing but FrameError for bad frames."""
 
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -69,6 +70,54 @@ def _golden() -> bytes:
     return header + row + sampling + hops
 
 
+def test_what_few_requests_need_follows_the_route_in_these_bytes() -> None:
+    route = replace(
+        ROUTE,
+        sampling=replace(
+            ROUTE.sampling,
+            min_p=0.25,
+            presence_penalty=1.0,
+            frequency_penalty=-1.0,
+            repetition_penalty=2.0,
+            logit_bias=((6, -0.5),),
+            logprobs=3,
+            grammar="{}",
+            prompt_ids=(8, 9),
+            emitted_ids=(10,),
+        ),
+        block_digests=(bytes(range(16)),),
+    )
+    message = Message(
+        kind=Kind.PROMPT,
+        generation=3,
+        entries=(entry(flags=Flag.ROUTE | Flag.PROMPT_END, route=route),),
+        dtype=DType.INT32,
+        payload=struct.pack("<2i", 11, 12),
+    )
+    head, payload = encode(message)
+    golden = bytearray(_golden())
+    golden[16 + 8 + 25 - 8] |= 8  # the entry's flags say that it follows
+    floats = "0000803e 0000803f 000080bf 00000040"
+    counts = "03 0100 02000000 02000000 01000000 01000000"
+    rest = "06000000 000000bf 7b7d 08000000 09000000 0a000000"
+    extension = bytes.fromhex(floats + counts + rest) + bytes(range(16))
+    assert head == bytes(golden) + extension
+    assert decode(head, payload) == message
+
+
+def test_an_extension_longer_than_its_frame_is_refused() -> None:
+    route = replace(ROUTE, block_digests=(bytes(16),) * 3)
+    head, _ = encode(Message(kind=Kind.PROMPT, generation=1, entries=(entry(route=route),)))
+    with pytest.raises(FrameError, match="cut short"):
+        decode(head[:-16], b"")
+
+
+def test_a_digest_of_another_length_is_refused_before_it_is_sent() -> None:
+    route = replace(ROUTE, block_digests=(bytes(15),))
+    with pytest.raises(FrameError, match="has not 16 bytes"):
+        encode(Message(kind=Kind.PROMPT, generation=1, entries=(entry(route=route),)))
+
+
 names = st.text(min_size=1, max_size=20).filter(lambda name: len(name.encode()) <= 255)
 u32 = st.integers(0, 2**32 - 1)
 u16 = st.integers(0, 2**16 - 1)
@@ -86,8 +135,17 @@ routes = st.builds(
         seed=st.integers(0, 2**64 - 1),
         max_tokens=u32,
         stop_token_ids=st.lists(u32, max_size=5).map(tuple),
+        min_p=floats,
+        presence_penalty=floats,
+        repetition_penalty=floats,
+        logit_bias=st.lists(st.tuples(u32, floats), max_size=3).map(tuple),
+        logprobs=st.none() | st.integers(0, 20),
+        grammar=st.text(max_size=10),
+        prompt_ids=st.lists(u32, max_size=3).map(tuple),
+        emitted_ids=st.lists(u32, max_size=3).map(tuple),
     ),
     prompt_tokens=u32,
+    block_digests=st.lists(st.binary(min_size=16, max_size=16), max_size=3).map(tuple),
 )
 
 

@@ -5,7 +5,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from runtime.engine.kv_cache import KvCache
-from runtime.engine.pages import KvCacheCorrupt, NoFreePages, PageBooks, PagePool, PageTable
+from runtime.engine.pages import (
+    BlockName,
+    KvCacheCorrupt,
+    NoFreePages,
+    PageBooks,
+    PagePool,
+    PageTable,
+)
 from runtime.models.config import ModelConfig
 
 PAGE_TOKENS = 4
@@ -29,6 +36,16 @@ def make_cache(pages: int) -> PageBooks:
     return KvCache(CONFIG, pages=pages, page_tokens=PAGE_TOKENS, device=cpu).books
 
 
+def names_of(prompt: int, blocks: int, *, num_layers: int) -> list[BlockName]:
+    return [
+        BlockName(digest=bytes([prompt, block]), first=0, end=num_layers) for block in range(blocks)
+    ]
+
+
+def held(table: PageTable) -> list[int]:
+    return table.pages_LB.ravel().tolist()
+
+
 class PagesOfManyRequests(RuleBasedStateMachine):
     """Requests of different depth grow and end in any order; no page is lost or shared."""
 
@@ -43,6 +60,21 @@ class PagesOfManyRequests(RuleBasedStateMachine):
         self.tables.append(PageTable(num_layers=num_layers))
         self.tokens.append(0)
 
+    @rule(num_layers=st.integers(1, 2), wanted=st.integers(0, 5), prompt=st.integers(0, 1))
+    def open_with_a_known_prompt(self, num_layers: int, wanted: int, prompt: int) -> None:
+        table = PageTable(num_layers=num_layers)
+        shared = self.cache.share(table, names_of(prompt, wanted, num_layers=num_layers))
+        assert table.blocks == shared <= wanted
+        self.tables.append(table)
+        self.tokens.append(shared * PAGE_TOKENS)
+
+    @precondition(lambda self: self.tables)
+    @rule(data=st.data(), prompt=st.integers(0, 1))
+    def publish(self, data: st.DataObject, prompt: int) -> None:
+        table = self.tables[data.draw(st.integers(0, len(self.tables) - 1))]
+        for block, name in enumerate(names_of(prompt, table.blocks, num_layers=table.num_layers)):
+            self.cache.publish(table, block=block, name=name)
+
     @precondition(lambda self: self.tables)
     @rule(data=st.data(), more=st.integers(0, 12))
     def grow(self, data: st.DataObject, more: int) -> None:
@@ -50,7 +82,7 @@ class PagesOfManyRequests(RuleBasedStateMachine):
         table, wanted = self.tables[index], self.tokens[index] + more
         before = table.pages_LB.copy()
         needed = max(0, -(-wanted // PAGE_TOKENS) - table.blocks) * table.num_layers
-        if needed > self.cache.pool.free:
+        if needed > self.cache.available:
             with pytest.raises(NoFreePages):
                 self.cache.reserve(table, tokens=wanted)
             assert (table.pages_LB == before).all()
@@ -69,7 +101,9 @@ class PagesOfManyRequests(RuleBasedStateMachine):
     @invariant()
     def every_page_is_free_or_held_once(self) -> None:
         self.cache.check(self.tables)
-        assert self.cache.pool.free + self.cache.pool.used == self.cache.pool.total
+        cache = self.cache
+        assert cache.pool.free + cache.used + cache.cached == cache.total
+        assert cache.used == len({page for table in self.tables for page in held(table)})
 
     @invariant()
     def tables_are_as_long_as_their_requests(self) -> None:
@@ -110,3 +144,67 @@ def test_a_request_takes_pages_only_for_the_layers_it_runs() -> None:
     cache.reserve(deep, tokens=9)
     assert shallow.pages_LB.size == 3
     assert deep.pages_LB.size == 15
+
+
+def published(cache: PageBooks, *, prompt: int, blocks: int) -> PageTable:
+    table = PageTable(num_layers=2)
+    cache.reserve(table, tokens=blocks * PAGE_TOKENS)
+    for block, name in enumerate(names_of(prompt, blocks, num_layers=2)):
+        cache.publish(table, block=block, name=name)
+    return table
+
+
+def test_a_prompt_whose_request_ended_is_found_again_up_to_where_it_differs() -> None:
+    cache = make_cache(20)
+    first = published(cache, prompt=0, blocks=3)
+    pages = first.pages_LB.copy()
+    cache.release(first)
+    assert (cache.used, cache.cached) == (0, 6)
+    again = PageTable(num_layers=2)
+    wanted = [*names_of(0, 2, num_layers=2), *names_of(1, 1, num_layers=2)]
+    assert cache.share(again, wanted) == 2
+    assert (again.pages_LB == pages[:, :2]).all()
+    assert (cache.used, cache.cached) == (4, 2)
+
+
+def test_pages_of_other_layers_are_not_found() -> None:
+    cache = make_cache(20)
+    cache.release(published(cache, prompt=0, blocks=1))
+    name = BlockName(digest=names_of(0, 1, num_layers=2)[0].digest, first=1, end=3)
+    assert cache.share(PageTable(num_layers=2), [name]) == 0
+
+
+def test_two_requests_share_the_pages_of_one_prompt_and_the_last_one_lets_go() -> None:
+    cache = make_cache(20)
+    first = published(cache, prompt=0, blocks=2)
+    second = PageTable(num_layers=2)
+    assert cache.share(second, names_of(0, 2, num_layers=2)) == 2
+    cache.release(first)
+    assert (cache.used, cache.cached) == (4, 0)
+    cache.check([second])
+    cache.release(second)
+    assert (cache.used, cache.cached) == (0, 4)
+
+
+def test_kept_pages_go_to_whoever_needs_them_the_longest_unused_first() -> None:
+    cache = make_cache(8)
+    older, newer = published(cache, prompt=0, blocks=2), published(cache, prompt=1, blocks=2)
+    cache.release(older)
+    cache.release(newer)
+    cache.reserve(PageTable(num_layers=2), tokens=PAGE_TOKENS)
+    assert cache.share(PageTable(num_layers=2), names_of(0, 2, num_layers=2)) == 1
+    assert cache.share(PageTable(num_layers=2), names_of(1, 2, num_layers=2)) == 2
+
+
+def test_pages_that_are_held_are_never_given_away() -> None:
+    cache = make_cache(8)
+    published(cache, prompt=0, blocks=2)
+    with pytest.raises(NoFreePages, match="6 pages wanted, 4 of 8 are available"):
+        cache.reserve(PageTable(num_layers=2), tokens=3 * PAGE_TOKENS)
+
+
+def test_a_shared_block_that_lost_a_holder_is_noticed() -> None:
+    cache = make_cache(8)
+    published(cache, prompt=0, blocks=2)
+    with pytest.raises(KvCacheCorrupt, match="1 holders, 0 tables hold it"):
+        cache.check([])

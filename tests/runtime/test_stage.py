@@ -422,7 +422,7 @@ def test_a_stage_tells_the_coordinator_its_room_at_once(checkpoint: Path) -> Non
 def test_what_others_left_in_the_pages_changes_no_token(checkpoint: Path) -> None:
     """NaN survives a mask: 0 x NaN is NaN. So pages must not be handed on as they are."""
     cluster = StageCluster(checkpoint, {"solo": (0, LAYERS)})
-    cache = cluster.stages["solo"]._cache
+    cache = cluster.caches["solo"]
     cache.key_PSKH.fill_(torch.nan)
     cache.value_PSKH.fill_(torch.nan)
     lengths = {1: 3, 2: 30}  # decoded together, so the shorter one is padded
@@ -450,7 +450,7 @@ def test_rows_that_are_not_numbers_refuse_their_request_and_no_other(checkpoint:
     )
     rows_for("c", cluster, entry, value=float("nan"))
     cluster.run_all()
-    assert cluster.answers[1, 1].nacks == [("c", Reason.STAGE_ERROR)]
+    assert cluster.answers[1, 1].nacks == [("c", Reason.NOT_A_NUMBER)]
     assert cluster.answers[1, 1].token_ids == []
     assert cluster.answers[2, 1].token_ids == greedy_oracle(
         checkpoint, random_prompt(2, 6), max_tokens=16

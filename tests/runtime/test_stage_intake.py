@@ -10,6 +10,7 @@ import torch
 from runtime.engine.intake import MAX_TOMBSTONES, Intake, StageShape
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.memory import EngineLimits
+from runtime.engine.model_backend import ModelBackend
 from runtime.engine.sequence import RequestKey, Sequence
 from runtime.engine.stage import ORPHAN_AFTER_S, Stage
 from runtime.models.config import read_config
@@ -60,7 +61,11 @@ def prompt(request: int, *, max_tokens: int = 4) -> Message:
 
 def make_intake() -> tuple[Intake, list[Sequence]]:
     forgotten: list[Sequence] = []
-    return Intake(SHAPE, forget=forgotten.append), forgotten
+    return Intake(SHAPE, admit=admit_all, forget=forgotten.append), forgotten
+
+
+def admit_all(sequence: Sequence, *, position: int, token_ids: memoryview | None) -> Reason:
+    return Reason.NONE
 
 
 def test_an_abandoned_request_is_forgotten_and_one_with_rows_to_run_is_not() -> None:
@@ -151,8 +156,11 @@ def make_stage(checkpoint: Path, clock: ManualClock, network: InMemoryNetwork, s
         generation=GENERATION,
         incarnation=1,
         limits=EngineLimits(page_tokens=4, max_batch_tokens=512, max_context_tokens=64),
-        decoder=decoder,
-        cache=KvCache(config, pages=20, page_tokens=4, device=cpu),
+        backend=ModelBackend(
+            decoder,
+            KvCache(config, pages=20, page_tokens=4, device=cpu),
+            max_context_tokens=64,
+        ),
         transport=network.join("a"),
         options=EngineOptions(),
         relative_speed=speed,

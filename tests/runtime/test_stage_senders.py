@@ -8,7 +8,7 @@ import pytest
 from planner.domain.cluster import COORDINATOR
 from runtime.engine.intake import Intake, StageShape
 from runtime.engine.sequence import RequestKey
-from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route, Sampling
+from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Reason, Route, Sampling
 
 GENERATION = 2
 HIDDEN = 4
@@ -38,7 +38,9 @@ def stage(name: str) -> Intake:
         dtype=DType.FLOAT32,
         max_context_tokens=64,
     )
-    return Intake(shape, forget=lambda sequence: None)
+    return Intake(
+        shape, admit=lambda *_sequence, **_rows: Reason.NONE, forget=lambda sequence: None
+    )
 
 
 def message(kind: Kind, *, hop: int, position: int, n_tokens: int, route: Route | None) -> Message:

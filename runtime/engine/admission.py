@@ -1,0 +1,112 @@
+"""Who gets pages: requests by reservation of their whole prompt, decodes before the youngest."""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from runtime.engine.pages import BlockName, NoFreePages, PageBooks
+from runtime.engine.prefix import block_digests, block_names
+from runtime.engine.sequence import Sequence
+from runtime.protocol.data import Reason
+from runtime.protocol.engine_options import PrefixRule
+
+logger = logging.getLogger(__name__)
+
+
+class Admission:
+    """Reserves and shares pages of `books` for the sequences of one stage.
+
+    `residents` are the sequences that hold pages now.
+    """
+
+    def __init__(
+        self,
+        books: PageBooks,
+        *,
+        prefixes: PrefixRule,
+        residents: Callable[[], Iterable[Sequence]],
+    ) -> None:
+        self._books = books
+        self._prefixes = prefixes
+        self._residents = residents
+        self.prefix_tokens_total = 0
+
+    def admit(self, sequence: Sequence, *, position: int, token_ids: memoryview | None) -> Reason:
+        """Reserve the pages of a new sequence's prompt, or say why not, and then hold none.
+
+        `position`: where the rows that came begin; a first stage, which gets `token_ids` (int32,
+        the whole prompt), finds by itself what it can leave out. The pages of `received` tokens
+        are there already when this returns.
+        """
+        if token_ids is not None:
+            reused = self._find_prefix(sequence, token_ids)
+        else:
+            # a position inside a block is no shared prefix: then rows before it are missing
+            reused = position // self._books.page_tokens
+            names = self._names_of(sequence)[:reused]
+            if self._books.share(sequence.table, names) < reused:
+                self._books.release(sequence.table)
+                return Reason.PREFIX_GONE
+        if not self._fits(sequence):
+            self._books.release(sequence.table)
+            return Reason.NO_KV_PAGES
+        self._books.reserve(sequence.table, tokens=sequence.route.prompt_tokens)
+        sequence.received = sequence.done = reused * self._books.page_tokens
+        sequence.published = reused
+        self.prefix_tokens_total += sequence.received
+        return Reason.NONE
+
+    def grow(self, sequence: Sequence, *, tokens: int) -> Sequence | None:
+        """Room for the first `tokens` tokens of `sequence`; None when it is there.
+
+        Else the sequence that must give way, the youngest: preempt it and ask again. It may be
+        `sequence` itself.
+        """
+        try:
+            self._books.reserve(sequence.table, tokens=tokens)
+        except NoFreePages as error:
+            logger.info("request %d: %s", sequence.key.request, error)
+            return max(
+                (other for other in self._residents() if other.table.blocks),
+                key=lambda other: other.arrival,
+                default=sequence,
+            )
+        return None
+
+    def publish(self, sequence: Sequence) -> None:
+        """Its whole blocks of the prompt that have been run may be shared from now on."""
+        done = min(sequence.done, sequence.route.prompt_tokens) // self._books.page_tokens
+        if done <= sequence.published:
+            return
+        names = self._names_of(sequence)
+        for block in range(sequence.published, min(done, len(names))):
+            self._books.publish(sequence.table, block=block, name=names[block])
+        sequence.published = done
+
+    def _find_prefix(self, sequence: Sequence, token_ids: memoryview) -> int:
+        """Blocks of the prompt that are here already; its last token is always run, to sample."""
+        if self._prefixes is not PrefixRule.REUSE:
+            return 0
+        page_tokens = self._books.page_tokens
+        route = sequence.route
+        digests = block_digests(token_ids, page_tokens=page_tokens, hops=route.hops)
+        sequence.route = replace(route, block_digests=digests)
+        if sequence.key.epoch > 0:
+            return 0  # begun anew, perhaps because a later stage did not have the prefix
+        most = (route.prompt_tokens - 1) // page_tokens
+        return self._books.share(sequence.table, self._names_of(sequence)[:most])
+
+    def _fits(self, sequence: Sequence) -> bool:
+        """Whether the prompt has room, and every resident can grow by a block beside it."""
+        layers = sequence.end - sequence.first
+        blocks = -(-sequence.route.prompt_tokens // self._books.page_tokens)
+        wanted = (blocks - sequence.table.blocks) * layers
+        growth = sum(
+            other.end - other.first
+            for other in self._residents()
+            if other.table.blocks and other is not sequence
+        )
+        return wanted + growth <= self._books.available
+
+    def _names_of(self, sequence: Sequence) -> list[BlockName]:
+        return block_names(sequence.route.block_digests, first=sequence.first, end=sequence.end)

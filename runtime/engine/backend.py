@@ -1,0 +1,78 @@
+"""What a stage runs its steps with: a model, or the times of a profile. Both are a `Backend`."""
+
+from collections.abc import Sequence as Items
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from runtime.engine.pages import PageBooks
+from runtime.engine.sequence import RequestKey, Work
+from runtime.protocol.data import DType
+from runtime.protocol.sampled import Logprobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """Layers [first, end) of a model, and what a row and a token of it are."""
+
+    first: int
+    end: int
+    num_layers: int
+    hidden_size: int
+    vocab_size: int
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """A token sampled behind the last row of a chunk. `is_final`: its grammar allows no other."""
+
+    token_id: int
+    logprobs: Logprobs | None = None
+    is_final: bool = False
+
+
+class Rows(Protocol):
+    """The rows of a step behind its last layer, as they go over the wire."""
+
+    def gather(self, spans: Items[tuple[int, int]]) -> bytes | memoryview:
+        """The bytes of the rows [start, end) of the step, one span after another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """What became of the works of a step, by their index in it.
+
+    `drawn`: a token for each that is sampled, but for those in `failed`, whose logits are no
+    numbers.
+    """
+
+    rows: Rows
+    drawn: dict[int, Drawn] = field(default_factory=dict)
+    failed: tuple[int, ...] = ()
+
+
+class Backend(Protocol):
+    """Used from one thread."""
+
+    @property
+    def shape(self) -> ModelShape: ...
+
+    @property
+    def books(self) -> PageBooks:
+        """The pages its requests' keys and values are in."""
+
+    @property
+    def weights_bytes(self) -> int: ...
+
+    @property
+    def kv_bytes(self) -> int: ...
+
+    @property
+    def emulated(self) -> bool:
+        """Whether it only takes the time that a model would."""
+
+    def run(self, step: Items[Work]) -> StepResult:
+        """Run the layers each work asks for, and sample where a token follows."""
+
+    def forget(self, key: RequestKey) -> None:
+        """A request ended; known or not."""

@@ -1,0 +1,129 @@
+"""Runs steps with a real model: forward, then a token for each request that is sampled.
+
+Legend: T rows of the step, R of them sampled from, D hidden, V vocabulary.
+"""
+
+from collections.abc import Sequence as Items
+
+import torch
+from torch import Tensor
+
+from runtime.engine.backend import Drawn, ModelShape, StepResult
+from runtime.engine.kv_cache import KvCache
+from runtime.engine.model_runner import ModelRunner
+from runtime.engine.pages import PageBooks
+from runtime.engine.sampler import TokenHistory, adjusted, logprobs_of, sample
+from runtime.engine.sequence import RequestKey, Work
+from runtime.models.decoder import Decoder
+from runtime.protocol.data import DType, Sampling
+
+WIRE_DTYPES = {
+    torch.float32: DType.FLOAT32,
+    torch.float16: DType.FLOAT16,
+    torch.bfloat16: DType.BFLOAT16,
+}
+
+
+class ModelBackend:
+    """Implements `Backend` with the layers of `decoder`."""
+
+    def __init__(self, decoder: Decoder, cache: KvCache, *, max_context_tokens: int) -> None:
+        self._decoder = decoder
+        self._cache = cache
+        self._runner = ModelRunner(decoder, cache, max_context_tokens=max_context_tokens)
+        self._histories: dict[RequestKey, TokenHistory] = {}
+
+    @property
+    def shape(self) -> ModelShape:
+        config = self._decoder.config
+        return ModelShape(
+            first=self._decoder.first,
+            end=self._decoder.end,
+            num_layers=config.num_layers,
+            hidden_size=config.hidden_size,
+            vocab_size=config.vocab_size,
+            dtype=WIRE_DTYPES[config.dtype],
+        )
+
+    @property
+    def books(self) -> PageBooks:
+        return self._cache.books
+
+    @property
+    def weights_bytes(self) -> int:
+        return self._decoder.config.weights_bytes(self._decoder.first, self._decoder.end)
+
+    @property
+    def kv_bytes(self) -> int:
+        return self._cache.nbytes
+
+    @property
+    def emulated(self) -> bool:
+        return False
+
+    def run(self, step: Items[Work]) -> StepResult:
+        hidden_TD = self._runner.forward(step)
+        chosen, ends = [], []
+        end = 0
+        for index, work in enumerate(step):
+            end += work.chunk.n_tokens
+            if work.sequence.is_last_stage and work.chunk.is_sampled:
+                chosen.append(index)
+                ends.append(end - 1)
+        rows = _TensorRows(hidden_TD)
+        if not chosen:
+            return StepResult(rows=rows)
+        logits_RV = self._runner.logits(hidden_TD[ends])
+        wrong_R = logits_RV.isnan().any(-1).tolist()
+        best_R = logits_RV.argmax(-1).tolist()
+        drawn, failed = {}, []
+        for index, logits_V, best, wrong in zip(chosen, logits_RV, best_R, wrong_R, strict=True):
+            if wrong:
+                failed.append(index)
+            else:
+                drawn[index] = self._draw(step[index], logits_V, best=best)
+        return StepResult(rows=rows, drawn=drawn, failed=tuple(failed))
+
+    def forget(self, key: RequestKey) -> None:
+        self._histories.pop(key, None)
+
+    def _draw(self, work: Work, logits_V: Tensor, *, best: int) -> Drawn:
+        sampling = work.sequence.route.sampling
+        history = self._history(work.sequence.key, sampling)
+        if sampling.temperature <= 0 and history is None and not sampling.logit_bias:
+            token_id = best
+        else:
+            token_id = sample(
+                adjusted(logits_V, sampling, history), sampling, position=work.chunk.end
+            )
+        if history is not None:
+            history.add(token_id)
+        return Drawn(
+            token_id=token_id,
+            logprobs=None
+            if sampling.logprobs is None
+            else logprobs_of(logits_V, token_id, count=sampling.logprobs),
+        )
+
+    def _history(self, key: RequestKey, sampling: Sampling) -> TokenHistory | None:
+        if not sampling.needs_history:
+            return None
+        if key not in self._histories:
+            self._histories[key] = TokenHistory(sampling)
+        return self._histories[key]
+
+
+class _TensorRows:
+    """Implements `Rows`; `hidden_TD` on any device."""
+
+    def __init__(self, hidden_TD: Tensor) -> None:
+        self._hidden_TD = hidden_TD
+
+    def gather(self, spans: Items[tuple[int, int]]) -> memoryview:
+        """The view keeps the tensor's memory alive until it is sent."""
+        hidden_TD = self._hidden_TD
+        if list(spans) == [(0, len(hidden_TD))]:
+            rows_TD = hidden_TD
+        else:
+            rows_TD = torch.cat([hidden_TD[start:end] for start, end in spans])
+        return rows_TD.cpu().contiguous().view(torch.uint8).numpy().data.cast("B")
