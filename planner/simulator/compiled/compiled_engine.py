@@ -1,9 +1,267 @@
-"""Makes an engine: compiled where the package was built with a C compiler, or in Python."""
+"""Runs the engine: compiled where the package was built with a C compiler, or in Python."""
 
-from planner.simulator.engine import Engine, EngineSetup
+import ctypes
+import functools
+import weakref
+from collections.abc import Sequence
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import numpy as np
+
+from planner.simulator.engine import (
+    NUM_BUCKETS,
+    Engine,
+    EngineSetup,
+    EngineStatistics,
+    LinkStatistics,
+    NodeStatistics,
+    Occurrence,
+    OccurrenceKind,
+    StageVisit,
+)
 from planner.simulator.python_engine import PythonEngine
+
+_LIBRARY_NAME = "_engine"
+_EDITION = 1  # of module.c
+_I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+
+
+def is_compiled() -> bool:
+    """Whether the engine runs as machine code here."""
+    return _library() is not None
 
 
 def new_engine(setup: EngineSetup) -> Engine:
     """An engine at time 0 with nothing running."""
-    return PythonEngine(setup)
+    library = _library()
+    return PythonEngine(setup) if library is None else CompiledEngine(setup, library)
+
+
+class _Policy(ctypes.Structure):
+    _fields_ = [
+        ("chunk_tokens", _I64),
+        ("cap_floor", _I64),
+        ("grouped", _I64),
+        ("transmission", _I64),
+        ("starvation_limit", _I64),
+        ("cap_divisor", _REAL),
+        ("lane_share", _REAL),
+        ("piece_bytes", _REAL),
+        ("overhead_s", _REAL),
+        ("copy_s_per_token", _REAL),
+        ("activation_bytes", _REAL),
+        ("token_bytes", _REAL),
+    ]
+
+
+class _NodeSetup(ctypes.Structure):
+    _fields_ = [
+        ("num_segments", _I64),
+        ("prompt_limit", _I64),
+        ("decode_limit", _I64),
+        ("prompt_last", _I64),
+        ("decode_last", _I64),
+        ("prompt_s", _POINTER),
+        ("decode_s", _POINTER),
+        ("prompt_slope_s", _REAL),
+        ("decode_slope_s", _REAL),
+    ]
+
+
+class _Occurrence(ctypes.Structure):
+    _fields_ = [
+        ("kind", _I64),
+        ("request", _I64),
+        ("tokens", _I64),
+        ("time_s", _REAL),
+        ("first_token_s", _REAL),
+    ]
+
+
+class CompiledEngine:
+    """See `planner.simulator.engine.Engine`."""
+
+    def __init__(self, setup: EngineSetup, library: ctypes.CDLL) -> None:
+        self._library = library
+        self._num_nodes, self._num_links = len(setup.nodes), 0
+        self._occurrence = _Occurrence()
+        # The library reads the tables where they are, so they must live as long as it does.
+        self._tables = [
+            np.ascontiguousarray(times.seconds, dtype=np.float64)
+            for node in setup.nodes
+            for times in (node.prompt, node.decode)
+        ]
+        policy = _Policy(*(getattr(setup, key) for key, _ in _Policy._fields_))
+        layers = np.array(
+            [layers for node in setup.nodes for layers in node.segment_layers], dtype=np.int64
+        )
+        nodes = (_NodeSetup * max(1, self._num_nodes))()
+        for number, node in enumerate(setup.nodes):
+            prompt, decode = self._tables[2 * number : 2 * number + 2]
+            nodes[number] = _NodeSetup(
+                num_segments=len(node.segment_layers),
+                prompt_limit=node.prompt_limit,
+                decode_limit=node.decode_limit,
+                prompt_last=len(prompt) - 1,
+                decode_last=len(decode) - 1,
+                prompt_s=prompt.ctypes.data,
+                decode_s=decode.ctypes.data,
+                prompt_slope_s=node.prompt.slope_s,
+                decode_slope_s=node.decode.slope_s,
+            )
+        self._engine = library.simulator_new(
+            ctypes.byref(policy), self._num_nodes, ctypes.byref(nodes), layers.ctypes.data
+        )
+        if not self._engine:
+            raise MemoryError("no memory for a simulation")
+        weakref.finalize(self, library.simulator_free, self._engine)
+
+    @property
+    def now(self) -> float:
+        return float(self._library.simulator_now(self._engine))
+
+    def add_link(
+        self, *, source: int, target: int, bandwidth_bytes_per_s: float, latency_s: float
+    ) -> int:
+        number: int = self._library.simulator_add_link(
+            self._engine, source, target, bandwidth_bytes_per_s, latency_s
+        )
+        if number < 0:
+            raise MemoryError("no memory for a link of a simulation")
+        self._num_links += 1
+        return number
+
+    def admit(
+        self,
+        *,
+        prompt_tokens: int,
+        output_tokens: int,
+        grow_at: int,
+        stages: Sequence[StageVisit],
+        link_home: int,
+    ) -> int:
+        visits = np.array(stages, dtype=np.int64)
+        number: int = self._library.simulator_admit(
+            self._engine,
+            prompt_tokens,
+            output_tokens,
+            grow_at,
+            len(stages),
+            visits.ctypes.data,
+            link_home,
+        )
+        if number < 0:
+            raise MemoryError("no memory for a request of a simulation")
+        return number
+
+    def set_grow_at(self, request: int, *, tokens: int) -> None:
+        self._library.simulator_set_grow_at(self._engine, request, tokens)
+
+    def advance(self, until_s: float) -> Occurrence | None:
+        found: int = self._library.simulator_advance(
+            self._engine, until_s, ctypes.byref(self._occurrence)
+        )
+        if found < 0:
+            raise MemoryError("no memory for a simulation's events")
+        if not found:
+            return None
+        occurred = self._occurrence
+        return Occurrence(
+            OccurrenceKind(occurred.kind),
+            occurred.request,
+            occurred.tokens,
+            occurred.time_s,
+            occurred.first_token_s,
+        )
+
+    def waiting(self, node: int) -> int:
+        return int(self._library.simulator_waiting(self._engine, node))
+
+    def resident(self, node: int) -> int:
+        return int(self._library.simulator_resident(self._engine, node))
+
+    def reset_statistics(self) -> None:
+        self._library.simulator_reset_statistics(self._engine)
+
+    def statistics(self) -> EngineStatistics:
+        seconds, running = _REAL(), _REAL()
+        whole, gaps = np.zeros(5, dtype=np.int64), np.zeros(NUM_BUCKETS, dtype=np.int64)
+        node_sums = np.zeros((self._num_nodes, 4))
+        node_counts = np.zeros((self._num_nodes, 6), dtype=np.int64)
+        link_sums = np.zeros((self._num_links, 3))
+        link_peaks = np.zeros(self._num_links, dtype=np.int64)
+        self._library.simulator_statistics(
+            self._engine,
+            ctypes.byref(seconds),
+            ctypes.byref(running),
+            *(array.ctypes.data for array in (whole, gaps, node_sums, node_counts)),
+            *(array.ctypes.data for array in (link_sums, link_peaks)),
+        )
+        events, output_tokens, first_tokens, prompt_tokens, finished = whole.tolist()
+        return EngineStatistics(
+            seconds=seconds.value,
+            events=events,
+            output_tokens=output_tokens,
+            first_tokens=first_tokens,
+            prompt_tokens=prompt_tokens,
+            finished=finished,
+            running_integral=running.value,
+            gaps=gaps,
+            nodes=NodeStatistics(
+                busy_s=node_sums[:, 0],
+                resident_integral=node_sums[:, 1],
+                waiting_integral=node_sums[:, 2],
+                kv_integral=node_sums[:, 3],
+                steps=node_counts[:, 0],
+                decode_steps=node_counts[:, 1],
+                decodes=node_counts[:, 2],
+                decodes_squared=node_counts[:, 3],
+                prompt_tokens=node_counts[:, 4],
+                kv_peak=node_counts[:, 5],
+            ),
+            links=LinkStatistics(
+                bytes=link_sums[:, 0],
+                busy_s=link_sums[:, 1],
+                waiting_integral=link_sums[:, 2],
+                waiting_peak=link_peaks,
+            ),
+        )
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    """The compiled engine, or None where it was not built, or built from other sources."""
+    for suffix in EXTENSION_SUFFIXES:
+        path = Path(__file__).with_name(_LIBRARY_NAME + suffix)
+        if path.exists():
+            library = ctypes.CDLL(str(path))
+            break
+    else:
+        return None
+    if _edition(library) != _EDITION:
+        return None
+    signatures: dict[str, tuple[type | None, tuple[type, ...]]] = {
+        "new": (_POINTER, (_POINTER, _I64, _POINTER, _POINTER)),
+        "free": (None, (_POINTER,)),
+        "add_link": (_I64, (_POINTER, _I64, _I64, _REAL, _REAL)),
+        "admit": (_I64, (_POINTER, _I64, _I64, _I64, _I64, _POINTER, _I64)),
+        "set_grow_at": (None, (_POINTER, _I64, _I64)),
+        "advance": (_I64, (_POINTER, _REAL, _POINTER)),
+        "now": (_REAL, (_POINTER,)),
+        "waiting": (_I64, (_POINTER, _I64)),
+        "resident": (_I64, (_POINTER, _I64)),
+        "reset_statistics": (None, (_POINTER,)),
+        "statistics": (None, (_POINTER,) * 9),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, f"simulator_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def _edition(library: ctypes.CDLL) -> int:
+    try:
+        return ctypes.c_int64.in_dll(library, "simulator_edition").value
+    except ValueError:
+        return 0

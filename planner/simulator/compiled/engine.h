@@ -1,5 +1,5 @@
 /* The state of one simulation. python_engine.py one folder up is the same in Python, explains it, and
-   gives the same numbers to the last bit. Change both together. */
+   gives the same numbers to the last bit. Change both together, and raise the edition. */
 
 #ifndef HELIXWEB_SIMULATOR_ENGINE_H
 #define HELIXWEB_SIMULATOR_ENGINE_H
@@ -12,10 +12,11 @@ typedef int32_t i32;
 enum { STEP_DONE, LINK_DUE, ARRIVAL };                 /* kinds of events */
 enum { FIRST_TOKEN = 1, FINISHED = 2, OUTGROWN = 3 };  /* kinds of occurrences */
 enum { FIFO, DECODE_FIRST, TWO_LANES, JUST_IN_TIME };  /* transmission */
+enum { NO_LANE = -1, DECODES, PROMPTS };
 
 #define SUB_BUCKETS 64
 #define LEAST_EXPONENT (-20)
-#define BUCKETS (40 * SUB_BUCKETS)
+#define NUM_BUCKETS (40 * SUB_BUCKETS)
 
 typedef struct {
     double time;
@@ -24,63 +25,60 @@ typedef struct {
 } Event;
 
 typedef struct {
-    i32 request, stage, tokens; /* tokens: of the prompt, 0 for a decode */
-    i32 ends_prompt, next;
+    i32 first, last; /* of a chain by `next`, -1 for none */
+} List;
+
+typedef struct {
+    i32 request, stage, tokens, ends_prompt, next;
 } Item;
 
 typedef struct {
-    i32 first_item, last_item, link, next;
-    double bytes;
+    List items;
+    i32 link, next, count;
+    double size;
 } Message;
 
 typedef struct {
-    i32 node, segment, layers, link; /* link: by which requests come */
+    i64 node, segment, layers, link;
 } Stage;
 
 typedef struct {
     i64 prompt_tokens, output_tokens, produced, grow_at;
     double first_token_s, last_token_s;
     Stage *stages;
-    i32 num_stages, room, link_home, next_free;
+    i32 num_stages, room_stages, link_home, next_free;
 } Request;
 
 typedef struct {
-    i32 first, last;
-} List;
+    const double *seconds;
+    i64 last;
+    double slope_s;
+} StepTimes;
 
 typedef struct {
-    i32 first_segment, num_segments, position; /* position: the segment run last or now */
-    i32 busy, has_decodes, resident, waiting;
-    i64 prompt_limit, decode_limit;
-    const double *prompt_s, *decode_s;
-    i64 prompt_size, decode_size;
-    double prompt_slope, decode_slope;
-    i64 copied_tokens;
-    double busy_until, busy_since;
+    i32 first_segment, num_segments, position, busy, has_decodes;
+    i64 prompt_limit, decode_limit, waiting, resident, copied_tokens, kv_used;
+    StepTimes prompt, decode;
+    double busy_since, busy_until, changed_s;
     List batch;
-    /* statistics */
-    double busy_s, resident_integral, kv_integral, waiting_integral, changed_s;
-    i64 kv_used, kv_peak, steps, decode_steps, decodes, decodes_squared, prompt_tokens;
+    i64 batch_count;
+    double busy_s, resident_integral, waiting_integral, kv_integral;
+    i64 kv_peak, steps, decode_steps, decodes, decodes_squared, prompt_tokens;
 } Node;
 
 typedef struct {
-    i32 layers;
+    i64 layers;
     List queue;
 } Segment;
 
 typedef struct {
-    double bandwidth, latency;
-    i32 source, target;
-    List queue[2];     /* lane 0: decodes, or everything in one queue; lane 1: prompts */
-    i32 active[2];     /* the message under way, -1 for none */
-    double left[2];    /* its bytes left */
-    double rate[2];
-    double since;      /* when `left` was true */
-    double piece;      /* bytes sent before the lanes are looked at again, 0 for all that are left */
-    i32 due_lane, version, overtaken, waiting;
-    /* statistics */
-    double bytes, busy_s, waiting_integral, changed_s;
-    i64 waiting_peak;
+    double bandwidth, latency, since, piece, changed_s;
+    double left[2], rate[2];
+    List queue[2];
+    i32 active[2], open[2]; /* open: the message that the present step is filling */
+    i32 source, target, due_lane, version;
+    i64 overtaken, waiting, waiting_peak;
+    double bytes, busy_s, waiting_integral;
 } Link;
 
 typedef struct {
@@ -88,56 +86,58 @@ typedef struct {
     double time_s, first_token_s;
 } Occurrence;
 
-typedef struct Simulation {
-    double now, stats_since;
-    i64 order, events_done;
-    i32 failed; /* no memory */
-    /* policy */
-    i64 chunk_tokens, cap_floor, starvation_limit;
+typedef struct {
+    i64 chunk_tokens, cap_floor, grouped, transmission, starvation_limit;
     double cap_divisor, lane_share, piece_bytes, overhead_s, copy_s_per_token;
     double activation_bytes, token_bytes;
-    i32 grouped, transmission;
-    /* parts */
-    i32 num_nodes, num_segments, num_links, room_links, num_requests, room_requests, free_request;
+} Policy;
+
+typedef struct {
+    double now, stats_since;
+    i64 order, events_done;
+    int failed; /* no memory */
+    Policy policy;
     Node *nodes;
     Segment *segments;
     Link *links;
     Request *requests;
-    i32 *open_message; /* by link and lane: the message that a step or delivery is filling */
     Item *items;
-    i32 room_items, free_item;
     Message *messages;
-    i32 room_messages, free_message;
     Event *heap;
-    i64 num_events, room_events;
     Occurrence *occurred;
-    i64 num_occurred, first_occurred, room_occurred;
-    /* statistics of the whole */
+    i32 num_nodes, num_links, room_links, num_requests, room_requests, free_request;
+    i32 room_items, free_item, room_messages, free_message;
+    i64 num_events, room_events, num_occurred, first_occurred, room_occurred;
+    List step_messages; /* of the present step or delivery, in order */
     i64 output_tokens, first_tokens, prompt_tokens, finished, running;
     double running_integral, running_changed_s;
-    i64 gaps[BUCKETS];
-} Simulation;
+    i64 gaps[NUM_BUCKETS];
+} Engine;
 
 /* pools.c */
-void push_event(Simulation *s, double time, i32 kind, i32 subject, i32 version);
-Event pop_event(Simulation *s);
-i32 new_item(Simulation *s, i32 request, i32 stage, i32 tokens, i32 ends_prompt);
-void free_item(Simulation *s, i32 item);
-i32 new_message(Simulation *s, i32 link);
-void free_message(Simulation *s, i32 message);
-void occur(Simulation *s, i64 kind, i32 request);
+void foresee(Engine *e, double time, i32 kind, i32 subject, i32 version);
+Event next_event(Engine *e);
+int reserve_items(Engine *e, i64 count);
+i32 new_item(Engine *e, i32 request, i32 tokens, i32 ends_prompt);
+void drop_item(Engine *e, i32 item);
+i32 new_message(Engine *e, i32 link, double size);
+void drop_message(Engine *e, i32 message);
+void occur(Engine *e, i64 kind, i32 request);
+i64 bucket_of(double seconds);
 
 /* links.c */
-void send_item(Simulation *s, i32 item, i32 link, double bytes);
-void close_messages(Simulation *s, i32 first_message);
-i32 message_for(Simulation *s, i32 link, i32 lane, i32 *first, i32 *last);
-void link_due(Simulation *s, i32 link, i32 version);
-void links_account(Simulation *s);
+i32 lane_of(const Engine *e, i32 item);
+void add_to_message(Engine *e, i32 item, i32 link, i32 lane, double size);
+void send_messages(Engine *e);
+void enqueue(Engine *e, i32 message);
+void link_due(Engine *e, i32 link, i32 version);
+void account_link(Link *link, double now);
 
 /* nodes.c */
-void step_done(Simulation *s, i32 node);
-void receive(Simulation *s, i32 message);
-void start_step(Simulation *s, i32 node);
-void node_account(Simulation *s, Node *node);
+void step_done(Engine *e, i32 node);
+void receive(Engine *e, i32 message);
+void account_node(Node *node, double now);
+void account_busy(Node *node, double now);
+void account_running(Engine *e);
 
 #endif

@@ -1,0 +1,199 @@
+/* Messages on links: lanes, pieces, shares of bandwidth. */
+
+#include "engine.h"
+
+#include <math.h>
+
+void account_link(Link *link, double now) {
+    double passed = now - link->changed_s;
+    if (link->active[DECODES] >= 0 || link->active[PROMPTS] >= 0) link->busy_s += passed;
+    link->waiting_integral += (double)link->waiting * passed;
+    link->changed_s = now;
+}
+
+i32 lane_of(const Engine *e, i32 item) {
+    return e->policy.transmission == FIFO || !e->items[item].tokens ? DECODES : PROMPTS;
+}
+
+static void append(Engine *e, List *list, i32 message) {
+    e->messages[message].next = -1;
+    if (list->last >= 0)
+        e->messages[list->last].next = message;
+    else
+        list->first = message;
+    list->last = message;
+}
+
+/* Puts an item into the step's message for that link and lane, or into one of its own. */
+void add_to_message(Engine *e, i32 item, i32 link, i32 lane, double size) {
+    i32 number = e->policy.grouped ? e->links[link].open[lane] : -1;
+    if (number < 0) {
+        number = new_message(e, link, size);
+        append(e, &e->step_messages, number);
+        if (e->policy.grouped) e->links[link].open[lane] = number;
+    } else {
+        e->messages[number].size += size;
+    }
+    Message *message = &e->messages[number];
+    e->items[item].next = -1;
+    if (message->items.last >= 0)
+        e->items[message->items.last].next = item;
+    else
+        message->items.first = item;
+    message->items.last = item;
+    message->count++;
+}
+
+void send_messages(Engine *e) {
+    i32 message = e->step_messages.first;
+    e->step_messages = (List){-1, -1};
+    while (message >= 0) {
+        i32 following = e->messages[message].next;
+        Link *link = &e->links[e->messages[message].link];
+        link->open[DECODES] = link->open[PROMPTS] = -1;
+        enqueue(e, message);
+        message = following;
+    }
+}
+
+static void due(Engine *e, i32 number, double time) {
+    foresee(e, time, LINK_DUE, number, ++e->links[number].version);
+}
+
+static void load(Engine *e, Link *link, i32 lane) {
+    i32 message = link->queue[lane].first;
+    link->queue[lane].first = e->messages[message].next;
+    if (link->queue[lane].first < 0) link->queue[lane].last = -1;
+    link->waiting--;
+    link->active[lane] = message;
+    link->left[lane] = e->messages[message].size;
+}
+
+static void drive(Engine *e, i32 number, i32 lane, double piece) {
+    Link *link = &e->links[number];
+    link->due_lane = lane;
+    link->since = e->now;
+    link->piece = piece;
+    double size = link->left[lane];
+    if (0 < piece && piece < size)
+        size = piece;
+    else
+        link->piece = 0.0;
+    due(e, number, e->now + size / link->bandwidth);
+}
+
+static void progress(Engine *e, Link *link) {
+    for (i32 lane = DECODES; lane <= PROMPTS; lane++) {
+        if (link->active[lane] < 0) continue;
+        double left = link->left[lane] - (e->now - link->since) * link->rate[lane];
+        link->left[lane] = left > 0.0 ? left : 0.0;
+    }
+    link->since = e->now;
+}
+
+static void share(Engine *e, i32 number) {
+    Link *link = &e->links[number];
+    progress(e, link);
+    for (i32 lane = DECODES; lane <= PROMPTS; lane++)
+        if (link->active[lane] < 0 && link->queue[lane].first >= 0) load(e, link, lane);
+    int both = link->active[DECODES] >= 0 && link->active[PROMPTS] >= 0;
+    double rates[2] = {1.0, 1.0}, soonest = INFINITY;
+    if (both) {
+        rates[DECODES] = e->policy.lane_share;
+        rates[PROMPTS] = 1.0 - e->policy.lane_share;
+    }
+    link->due_lane = NO_LANE;
+    for (i32 lane = DECODES; lane <= PROMPTS; lane++) {
+        link->rate[lane] = rates[lane] * link->bandwidth;
+        if (link->active[lane] < 0) continue;
+        double finish = e->now + link->left[lane] / link->rate[lane];
+        if (finish < soonest) {
+            link->due_lane = lane;
+            soonest = finish;
+        }
+    }
+    if (link->due_lane != NO_LANE) due(e, number, soonest);
+}
+
+static double just_in_time_bytes(const Engine *e, const Link *link) {
+    double least = e->policy.piece_bytes;
+    if (link->source == e->num_nodes) return least;
+    const Node *sender = &e->nodes[link->source];
+    if (!sender->busy || !sender->has_decodes) return least;
+    double bytes = (sender->busy_until - e->now) * link->bandwidth;
+    return bytes > least ? bytes : least;
+}
+
+static void begin(Engine *e, i32 number) {
+    Link *link = &e->links[number];
+    if (e->policy.transmission == TWO_LANES) {
+        share(e, number);
+        return;
+    }
+    int decodes = link->queue[DECODES].first >= 0;
+    int prompt_waits = link->queue[PROMPTS].first >= 0 || link->active[PROMPTS] >= 0;
+    i64 limit = e->policy.starvation_limit;
+    int starved = prompt_waits && limit > 0 && link->overtaken >= limit;
+    if (decodes && !starved) {
+        link->overtaken = prompt_waits ? link->overtaken + 1 : 0;
+        load(e, link, DECODES);
+        drive(e, number, DECODES, 0.0);
+    } else if (prompt_waits) {
+        link->overtaken = 0;
+        if (link->active[PROMPTS] < 0) load(e, link, PROMPTS);
+        double piece = 0.0;
+        if (e->policy.transmission == JUST_IN_TIME)
+            piece = just_in_time_bytes(e, link);
+        else if (decodes)
+            piece = e->policy.piece_bytes;
+        drive(e, number, PROMPTS, piece);
+    } else {
+        link->due_lane = NO_LANE;
+    }
+}
+
+static void interrupt(Engine *e, i32 number) {
+    Link *link = &e->links[number];
+    if (link->piece > 0 || e->policy.piece_bytes <= 0) return;
+    double passed = (e->now - link->since) * link->bandwidth;
+    double piece = e->policy.piece_bytes * floor(passed / e->policy.piece_bytes + 1.0);
+    if (piece < link->left[PROMPTS]) {
+        link->piece = piece;
+        due(e, number, link->since + piece / link->bandwidth);
+    }
+}
+
+void enqueue(Engine *e, i32 message) {
+    i32 number = e->messages[message].link;
+    Link *link = &e->links[number];
+    account_link(link, e->now);
+    i32 lane = lane_of(e, e->messages[message].items.first);
+    append(e, &link->queue[lane], message);
+    link->waiting++;
+    if (link->active[DECODES] < 0 && link->active[PROMPTS] < 0)
+        begin(e, number);
+    else if (e->policy.transmission == TWO_LANES) {
+        if (link->active[lane] < 0) share(e, number);
+    } else if (lane == DECODES && link->due_lane == PROMPTS)
+        interrupt(e, number);
+    if (link->waiting > link->waiting_peak) link->waiting_peak = link->waiting;
+}
+
+void link_due(Engine *e, i32 number, i32 version) {
+    Link *link = &e->links[number];
+    if (version != link->version) return;
+    account_link(link, e->now);
+    i32 lane = link->due_lane;
+    if (e->policy.transmission == TWO_LANES) {
+        progress(e, link);
+    } else if (link->piece > 0) {
+        link->left[lane] -= link->piece;
+        begin(e, number);
+        return;
+    }
+    i32 message = link->active[lane];
+    link->active[lane] = -1;
+    link->bytes += e->messages[message].size;
+    foresee(e, e->now + link->latency, ARRIVAL, message, 0);
+    begin(e, number);
+}

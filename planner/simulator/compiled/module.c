@@ -1,0 +1,253 @@
+/* What Python calls, through ctypes. */
+
+#include "engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Raised with every change of a source here, and in compiled_engine.py: a library that was built
+   before the change is not used. */
+const int64_t simulator_edition = 1;
+
+void *PyInit__engine(void);
+
+/* Lets Python's build tools treat the engine as an extension. */
+void *PyInit__engine(void) { return 0; }
+
+typedef struct {
+    i64 num_segments, prompt_limit, decode_limit, prompt_last, decode_last;
+    const double *prompt_s, *decode_s;
+    double prompt_slope_s, decode_slope_s;
+} NodeSetup;
+
+void simulator_free(Engine *e);
+void simulator_reset_statistics(Engine *e);
+
+Engine *simulator_new(const Policy *policy, i64 num_nodes, const NodeSetup *setups,
+                      const i64 *segment_layers) {
+    i64 num_segments = 0;
+    for (i64 i = 0; i < num_nodes; i++) num_segments += setups[i].num_segments;
+    Engine *e = calloc(1, sizeof(Engine));
+    if (!e) return 0;
+    e->policy = *policy;
+    e->num_nodes = (i32)num_nodes;
+    e->free_item = e->free_message = e->free_request = -1;
+    e->step_messages = (List){-1, -1};
+    e->nodes = calloc((size_t)num_nodes + 1, sizeof(Node));
+    e->segments = calloc((size_t)num_segments + 1, sizeof(Segment));
+    if (!e->nodes || !e->segments) {
+        simulator_free(e);
+        return 0;
+    }
+    for (i64 i = 0; i < num_segments; i++)
+        e->segments[i] = (Segment){segment_layers[i], {-1, -1}};
+    i32 first = 0;
+    for (i64 i = 0; i < num_nodes; i++) {
+        const NodeSetup *setup = &setups[i];
+        Node *node = &e->nodes[i];
+        node->first_segment = first;
+        node->num_segments = (i32)setup->num_segments;
+        node->prompt_limit = setup->prompt_limit;
+        node->decode_limit = setup->decode_limit;
+        node->prompt = (StepTimes){setup->prompt_s, setup->prompt_last, setup->prompt_slope_s};
+        node->decode = (StepTimes){setup->decode_s, setup->decode_last, setup->decode_slope_s};
+        node->batch = (List){-1, -1};
+        first += node->num_segments;
+    }
+    simulator_reset_statistics(e);
+    return e;
+}
+
+void simulator_free(Engine *e) {
+    if (!e) return;
+    for (i32 i = 0; i < e->num_requests; i++) free(e->requests[i].stages);
+    free(e->nodes);
+    free(e->segments);
+    free(e->links);
+    free(e->requests);
+    free(e->items);
+    free(e->messages);
+    free(e->heap);
+    free(e->occurred);
+    free(e);
+}
+
+/* The number of the new link, -1 without memory. */
+i64 simulator_add_link(Engine *e, i64 source, i64 target, double bandwidth, double latency) {
+    if (e->num_links == e->room_links) {
+        i32 room = e->room_links ? 2 * e->room_links : 64;
+        Link *links = realloc(e->links, (size_t)room * sizeof(Link));
+        if (!links) return -1;
+        e->links = links;
+        e->room_links = room;
+    }
+    Link *link = &e->links[e->num_links];
+    memset(link, 0, sizeof(Link));
+    link->source = (i32)source;
+    link->target = (i32)target;
+    link->bandwidth = bandwidth;
+    link->latency = latency;
+    link->changed_s = e->now;
+    link->due_lane = NO_LANE;
+    for (i32 lane = DECODES; lane <= PROMPTS; lane++) {
+        link->queue[lane] = (List){-1, -1};
+        link->active[lane] = link->open[lane] = -1;
+    }
+    return e->num_links++;
+}
+
+static i32 free_request(Engine *e) {
+    i32 number = e->free_request;
+    if (number >= 0) {
+        e->free_request = e->requests[number].next_free;
+        return number;
+    }
+    if (e->num_requests == e->room_requests) {
+        i32 room = e->room_requests ? 2 * e->room_requests : 256;
+        Request *requests = realloc(e->requests, (size_t)room * sizeof(Request));
+        if (!requests) return -1;
+        e->requests = requests;
+        e->room_requests = room;
+    }
+    memset(&e->requests[e->num_requests], 0, sizeof(Request));
+    return e->num_requests++;
+}
+
+/* The number of the new request, -1 without memory. */
+i64 simulator_admit(Engine *e, i64 prompt_tokens, i64 output_tokens, i64 grow_at, i64 num_stages,
+                    const Stage *stages, i64 link_home) {
+    i64 chunk = e->policy.chunk_tokens ? e->policy.chunk_tokens : prompt_tokens;
+    if (!reserve_items(e, (prompt_tokens + chunk - 1) / chunk)) return -1;
+    i32 number = free_request(e);
+    if (number < 0) return -1;
+    Request *request = &e->requests[number];
+    if (request->room_stages < num_stages) {
+        Stage *room = realloc(request->stages, (size_t)num_stages * sizeof(Stage));
+        if (!room) return -1;
+        request->stages = room;
+        request->room_stages = (i32)num_stages;
+    }
+    memcpy(request->stages, stages, (size_t)num_stages * sizeof(Stage));
+    request->num_stages = (i32)num_stages;
+    request->link_home = (i32)link_home;
+    request->prompt_tokens = prompt_tokens;
+    request->output_tokens = output_tokens;
+    request->produced = 0;
+    request->grow_at = grow_at;
+    request->first_token_s = request->last_token_s = 0.0;
+    account_running(e);
+    e->running++;
+    for (i64 i = 0; i < num_stages; i++) {
+        account_node(&e->nodes[stages[i].node], e->now);
+        e->nodes[stages[i].node].resident++;
+    }
+    for (i64 left = prompt_tokens; left > 0;) {
+        i64 tokens = chunk < left ? chunk : left;
+        left -= tokens;
+        i32 item = new_item(e, number, (i32)tokens, left == 0);
+        i32 message = new_message(e, (i32)stages[0].link, (double)tokens * e->policy.token_bytes);
+        e->messages[message].items = (List){item, item};
+        e->messages[message].count = 1;
+        enqueue(e, message);
+    }
+    return number;
+}
+
+void simulator_set_grow_at(Engine *e, i64 request, i64 tokens) {
+    e->requests[request].grow_at = tokens;
+}
+
+/* 1 and the next occurrence, 0 when none came until then, -1 without memory. */
+i64 simulator_advance(Engine *e, double until_s, Occurrence *occurrence) {
+    while (e->first_occurred == e->num_occurred) {
+        e->first_occurred = e->num_occurred = 0;
+        if (e->failed) return -1;
+        if (!e->num_events || e->heap[0].time > until_s) {
+            e->now = until_s;
+            return 0;
+        }
+        Event event = next_event(e);
+        e->now = event.time;
+        e->events_done++;
+        if (event.kind == STEP_DONE)
+            step_done(e, event.subject);
+        else if (event.kind == LINK_DUE)
+            link_due(e, event.subject, event.version);
+        else
+            receive(e, event.subject);
+    }
+    *occurrence = e->occurred[e->first_occurred++];
+    if (occurrence->kind == FINISHED) {
+        e->requests[occurrence->request].next_free = e->free_request;
+        e->free_request = (i32)occurrence->request;
+    }
+    return 1;
+}
+
+double simulator_now(const Engine *e) { return e->now; }
+
+i64 simulator_waiting(const Engine *e, i64 node) { return e->nodes[node].waiting; }
+
+i64 simulator_resident(const Engine *e, i64 node) { return e->nodes[node].resident; }
+
+void simulator_reset_statistics(Engine *e) {
+    double now = e->now;
+    e->stats_since = e->running_changed_s = now;
+    e->output_tokens = e->first_tokens = e->prompt_tokens = e->finished = 0;
+    e->running_integral = 0.0;
+    memset(e->gaps, 0, sizeof(e->gaps));
+    for (i32 i = 0; i < e->num_nodes; i++) {
+        Node *node = &e->nodes[i];
+        node->busy_s = node->resident_integral = node->kv_integral = node->waiting_integral = 0.0;
+        node->steps = node->decode_steps = node->decodes = node->decodes_squared = 0;
+        node->prompt_tokens = 0;
+        node->kv_peak = node->kv_used;
+        node->changed_s = node->busy_since = now;
+    }
+    for (i32 i = 0; i < e->num_links; i++) {
+        Link *link = &e->links[i];
+        link->bytes = link->busy_s = link->waiting_integral = 0.0;
+        link->waiting_peak = link->waiting;
+        link->changed_s = now;
+    }
+}
+
+/* Fills: whole counts 5, node sums 4 a node, node counts 6 a node, link sums 3 a link, peaks. */
+void simulator_statistics(Engine *e, double *seconds, double *running_integral, i64 *whole,
+                          i64 *gaps, double *node_sums, i64 *node_counts, double *link_sums,
+                          i64 *link_peaks) {
+    account_running(e);
+    *seconds = e->now - e->stats_since;
+    *running_integral = e->running_integral;
+    whole[0] = e->events_done;
+    whole[1] = e->output_tokens;
+    whole[2] = e->first_tokens;
+    whole[3] = e->prompt_tokens;
+    whole[4] = e->finished;
+    memcpy(gaps, e->gaps, sizeof(e->gaps));
+    for (i32 i = 0; i < e->num_nodes; i++) {
+        Node *node = &e->nodes[i];
+        account_node(node, e->now);
+        account_busy(node, e->now);
+        double *sums = node_sums + 4 * i;
+        i64 *counts = node_counts + 6 * i;
+        sums[0] = node->busy_s;
+        sums[1] = node->resident_integral;
+        sums[2] = node->waiting_integral;
+        sums[3] = node->kv_integral;
+        counts[0] = node->steps;
+        counts[1] = node->decode_steps;
+        counts[2] = node->decodes;
+        counts[3] = node->decodes_squared;
+        counts[4] = node->prompt_tokens;
+        counts[5] = node->kv_peak;
+    }
+    for (i32 i = 0; i < e->num_links; i++) {
+        Link *link = &e->links[i];
+        account_link(link, e->now);
+        link_sums[3 * i] = link->bytes;
+        link_sums[3 * i + 1] = link->busy_s;
+        link_sums[3 * i + 2] = link->waiting_integral;
+        link_peaks[i] = link->waiting_peak;
+    }
+}

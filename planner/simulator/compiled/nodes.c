@@ -1,0 +1,235 @@
+/* Steps on nodes, and the coordinator that collects tokens and sends requests round again. */
+
+#include "engine.h"
+
+#include <math.h>
+
+void account_node(Node *node, double now) {
+    double passed = now - node->changed_s;
+    node->resident_integral += (double)node->resident * passed;
+    node->kv_integral += (double)node->kv_used * passed;
+    node->waiting_integral += (double)node->waiting * passed;
+    node->changed_s = now;
+}
+
+void account_busy(Node *node, double now) {
+    if (!node->busy) return;
+    node->busy_s += now - node->busy_since;
+    node->busy_since = now;
+}
+
+void account_running(Engine *e) {
+    e->running_integral += (double)e->running * (e->now - e->running_changed_s);
+    e->running_changed_s = e->now;
+}
+
+static double seconds(const StepTimes *times, i64 amount) {
+    if (amount <= times->last) return times->seconds[amount];
+    return times->seconds[times->last] + (double)(amount - times->last) * times->slope_s;
+}
+
+static void append(Engine *e, List *list, i32 item) {
+    e->items[item].next = -1;
+    if (list->last >= 0)
+        e->items[list->last].next = item;
+    else
+        list->first = item;
+    list->last = item;
+}
+
+static void take(Engine *e, Node *node, i64 *taken_prompt_tokens, i64 *taken_decodes) {
+    const Policy *policy = &e->policy;
+    i64 decode_limit = node->decode_limit;
+    if (policy->cap_divisor > 0) {
+        i64 cap = (i64)ceil((double)node->resident / policy->cap_divisor);
+        if (cap < policy->cap_floor) cap = policy->cap_floor;
+        if (cap < decode_limit) decode_limit = cap;
+    }
+    i64 prompt_tokens = 0, prompts = 0, decodes = 0;
+    int prompts_open = 1;
+    List *queue = &e->segments[node->first_segment + node->position].queue;
+    i32 before = -1, item = queue->first;
+    node->batch = (List){-1, -1};
+    node->batch_count = 0;
+    while (item >= 0 && (prompts_open || decodes < decode_limit)) {
+        i32 following = e->items[item].next, tokens = e->items[item].tokens;
+        int taken = 0;
+        if (tokens) {
+            int fits = prompts < node->prompt_limit &&
+                       (!policy->chunk_tokens || prompt_tokens + tokens <= policy->chunk_tokens);
+            prompts_open = prompts_open && fits;
+            if (prompts_open) {
+                prompts++;
+                prompt_tokens += tokens;
+                taken = 1;
+            }
+        } else if (decodes < decode_limit) {
+            decodes++;
+            taken = 1;
+        }
+        if (taken) {
+            if (before >= 0)
+                e->items[before].next = following;
+            else
+                queue->first = following;
+            if (following < 0) queue->last = before;
+            append(e, &node->batch, item);
+            node->batch_count++;
+        } else {
+            before = item;
+        }
+        item = following;
+    }
+    account_node(node, e->now);
+    node->waiting -= node->batch_count;
+    *taken_prompt_tokens = prompt_tokens;
+    *taken_decodes = decodes;
+}
+
+static void start_step(Engine *e, i32 number) {
+    Node *node = &e->nodes[number];
+    if (node->busy || !node->waiting) return;
+    i32 position = node->position;
+    for (i32 offset = 1; offset <= node->num_segments; offset++) {
+        position = (node->position + offset) % node->num_segments;
+        if (e->segments[node->first_segment + position].queue.first >= 0) break;
+    }
+    node->position = position;
+    i64 prompt_tokens, decodes;
+    take(e, node, &prompt_tokens, &decodes);
+    double prompt_s = seconds(&node->prompt, prompt_tokens);
+    double decode_s = decodes ? seconds(&node->decode, decodes < 2 ? 2 : decodes) : 0.0;
+    if (e->policy.chunk_tokens && prompt_tokens && !decodes) {
+        double least = seconds(&node->decode, 2);
+        if (prompt_s < least) prompt_s = least;
+    }
+    double duration =
+        (double)e->segments[node->first_segment + position].layers * (prompt_s + decode_s);
+    if (position == 0) {
+        duration += (double)node->copied_tokens * e->policy.copy_s_per_token;
+        node->copied_tokens = 0;
+    }
+    duration += e->policy.overhead_s;
+    node->busy = 1;
+    node->has_decodes = decodes > 0;
+    node->busy_since = e->now;
+    node->busy_until = e->now + duration;
+    foresee(e, node->busy_until, STEP_DONE, number, 0);
+    node->steps++;
+    node->decode_steps += decodes > 0;
+    node->decodes += decodes;
+    node->decodes_squared += decodes * decodes;
+    node->prompt_tokens += prompt_tokens;
+}
+
+static void hand_on(Engine *e, Node *node, i32 item) {
+    while (item >= 0) {
+        Item *moved = &e->items[item];
+        i32 following = moved->next;
+        const Request *request = &e->requests[moved->request];
+        i64 tokens = moved->tokens ? moved->tokens : 1;
+        node->kv_used += tokens * request->stages[moved->stage].layers;
+        i32 stage = moved->stage + 1;
+        if (stage < request->num_stages) {
+            moved->stage = stage;
+            add_to_message(e, item, (i32)request->stages[stage].link, lane_of(e, item),
+                           (double)tokens * e->policy.activation_bytes);
+        } else if (moved->ends_prompt || !moved->tokens) {
+            add_to_message(e, item, request->link_home, lane_of(e, item), e->policy.token_bytes);
+        } else {
+            drop_item(e, item);
+        }
+        item = following;
+    }
+    if (node->kv_used > node->kv_peak) node->kv_peak = node->kv_used;
+    send_messages(e);
+}
+
+void step_done(Engine *e, i32 number) {
+    Node *node = &e->nodes[number];
+    account_node(node, e->now);
+    account_busy(node, e->now);
+    node->busy = 0;
+    i32 item = node->batch.first;
+    node->batch = (List){-1, -1};
+    if (node->position + 1 < node->num_segments) {
+        List *queue = &e->segments[node->first_segment + node->position + 1].queue;
+        while (item >= 0) {
+            i32 following = e->items[item].next;
+            append(e, queue, item);
+            item = following;
+        }
+        node->waiting += node->batch_count;
+    } else {
+        hand_on(e, node, item);
+    }
+    start_step(e, number);
+}
+
+static void finish(Engine *e, i32 number) {
+    const Request *request = &e->requests[number];
+    account_running(e);
+    e->running--;
+    e->finished++;
+    i64 held = request->prompt_tokens + request->produced - 1;
+    for (i32 index = 0; index < request->num_stages; index++) {
+        const Stage *stage = &request->stages[index];
+        Node *node = &e->nodes[stage->node];
+        account_node(node, e->now);
+        node->resident--;
+        node->kv_used -= held * stage->layers;
+    }
+    occur(e, FINISHED, number);
+}
+
+static void collect(Engine *e, i32 item) {
+    while (item >= 0) {
+        Item *returned = &e->items[item];
+        i32 following = returned->next, number = returned->request;
+        Request *request = &e->requests[number];
+        if (request->produced == 0) {
+            request->first_token_s = e->now;
+            e->first_tokens++;
+            e->prompt_tokens += request->prompt_tokens;
+        } else {
+            e->gaps[bucket_of(e->now - request->last_token_s)]++;
+        }
+        request->produced++;
+        request->last_token_s = e->now;
+        e->output_tokens++;
+        if (request->produced == 1) occur(e, FIRST_TOKEN, number);
+        if (request->produced == request->output_tokens) {
+            finish(e, number);
+            drop_item(e, item);
+        } else {
+            if (request->prompt_tokens + request->produced > request->grow_at)
+                occur(e, OUTGROWN, number);
+            returned->stage = returned->tokens = 0;
+            add_to_message(e, item, (i32)request->stages[0].link, DECODES, e->policy.token_bytes);
+        }
+        item = following;
+    }
+    send_messages(e);
+}
+
+void receive(Engine *e, i32 message) {
+    i32 target = e->links[e->messages[message].link].target;
+    i32 item = e->messages[message].items.first, count = e->messages[message].count;
+    drop_message(e, message);
+    if (target == e->num_nodes) {
+        collect(e, item);
+        return;
+    }
+    Node *node = &e->nodes[target];
+    account_node(node, e->now);
+    while (item >= 0) {
+        Item *arrived = &e->items[item];
+        i32 following = arrived->next;
+        const Stage *stage = &e->requests[arrived->request].stages[arrived->stage];
+        node->copied_tokens += arrived->tokens ? arrived->tokens : 1;
+        append(e, &e->segments[node->first_segment + stage->segment].queue, item);
+        item = following;
+    }
+    node->waiting += count;
+    start_step(e, target);
+}
