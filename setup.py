@@ -22,5 +22,18 @@ setup(
             extra_compile_args=["-O3"],
             optional=True,
         ),
+        Extension(
+            "planner.simulator.compiled._engine",
+            sources=[
+                "planner/simulator/compiled/pools.c",
+                "planner/simulator/compiled/links.c",
+                "planner/simulator/compiled/nodes.c",
+                "planner/simulator/compiled/module.c",
+            ],
+            depends=["planner/simulator/compiled/engine.h"],
+            # Fused multiply-adds would round unlike the same engine in Python.
+            extra_compile_args=["-O3", "-ffp-contract=off"],
+            optional=True,
+        ),
     ]
 )
