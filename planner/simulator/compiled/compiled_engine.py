@@ -38,21 +38,22 @@ def new_engine(setup: EngineSetup) -> Engine:
     return PythonEngine(setup) if library is None else CompiledEngine(setup, library)
 
 
+# Fields of EngineSetup, in the order of the C structure.
+_WHOLE_KEYS = ("chunk_tokens", "cap_floor", "grouped", "transmission", "starvation_limit")
+_REAL_KEYS = (
+    "cap_divisor",
+    "lane_share",
+    "piece_bytes",
+    "overhead_s",
+    "copy_s_per_token",
+    "activation_bytes",
+    "token_bytes",
+)
+_POLICY_KEYS = (*_WHOLE_KEYS, *_REAL_KEYS)
+
+
 class _Policy(ctypes.Structure):
-    _fields_ = [
-        ("chunk_tokens", _I64),
-        ("cap_floor", _I64),
-        ("grouped", _I64),
-        ("transmission", _I64),
-        ("starvation_limit", _I64),
-        ("cap_divisor", _REAL),
-        ("lane_share", _REAL),
-        ("piece_bytes", _REAL),
-        ("overhead_s", _REAL),
-        ("copy_s_per_token", _REAL),
-        ("activation_bytes", _REAL),
-        ("token_bytes", _REAL),
-    ]
+    _fields_ = [*((key, _I64) for key in _WHOLE_KEYS), *((key, _REAL) for key in _REAL_KEYS)]
 
 
 class _NodeSetup(ctypes.Structure):
@@ -92,7 +93,7 @@ class CompiledEngine:
             for node in setup.nodes
             for times in (node.prompt, node.decode)
         ]
-        policy = _Policy(*(getattr(setup, key) for key, _ in _Policy._fields_))
+        policy = _Policy(**{key: getattr(setup, key) for key in _POLICY_KEYS})
         layers = np.array(
             [layers for node in setup.nodes for layers in node.segment_layers], dtype=np.int64
         )
