@@ -23,6 +23,16 @@ setup(
             optional=True,
         ),
         Extension(
+            "planner.estimate.compiled._estimate",
+            sources=[
+                "planner/estimate/compiled/sustained.c",
+                "planner/estimate/compiled/module.c",
+            ],
+            depends=["planner/estimate/compiled/sustained.h"],
+            extra_compile_args=["-O3", "-ffp-contract=off"],
+            optional=True,
+        ),
+        Extension(
             "planner.simulator.compiled._engine",
             sources=[
                 "planner/simulator/compiled/pools.c",

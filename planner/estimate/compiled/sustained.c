@@ -1,0 +1,183 @@
+/* The estimate's fixed point; fixed_point.py beside this folder is the same in Python, explains it,
+   and gives the same answer. Change both together. */
+
+#include "sustained.h"
+
+#include <math.h>
+
+enum { CYCLE_STEPS = 40, SEARCH_STEPS = 60, FILLINGS = 40 };
+
+#define PRECISION 1e-7
+#define SETTLED 1e-7
+
+/* The table's value at `amount`, and its slope there. */
+static double table_s(const double *seconds, i64 size, double amount, double *slope)
+{
+    if (amount >= (double)(size - 1)) return seconds[size - 1] + *slope * (amount - (double)(size - 1));
+    i64 below = (i64)amount;
+    *slope = seconds[below + 1] - seconds[below];
+    return seconds[below] + *slope * (amount - (double)below);
+}
+
+/* Shares of one group's nodes [from, to) when `held` requests are in the system. */
+static void fill(const Load *load, i64 from, i64 to, double held, double *shares)
+{
+    double whole = 0;
+    for (i64 node = from; node < to; node++) whole += load->share[node];
+    double low = 0, high = 1;
+    for (int doubling = 0; doubling < FILLINGS; doubling++) {
+        double sum = 0;
+        for (i64 node = from; node < to; node++)
+            sum += fmin(high * load->share[node], load->room[node] / held);
+        if (sum >= whole) break;
+        low = high;
+        high *= 2;
+    }
+    for (int halving = 0; halving < FILLINGS; halving++) {
+        double middle = (low + high) / 2, sum = 0;
+        for (i64 node = from; node < to; node++)
+            sum += fmin(middle * load->share[node], load->room[node] / held);
+        if (sum >= whole) high = middle; else low = middle;
+    }
+    for (i64 node = from; node < to; node++)
+        shares[node] = fmin(high * load->share[node], load->room[node] / held);
+}
+
+/* Round trip and time to first token at `rate` decode tokens/s, or -1 where it cannot be served. */
+static double round_trip_s(const Model *model, const Load *load, const double *shares,
+                           const double *edge_shares, double *batches, double rate, double *ttft)
+{
+    double requests = rate / model->output_tokens;
+    double trip = 0, first = 0, slowest = 0;
+    for (i64 node = 0; node < load->nodes; node++) {
+        double share = shares[node];
+        if (share <= 0) { batches[node] = 1; continue; }
+        double step = load->layers[node] * load->step_s[node]
+                      + model->step_tokens * model->copy_s_per_token + model->step_overhead_s;
+        double busy = share * requests * model->steps_per_prompt * step;
+        if (busy >= 1) return -1;
+        const double *seconds = load->decode_s + load->table[node] * load->table_size;
+        double batch = 1, cycle = 0;
+        int settled = 0;
+        for (int turn = 0; turn < CYCLE_STEPS && !settled; turn++) {
+            double slope = load->decode_slope[load->table[node]];
+            double decode = table_s(seconds, load->table_size, fmax(batch, 2), &slope);
+            cycle = (load->layers[node] * decode + batch * model->copy_s_per_token
+                     + model->step_overhead_s) / (1 - busy);
+            double growth = model->copy_s_per_token + (batch >= 2 ? load->layers[node] * slope : 0);
+            growth = share * rate * growth / (1 - busy);
+            double following = fmax(1, share * rate * cycle);
+            if (growth < 1) following = fmax(1, batch + (following - batch) / (1 - growth));
+            settled = fabs(following - batch) <= SETTLED * batch;
+            batch = following;
+        }
+        if (!settled || batch > load->decode_limit[node]) return -1;
+        batches[node] = batch;
+        trip += share * (model->cycle_weight * cycle
+                         + model->residual_weight * busy * model->squares_ratio * step / 2
+                         + model->convoy_weight * share * step * fmin(1, 2 * requests)
+                         + model->own_weight * step * fmin(1, share * requests));
+        first += share * step;
+        if (step > slowest) slowest = step;
+    }
+    for (i64 edge = 0; edge < load->edges; edge++) {
+        double share = edge_shares[edge];
+        if (share <= 0) continue;
+        i64 tail = load->tails[edge], head = load->heads[edge];
+        double bytes = tail < 0 || head < 0 ? model->token_bytes : model->activation_bytes;
+        double per_token = bytes / load->bandwidth[edge];
+        double decodes = share * rate * per_token;
+        double prompts = head < 0 ? 0 : share * requests * model->prompt_tokens * per_token;
+        if (decodes + prompts >= 1) return -1;
+        double batch = 1;
+        if (model->grouped > 0 && tail >= 0) batch = fmax(1, batches[tail] * share / shares[tail]);
+        double message = batch * per_token, chunk = model->step_tokens * per_token;
+        double wait = decodes * message / 2 / (1 - decodes);
+        if (model->prompts_first > 0)
+            wait = (decodes * message + prompts * model->squares_ratio * chunk) / 2
+                   / (1 - decodes - prompts);
+        else if (model->decode_share < 1)
+            wait += message * prompts * (1 / model->decode_share - 1);
+        else
+            wait += prompts * fmin(chunk, model->piece_bytes / load->bandwidth[edge]) / 2;
+        trip += share * (load->latency[edge] + message + wait);
+        if (head < 0) continue;
+        double sent = chunk / (1 - decodes);
+        first += share * (sent + prompts * model->squares_ratio * sent / 2 / (1 - decodes - prompts));
+        if (sent > slowest) slowest = sent;
+    }
+    *ttft = trip + first + fmax(0, model->steps_per_prompt - 1) * slowest;
+    return trip;
+}
+
+void sustained(const Model *model, const Load *load, double *work, double result[4])
+{
+    double *shares = work, *batches = work + load->nodes, *edge_shares = work + 2 * load->nodes;
+    double held = INFINITY;
+    for (int position = 0; position < 4; position++) result[position] = 0;
+    for (i64 from = 0, to; from < load->nodes; from = to) {
+        double room = 0, share = 0;
+        for (to = from; to < load->nodes && load->group[to] == load->group[from]; to++) {
+            if (load->share[to] > 0) room += load->room[to];
+            share += load->share[to];
+        }
+        if (share > 0) held = fmin(held, room / share);
+    }
+    if (!(held > 0) || held == INFINITY) return;
+    for (i64 from = 0, to; from < load->nodes; from = to) {
+        for (to = from; to < load->nodes && load->group[to] == load->group[from]; to++) {}
+        fill(load, from, to, held, shares);
+    }
+    for (i64 edge = 0; edge < load->edges; edge++) {
+        i64 tail = load->tails[edge], head = load->heads[edge];
+        edge_shares[edge] = load->edge_share[edge];
+        if (edge_shares[edge] <= 0) continue;
+        if (tail >= 0) edge_shares[edge] *= shares[tail] / load->share[tail];
+        if (head >= 0) edge_shares[edge] *= shares[head] / load->share[head];
+    }
+    double ttft, trip = round_trip_s(model, load, shares, edge_shares, batches, 0, &ttft);
+    if (trip <= 0 || trip > model->tpot_limit_s || ttft > model->ttft_limit_s) return;
+    result[2] = trip;
+    result[3] = ttft;
+    double low = 0, high = held / trip, below = -held, above = INFINITY;
+    int side = 0;
+    for (int step = 0; step < SEARCH_STEPS && high - low > PRECISION * high; step++) {
+        double rate = (low + high) / 2;
+        if (above < INFINITY) rate = low - below * (high - low) / (above - below);
+        trip = round_trip_s(model, load, shares, edge_shares, batches, rate, &ttft);
+        double excess = rate * trip + rate / model->output_tokens * ttft - held;
+        if (trip < 0 || trip > model->tpot_limit_s || ttft > model->ttft_limit_s) {
+            high = rate;
+            above = INFINITY;
+            side = 0;
+        } else if (excess > 0) {
+            high = rate;
+            above = excess;
+            if (side > 0) below /= 2;
+            side = 1;
+        } else {
+            low = rate;
+            below = excess;
+            if (side < 0) above /= 2;
+            side = -1;
+            result[2] = trip;
+            result[3] = ttft;
+            if (excess > -PRECISION * held) break;
+        }
+    }
+    result[0] = low;
+    result[1] = low * result[2] + low / model->output_tokens * result[3];
+}
+
+/* The same for a load whose arrays come one by one. */
+void sustained_load(const double *model, i64 nodes, i64 edges, i64 table_size, const i64 *group,
+                    const i64 *table, const double *share, const double *layers,
+                    const double *step_s, const double *room, const double *decode_limit,
+                    const i64 *tails, const i64 *heads, const double *edge_share,
+                    const double *bandwidth, const double *latency, const double *decode_s,
+                    const double *decode_slope, double *work, double *result)
+{
+    Load load = {nodes, edges, table_size, group, table, tails, heads, share, layers, step_s, room,
+                 decode_limit, edge_share, bandwidth, latency, decode_s, decode_slope};
+    sustained((const Model *)model, &load, work, result);
+}

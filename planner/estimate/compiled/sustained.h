@@ -1,0 +1,32 @@
+/* What the estimate and the search that uses it share. */
+
+#ifndef HELIXWEB_SUSTAINED_H
+#define HELIXWEB_SUSTAINED_H
+
+#include <stdint.h>
+
+typedef int64_t i64;
+
+/* As planner.estimate.model.Model.as_array writes it. */
+typedef struct {
+    double prompt_tokens, output_tokens, step_tokens, steps_per_prompt;
+    double cycle_weight, residual_weight, convoy_weight, own_weight, squares_ratio;
+    double step_overhead_s, copy_s_per_token, activation_bytes, token_bytes;
+    double piece_bytes, decode_share, prompts_first, grouped;
+    double tpot_limit_s, ttft_limit_s;
+} Model;
+
+/* One component; as planner.estimate.load.Load. Nodes of one group are in a row. */
+typedef struct {
+    i64 nodes, edges, table_size;
+    const i64 *group, *table, *tails, *heads;
+    const double *share, *layers, *step_s, *room, *decode_limit;
+    const double *edge_share, *bandwidth, *latency;
+    const double *decode_s, *decode_slope;
+} Load;
+
+/* decode tokens/s, requests held, round trip, time to first token; 0 if nothing can be served.
+   `work` has room for 2 * nodes + edges numbers. */
+void sustained(const Model *model, const Load *load, double *work, double result[4]);
+
+#endif

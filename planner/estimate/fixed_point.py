@@ -1,0 +1,266 @@
+"""The sustained decode throughput of a component: the largest that its requests in flight allow.
+
+At X decode tokens/s and r = X / O requests/s, node i, through which a share p_i of requests goes,
+is busy with prompt steps for u_i = p_i r n m_i of the time (n steps a prompt, m_i seconds each).
+Decodes come in cycles: c_i = time of a step of d_i decodes / (1 - u_i) with d_i = p_i X c_i. A
+visit takes some cycles, what is left of a running prompt step, and where prompts run whole, what
+the whole convoy waits for (`Model`'s weights). A message waits on a link for decodes before it and
+for a prompt's piece, or for whole prompts where these are not overtaken. Then
+
+    X* = largest X with X round_trip(X) + r ttft(X) <= N
+
+where N requests fill the KV room of the scarcest group of nodes; what a full node cannot take
+goes to its group's others, until all of the scarcest group are full.
+"""
+
+import math
+from typing import NamedTuple
+
+from planner.estimate.load import OUTSIDE, Load, Tables
+from planner.estimate.model import Model
+
+_CYCLE_STEPS = 40
+_SEARCH_STEPS = 60
+_PRECISION = 1e-7
+_FILLINGS = 40
+_SETTLED = 1e-7
+
+
+class Sustained(NamedTuple):
+    """Of one component; all 0 where nothing can be served within the limits.
+
+    `held` is the number of requests in flight. `round_trip_s` is the time per output token.
+    """
+
+    decode_tokens_per_s: float
+    held: float
+    round_trip_s: float
+    ttft_s: float
+
+
+NOTHING = Sustained(0.0, 0.0, 0.0, 0.0)
+
+
+def sustained(model: Model, load: Load, tables: Tables) -> Sustained:
+    """The reference of `compiled/sustained.c`, to the last bit."""
+    groups = _groups(load)
+    room = math.inf
+    for start, end in groups:
+        whole, fits = 0.0, 0.0
+        for node in range(start, end):
+            if load.share_N[node] > 0:
+                fits += float(load.room_N[node])
+            whole += float(load.share_N[node])
+        if whole > 0:
+            room = min(room, fits / whole)
+    if not 0 < room < math.inf:
+        return NOTHING
+    shares = [share for group in groups for share in _filled(load, group, room)]
+    edge_shares = _edge_shares(load, shares)
+    cluster = _Cluster(model, load, tables, shares, edge_shares)
+    trip, ttft = cluster.delays_s(0.0)
+    if trip <= 0 or trip > model.tpot_limit_s or ttft > model.ttft_limit_s:
+        return NOTHING
+    best_trip, best_ttft = trip, ttft
+    low, high, below, above, side = 0.0, room / trip, -room, math.inf, 0
+    for _ in range(_SEARCH_STEPS):
+        if not high - low > _PRECISION * high:
+            break
+        rate = (low + high) / 2
+        if above < math.inf:  # false position, each end's weight halved when it stays (Illinois)
+            rate = low - below * (high - low) / (above - below)
+        trip, ttft = cluster.delays_s(rate)
+        excess = rate * trip + rate / model.output_tokens * ttft - room
+        if trip < 0 or trip > model.tpot_limit_s or ttft > model.ttft_limit_s:
+            high, above, side = rate, math.inf, 0
+        elif excess > 0:
+            high, above = rate, excess
+            if side > 0:
+                below /= 2
+            side = 1
+        else:
+            low, below = rate, excess
+            if side < 0:
+                above /= 2
+            side = -1
+            best_trip, best_ttft = trip, ttft
+            if excess > -_PRECISION * room:
+                break
+    return Sustained(
+        low, low * best_trip + low / model.output_tokens * best_ttft, best_trip, best_ttft
+    )
+
+
+def _groups(load: Load) -> list[tuple[int, int]]:
+    starts = [
+        node
+        for node in range(len(load.group_N))
+        if node == 0 or load.group_N[node] != load.group_N[node - 1]
+    ]
+    return list(zip(starts, [*starts[1:], len(load.group_N)], strict=True))
+
+
+def _filled(load: Load, group: tuple[int, int], held: float) -> list[float]:
+    """min(level * share, room / held) of the group's nodes, the level such that the sum stays."""
+    shares = [float(load.share_N[node]) for node in range(*group)]
+    tops = [float(load.room_N[node]) / held for node in range(*group)]
+    whole = 0.0
+    for share in shares:
+        whole += share
+    low, high = 0.0, 1.0
+    for _ in range(_FILLINGS):
+        if _level_sum(high, shares, tops) >= whole:
+            break
+        low, high = high, 2 * high
+    for _ in range(_FILLINGS):
+        middle = (low + high) / 2
+        if _level_sum(middle, shares, tops) >= whole:
+            high = middle
+        else:
+            low = middle
+    return [min(high * share, top) for share, top in zip(shares, tops, strict=True)]
+
+
+def _level_sum(level: float, shares: list[float], tops: list[float]) -> float:
+    total = 0.0
+    for share, top in zip(shares, tops, strict=True):
+        total += min(level * share, top)
+    return total
+
+
+def _edge_shares(load: Load, shares: list[float]) -> list[float]:
+    edge_shares = []
+    for edge, share in enumerate(load.share_E.tolist()):
+        tail, head = int(load.tail_E[edge]), int(load.head_E[edge])
+        if share > 0 and tail != OUTSIDE:
+            share *= shares[tail] / float(load.share_N[tail])
+        if share > 0 and head != OUTSIDE:
+            share *= shares[head] / float(load.share_N[head])
+        edge_shares.append(share)
+    return edge_shares
+
+
+class _Cluster:
+    """Delays at any rate."""
+
+    def __init__(
+        self,
+        model: Model,
+        load: Load,
+        tables: Tables,
+        shares: list[float],
+        edge_shares: list[float],
+    ) -> None:
+        self._model = model
+        self._load = load
+        self._tables = tables
+        self._shares = shares
+        self._edge_shares = edge_shares
+
+    def delays_s(self, rate: float) -> tuple[float, float]:
+        """(round trip, time to first token) at `rate` decode tokens/s; (-1, 0) if too much."""
+        model, load = self._model, self._load
+        requests = rate / model.output_tokens
+        trip, first, slowest = 0.0, 0.0, 0.0
+        batches: list[float] = []
+        for node, share in enumerate(self._shares):
+            if share <= 0:
+                batches.append(1.0)
+                continue
+            step = (
+                float(load.layers_N[node]) * float(load.step_s_N[node])
+                + model.step_tokens * model.copy_s_per_token
+                + model.step_overhead_s
+            )
+            busy = share * requests * model.steps_per_prompt * step
+            if busy >= 1:
+                return -1.0, 0.0
+            found = self._cycle(node, share * rate, busy)
+            if found is None:
+                return -1.0, 0.0
+            cycle, batch = found
+            batches.append(batch)
+            trip += share * (
+                model.cycle_weight * cycle
+                + model.residual_weight * busy * model.squares_ratio * step / 2
+                + model.convoy_weight * share * step * min(1.0, 2 * requests)
+                + model.own_weight * step * min(1.0, share * requests)
+            )
+            first += share * step
+            slowest = max(slowest, step)
+        for edge, share in enumerate(self._edge_shares):
+            if share <= 0:
+                continue
+            waited = self._link(edge, share, rate, batches)
+            if waited is None:
+                return -1.0, 0.0
+            trip += share * waited[0]
+            if load.head_E[edge] == OUTSIDE:
+                continue
+            first += share * waited[1]
+            slowest = max(slowest, waited[2])
+        return trip, trip + first + max(0.0, model.steps_per_prompt - 1) * slowest
+
+    def _cycle(self, node: int, tokens_per_s: float, busy: float) -> tuple[float, float] | None:
+        """(seconds, decodes) of a node's cycle; None where decodes outrun it."""
+        model, load = self._model, self._load
+        table = int(load.table_N[node])
+        layers = float(load.layers_N[node])
+        batch = 1.0
+        for _ in range(_CYCLE_STEPS):
+            decode, slope = self._decode_s(table, max(batch, 2.0))
+            cycle = (layers * decode + batch * model.copy_s_per_token + model.step_overhead_s) / (
+                1 - busy
+            )
+            growth = model.copy_s_per_token + (layers * slope if batch >= 2 else 0.0)
+            growth = tokens_per_s * growth / (1 - busy)
+            following = max(1.0, tokens_per_s * cycle)
+            if growth < 1:  # Newton's step, exact within a segment of the table
+                following = max(1.0, batch + (following - batch) / (1 - growth))
+            settled = abs(following - batch) <= _SETTLED * batch
+            batch = following
+            if settled:
+                return None if batch > load.decode_limit_N[node] else (cycle, batch)
+        return None
+
+    def _decode_s(self, table: int, batch: float) -> tuple[float, float]:
+        """(seconds of a layer, its slope in seconds per sequence)."""
+        seconds = self._tables.decode_s_KB[table]
+        last = len(seconds) - 1
+        if batch >= last:
+            slope = float(self._tables.slope_s_K[table])
+            return float(seconds[last]) + slope * (batch - last), slope
+        below = int(batch)
+        lower = float(seconds[below])
+        slope = float(seconds[below + 1]) - lower
+        return lower + slope * (batch - below), slope
+
+    def _link(
+        self, edge: int, share: float, rate: float, batches: list[float]
+    ) -> tuple[float, float, float] | None:
+        """Seconds of (a decode, a prompt chunk, a chunk's sending alone); None beyond the rate."""
+        model, load = self._model, self._load
+        requests = rate / model.output_tokens
+        tail, head = int(load.tail_E[edge]), int(load.head_E[edge])
+        size = model.token_bytes if OUTSIDE in (tail, head) else model.activation_bytes
+        per_token = size / float(load.bandwidth_E[edge])
+        decodes = share * rate * per_token
+        prompts = 0.0 if head == OUTSIDE else share * requests * model.prompt_tokens * per_token
+        if decodes + prompts >= 1:
+            return None
+        batch = 1.0
+        if model.grouped > 0 and tail != OUTSIDE:
+            batch = max(1.0, batches[tail] * share / self._shares[tail])
+        message, chunk = batch * per_token, model.step_tokens * per_token
+        wait = decodes * message / 2 / (1 - decodes)
+        if model.prompts_first > 0:
+            wait = (decodes * message + prompts * model.squares_ratio * chunk) / 2
+            wait /= 1 - decodes - prompts
+        elif model.decode_share < 1:
+            wait += message * prompts * (1 / model.decode_share - 1)
+        else:
+            piece = min(chunk, model.piece_bytes / float(load.bandwidth_E[edge]))
+            wait += prompts * piece / 2
+        sent = chunk / (1 - decodes)
+        queued = prompts * model.squares_ratio * sent / 2 / (1 - decodes - prompts)
+        return float(load.latency_E[edge]) + message + wait, sent + queued, sent

@@ -1,0 +1,64 @@
+"""What an estimate must know of request lengths: means, and how long what is in flight is."""
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from planner.domain.errors import PlannerError
+from planner.domain.problem import Workload
+from planner.workload.lengths import published_lengths
+from planner.workload.request import Lengths
+
+_SAMPLES = 4000
+_SAMPLE_SEED = 1
+
+
+class InvalidLengths(PlannerError, ValueError):
+    """No requests to take lengths from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthStatistics:
+    """Tokens. `reserved_tokens` is the mean KV reservation of a request in flight, per layer.
+
+    A request is in flight as long as its output is long, so those with long outputs, whose prompts
+    are longer too, weigh more: it exceeds prompt + output. `squared_ratio` is E[prompt^2] over
+    E[prompt]^2.
+    """
+
+    prompt_tokens: float
+    output_tokens: float
+    reserved_tokens: float
+    squared_ratio: float
+
+    @classmethod
+    def of(cls, requests: Iterable[Lengths]) -> "LengthStatistics":
+        """Of a finite sample. The reservation: the prompt and the mean output, or what is out."""
+        pairs = [(request.prompt_tokens, request.output_tokens) for request in requests]
+        if not pairs:
+            raise InvalidLengths("there are no requests to take lengths from; give at least one")
+        prompt = sum(pair[0] for pair in pairs) / len(pairs)
+        output = sum(pair[1] for pair in pairs) / len(pairs)
+        reserved = sum(
+            out * (tokens + output) + max(0.0, out - output) ** 2 / 2 for tokens, out in pairs
+        )
+        return cls(
+            prompt_tokens=prompt,
+            output_tokens=output,
+            reserved_tokens=reserved / len(pairs) / output,
+            squared_ratio=sum(tokens**2 for tokens, _ in pairs) / len(pairs) / prompt**2,
+        )
+
+
+def lengths_like_published(workload: Workload) -> LengthStatistics:
+    """The workload's means, spread and correlated like the published conversations'."""
+    sample = LengthStatistics.of(itertools.islice(published_lengths(_SAMPLE_SEED), _SAMPLES))
+    # Reservations are part prompt, part output: scale both parts by their own means.
+    outputs = sample.reserved_tokens - sample.prompt_tokens
+    return LengthStatistics(
+        prompt_tokens=workload.mean_prompt_tokens,
+        output_tokens=workload.mean_output_tokens,
+        reserved_tokens=workload.mean_prompt_tokens
+        + outputs * workload.mean_output_tokens / sample.output_tokens,
+        squared_ratio=sample.squared_ratio,
+    )

@@ -1,0 +1,167 @@
+"""A component of a plan as the fixed point sees it: shares of requests on nodes and connections."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.domain.cluster import COORDINATOR, SINK, SOURCE
+from planner.domain.flow import Flow
+from planner.domain.placement import Placement
+from planner.domain.problem import Problem
+from planner.domain.serving_policy import ServingPolicy
+from planner.estimate.lengths import LengthStatistics
+from planner.timing import layer_times_of
+
+Reals = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
+
+OUTSIDE = -1
+TABLE_SIZE = 1025
+_UNLIMITED = 1e18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """Decode seconds of a layer for 0 .. TABLE_SIZE - 1 sequences, one row per profile."""
+
+    decode_s_KB: Reals
+    slope_s_K: Reals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """N nodes, E connections; OUTSIDE is the coordinator.
+
+    `share` of the component's requests, `layers` that one of them runs there on average, `step_s`
+    that a layer takes for a prompt step, `room` in requests, `decode_limit` in sequences per step.
+    Nodes of one `group` hold the same layers, so one that is full leaves its share to the others;
+    they stand in a row.
+    """
+
+    group_N: Numbers
+    table_N: Numbers
+    share_N: Reals
+    layers_N: Reals
+    step_s_N: Reals
+    room_N: Reals
+    decode_limit_N: Reals
+    tail_E: Numbers
+    head_E: Numbers
+    share_E: Reals
+    bandwidth_E: Reals
+    latency_E: Reals
+
+
+class NodeFigures:
+    """What the profiles of one problem say, asked once; for the loads of many placements."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        policy: ServingPolicy,
+        lengths: LengthStatistics,
+        step_tokens: float,
+    ) -> None:
+        self.problem = problem
+        self._policy = policy
+        self._lengths = lengths
+        used = {node.name: problem.profile_of(node.name).name for node in problem.cluster.nodes}
+        example = {profile: name for name, profile in used.items()}
+        numbers = {profile: number for number, profile in enumerate(example)}
+        self.table_of = {name: numbers[profile] for name, profile in used.items()}
+        times = [layer_times_of(problem, name) for name in example.values()]
+        self._step_s = [time.prompt_s(step_tokens) for time in times]
+        decode_s = np.array(
+            [[time.decode_s(batch) for batch in range(TABLE_SIZE)] for time in times]
+        )
+        self.tables = Tables(
+            decode_s_KB=decode_s, slope_s_K=np.array(decode_s[:, -1] - decode_s[:, -2])
+        )
+
+    def step_s(self, node: str) -> float:
+        """Seconds a layer takes for a prompt step."""
+        return self._step_s[self.table_of[node]]
+
+    def room(self, node: str, *, held: int, layers: float) -> float:
+        """Requests that fit below the high-water mark, each running `layers` of the `held`."""
+        kv = self.problem.profile_of(node).kv_capacity_token_layers[held - 1]
+        return self._policy.kv_high_water * kv / (layers * self._lengths.reserved_tokens)
+
+    def decode_limit(self, node: str, *, held: int) -> float:
+        limits = self.problem.profile_of(node).batch_limits
+        if not self._policy.published_batch_limits or limits is None:
+            return _UNLIMITED
+        return float(limits.decode_max_tokens[held - 1])
+
+
+def loads_of(figures: NodeFigures, placement: Placement, flow: Flow) -> tuple[Load, ...]:
+    """One load for each component that has flow; `flow` is the placement's, balanced."""
+    component_of = {
+        name: number for number, component in enumerate(placement.components) for name in component
+    }
+    sides: dict[int, dict[tuple[str, str], float]] = {}
+    for edge in flow.edges:
+        if edge.flow_tokens_per_s > 0:
+            inner = edge.target if edge.source == SOURCE else edge.source
+            edges = sides.setdefault(component_of.get(inner, 0), {})
+            edges[edge.source, edge.target] = edge.flow_tokens_per_s
+    return tuple(_load(figures, placement, sides[number]) for number in sorted(sides))
+
+
+def _load(
+    figures: NodeFigures, placement: Placement, flows: Mapping[tuple[str, str], float]
+) -> Load:
+    whole = math.fsum(flow for (source, _), flow in flows.items() if source == SOURCE)
+    through: dict[str, float] = {}
+    run: dict[str, float] = {}
+    for (source, target), flow in sorted(flows.items()):
+        if target == SINK:
+            continue
+        position = 0 if source == SOURCE else placement.layers[source].end
+        through[target] = through.get(target, 0.0) + flow
+        run[target] = run.get(target, 0.0) + flow * (placement.layers[target].end - position)
+    names = sorted(
+        through, key=lambda name: (placement.layers[name].first, placement.layers[name].end, name)
+    )
+    number_of = {name: number for number, name in enumerate(names)}
+    ranges = [(placement.layers[name].first, placement.layers[name].end) for name in names]
+    groups = {held: number for number, held in enumerate(dict.fromkeys(ranges))}
+    layers = [run[name] / through[name] for name in names]
+    held = [len(placement.layers[name]) for name in names]
+    ends = sorted(flows)
+    links = []
+    for source, target in ends:
+        link = figures.problem.cluster.link_between(
+            COORDINATOR if source == SOURCE else source, COORDINATOR if target == SINK else target
+        )
+        if link is None:
+            raise KeyError((source, target))
+        links.append(link)
+    return Load(
+        group_N=np.array([groups[pair] for pair in ranges], dtype=np.int64),
+        table_N=np.array([figures.table_of[name] for name in names], dtype=np.int64),
+        share_N=np.array([through[name] / whole for name in names]),
+        layers_N=np.array(layers),
+        step_s_N=np.array([figures.step_s(name) for name in names]),
+        room_N=np.array(
+            [
+                figures.room(name, held=count, layers=mean)
+                for name, count, mean in zip(names, held, layers, strict=True)
+            ]
+        ),
+        decode_limit_N=np.array(
+            [
+                figures.decode_limit(name, held=count)
+                for name, count in zip(names, held, strict=True)
+            ]
+        ),
+        tail_E=np.array([number_of.get(source, OUTSIDE) for source, _ in ends], dtype=np.int64),
+        head_E=np.array([number_of.get(target, OUTSIDE) for _, target in ends], dtype=np.int64),
+        share_E=np.array([flows[pair] / whole for pair in ends]),
+        bandwidth_E=np.array([link.bandwidth_bytes_per_s for link in links]),
+        latency_E=np.array([link.latency_s for link in links]),
+    )

@@ -1,0 +1,82 @@
+"""What a serving policy and a workload mean for an estimate: weights of delays, sizes of steps."""
+
+import math
+from dataclasses import astuple, dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.domain.model_spec import ModelSpec
+from planner.domain.serving_policy import ServingPolicy
+from planner.estimate.lengths import LengthStatistics
+
+# Prompts' last chunks are short, but a step takes at least a decode step's time.
+_CHUNK_WASTE = 1.08
+# Two copies on the way into a step, at 4 and 5 GB/s (the published simulator's overhead).
+_HOST_COPY_S_PER_BYTE = 1 / 4e9 + 1 / 5e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """Numbers of the fixed point, in the order in which the compiled one reads them.
+
+    A prompt takes `steps_per_prompt` steps of `step_tokens`. A visit of a node takes
+    `cycle_weight` cycles of the node's decodes, `residual_weight` times what is left of a prompt
+    step on average, and `convoy_weight` and `own_weight` prompt steps per request that all share
+    (see `fixed_point`). `decode_share` < 1 is a decode lane's; `prompts_first` and `grouped` are 1
+    or 0: one queue per link, one message per step and next hop. No limit is infinity.
+    """
+
+    prompt_tokens: float
+    output_tokens: float
+    step_tokens: float
+    steps_per_prompt: float
+    cycle_weight: float
+    residual_weight: float
+    convoy_weight: float
+    own_weight: float
+    squares_ratio: float
+    step_overhead_s: float
+    copy_s_per_token: float
+    activation_bytes: float
+    token_bytes: float
+    piece_bytes: float
+    decode_share: float
+    prompts_first: float
+    grouped: float
+    tpot_limit_s: float = math.inf
+    ttft_limit_s: float = math.inf
+
+    def as_array(self) -> npt.NDArray[np.float64]:
+        return np.array(astuple(self), dtype=np.float64)
+
+
+def model_of(policy: ServingPolicy, *, spec: ModelSpec, lengths: LengthStatistics) -> Model:
+    """Chunked prompts: a gated cycle. Whole prompts: weights fitted to simulations."""
+    chunk = policy.prompt_chunk_tokens
+    if chunk is None:
+        step_tokens, steps, squares = lengths.prompt_tokens, 1.0, lengths.squared_ratio
+        cycle, residual, convoy, own = 0.72, 0.63, 0.43, 0.08
+    else:
+        step_tokens = min(float(chunk), lengths.prompt_tokens)
+        steps, squares = _CHUNK_WASTE * lengths.prompt_tokens / step_tokens, 1.0
+        cycle, residual, convoy, own = 1.5, 1.0, 0.0, 0.0
+    return Model(
+        prompt_tokens=lengths.prompt_tokens,
+        output_tokens=lengths.output_tokens,
+        step_tokens=step_tokens,
+        steps_per_prompt=steps,
+        cycle_weight=cycle,
+        residual_weight=residual,
+        convoy_weight=convoy,
+        own_weight=own,
+        squares_ratio=squares,
+        step_overhead_s=policy.step_overhead_s,
+        copy_s_per_token=spec.activation_bytes_per_token * _HOST_COPY_S_PER_BYTE,
+        activation_bytes=spec.activation_bytes_per_token,
+        token_bytes=spec.token_bytes,
+        piece_bytes=math.inf if policy.piece_bytes is None else policy.piece_bytes,
+        decode_share=policy.decode_lane_share if policy.transmission == "two_lanes" else 1.0,
+        prompts_first=1.0 if policy.transmission == "fifo" else 0.0,
+        grouped=1.0 if policy.messages == "grouped" else 0.0,
+    )

@@ -1,0 +1,187 @@
+"""The estimate: the same in both languages, right where it can be worked out by hand."""
+
+import math
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tiny_problems import placement, tiny_problem
+
+from planner.balanced_flow import balanced_flow
+from planner.domain.layer_times import LayerTimes
+from planner.domain.placement import Placement
+from planner.domain.problem import Problem
+from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
+from planner.estimate.compiled.library import is_compiled
+from planner.estimate.estimate import Estimate, Estimator, sustained_of
+from planner.estimate.fixed_point import sustained
+from planner.estimate.lengths import LengthStatistics
+from planner.estimate.load import OUTSIDE, Load, Tables
+from planner.workload.request import Lengths
+
+TIMES = LayerTimes(prompt=((250.0, 0.010),), decode=((2.0, 0.004), (100.0, 0.02)))
+SHORT = LengthStatistics(
+    prompt_tokens=100.0, output_tokens=50.0, reserved_tokens=160.0, squared_ratio=1.3
+)
+
+
+def timed(problem: Problem, *, kv: float = 1e5) -> Problem:
+    profiles = {
+        name: replace(
+            profile,
+            layer_times=TIMES,
+            kv_capacity_token_layers=(kv,) * profile.max_layers,
+        )
+        for name, profile in problem.compute_profiles.items()
+    }
+    return replace(problem, compute_profiles=profiles)
+
+
+def estimated(problem: Problem, placed: Placement, **estimator: object) -> Estimate:
+    values = {"policy": RUNTIME_POLICY, "lengths": SHORT} | estimator
+    flow = balanced_flow(problem, placed, partial_inference=True)
+    return Estimator(problem, **values).of(placed, flow)
+
+
+def random_load(seed: int) -> tuple[Load, Tables]:
+    """Three stages of one to three nodes, every node linked to all of the next stage."""
+    rng = random.Random(seed)
+    stages = [rng.randint(1, 3) for _ in range(3)]
+    group = [stage for stage, count in enumerate(stages) for _ in range(count)]
+    share = []
+    for count in stages:
+        parts = [rng.uniform(0.1, 1) for _ in range(count)]
+        share += [part / sum(parts) for part in parts]
+    ends = [(OUTSIDE, node) for node in range(stages[0])]
+    ends += [
+        (tail, head)
+        for tail in range(len(group))
+        for head in range(len(group))
+        if group[head] == group[tail] + 1
+    ]
+    ends += [(node, OUTSIDE) for node in range(len(group)) if group[node] == 2]
+    part = [
+        (1.0 if t == OUTSIDE else share[t]) * (1.0 if h == OUTSIDE else share[h]) for t, h in ends
+    ]
+    count = len(group)
+
+    def reals(low: float, high: float, size: int) -> np.ndarray:
+        return np.array([rng.uniform(low, high) for _ in range(size)])
+
+    rises = np.cumsum([[rng.uniform(1e-5, 1e-4) for _ in range(64)] for _ in range(2)], axis=1)
+    load = Load(
+        group_N=np.array(group),
+        table_N=np.array([rng.randint(0, 1) for _ in group]),
+        share_N=np.array(share),
+        layers_N=reals(1, 9, count),
+        step_s_N=reals(1e-3, 2e-2, count),
+        room_N=reals(5, 500, count),
+        decode_limit_N=np.array([rng.choice([1e18, 60.0]) for _ in group]),
+        tail_E=np.array([tail for tail, _ in ends]),
+        head_E=np.array([head for _, head in ends]),
+        share_E=np.array(part),
+        bandwidth_E=reals(1e4, 1e7, len(ends)),
+        latency_E=reals(0, 0.1, len(ends)),
+    )
+    return load, Tables(decode_s_KB=0.004 + rises, slope_s_K=np.array([1e-4, 2e-4]))
+
+
+@pytest.mark.skipif(not is_compiled(), reason="the loops are not compiled here")
+@pytest.mark.parametrize("policy", [RUNTIME_POLICY, PUBLISHED_POLICY])
+@pytest.mark.parametrize("transmission", ["fifo", "decode_first", "two_lanes"])
+def test_both_languages_give_the_same_estimate_to_the_last_bit(policy, transmission):
+    problem = timed(tiny_problem([[9.0, 4.0]], num_layers=2))
+    policy = replace(policy, transmission=transmission)
+    model = Estimator(problem, policy=policy, lengths=SHORT).model
+    served = 0
+    for seed in range(60):
+        load, tables = random_load(seed)
+        limited = replace(model, tpot_limit_s=0.5) if seed % 3 == 0 else model
+        ours = sustained_of(limited, load, tables)
+        assert ours == sustained(limited, load, tables)
+        served += ours.decode_tokens_per_s > 0
+    assert served > 30
+
+
+def test_a_single_idle_node_serves_what_one_request_at_a_time_gets():
+    """Room for one request: 1 / X is its round trip and its share of the prompt's time."""
+    problem = timed(tiny_problem([[9.0, 4.0]], num_layers=2), kv=1.0001 * 160 * 2 / 0.85)
+    found = estimated(problem, placement(n0=(0, 2)), policy=replace(RUNTIME_POLICY, piece_bytes=1))
+    assert found.held == pytest.approx(1.0, rel=1e-3)
+    rate = found.decode_tokens_per_s
+    assert rate * (found.tpot_s + found.ttft_s / 50) == pytest.approx(1.0, rel=1e-3)
+    step_s = 2 * 0.004
+    assert step_s < found.tpot_s < 3 * step_s + 0.002  # one to two cycles and two hops of 1 ms
+
+
+def test_more_kv_room_serves_more_and_makes_each_token_slower():
+    problem = tiny_problem([[9.0, 4.0], [9.0, 4.0]], num_layers=4)
+    found = [
+        estimated(timed(problem, kv=kv), placement(n0=(0, 2), n1=(2, 4))) for kv in (1e4, 2e4, 4e4)
+    ]
+    rates = [one.decode_tokens_per_s for one in found]
+    assert rates == sorted(rates)
+    assert rates[0] < rates[-1]
+    trips = [one.tpot_s for one in found]
+    assert trips == sorted(trips)
+
+
+def test_no_estimate_exceeds_what_the_tables_allow_at_perfect_batching():
+    problem = timed(tiny_problem([[9.0, 4.0]], num_layers=2), kv=1e9)
+    rate = estimated(problem, placement(n0=(0, 2))).decode_tokens_per_s
+    prompt_s_per_output = 2 * 100 / 50 * 0.010 / 250
+    perfect_s = 2 * (0.02 - 0.004) / 98
+    assert rate < 1 / (prompt_s_per_output + perfect_s)
+
+
+def test_what_a_full_node_cannot_take_goes_to_the_others_of_its_stage():
+    """Node 1 is as fast as node 0 but has a tenth of the KV room: both are full in the end."""
+    problem = tiny_problem([[9.0], [9.0, 1.0]], num_layers=1)
+    small, large = problem.compute_profiles.values()
+    profiles = {
+        small.name: replace(small, layer_times=TIMES, kv_capacity_token_layers=(1e4,)),
+        large.name: replace(large, layer_times=TIMES, kv_capacity_token_layers=(1e5, 1e5)),
+    }
+    problem = replace(problem, compute_profiles=profiles)
+    found = estimated(problem, placement(n0=(0, 1), n1=(0, 1)))
+    assert found.held == pytest.approx(0.85 * 1.1e5 / 160, rel=1e-3)
+
+
+def test_components_add_up_and_each_has_its_own_room():
+    problem = timed(tiny_problem([[9.0, 4.0]] * 4, num_layers=2))
+    layers = placement(n0=(0, 1), n1=(1, 2), n2=(0, 1), n3=(1, 2)).layers
+    apart = Placement(layers=layers, components=(frozenset({"n0", "n1"}), frozenset({"n2", "n3"})))
+    alone = estimated(problem, placement(n0=(0, 1), n1=(1, 2)))
+    both = estimated(problem, apart)
+    assert both.decode_tokens_per_s == pytest.approx(2 * alone.decode_tokens_per_s)
+    assert both.tpot_s == pytest.approx(alone.tpot_s)
+    assert len(both.components) == 2
+
+
+def test_a_narrow_link_limits_the_rate_to_its_bandwidth():
+    links = {("n0", "n1"): 300.0}
+    problem = timed(
+        tiny_problem([[9e3, 4e3], [9e3, 4e3]], num_layers=2, link_tokens_per_s=links), kv=1e9
+    )
+    rate = estimated(problem, placement(n0=(0, 1), n1=(1, 2))).decode_tokens_per_s
+    assert rate * (1 + 100 / 50) <= 300
+    assert rate * (1 + 100 / 50) > 200
+
+
+def test_a_plan_that_cannot_serve_has_an_estimate_of_nothing():
+    problem = timed(tiny_problem([[9.0], [9.0]], num_layers=3))
+    found = estimated(problem, placement(n0=(0, 1), n1=(1, 2)))
+    assert found.decode_tokens_per_s == 0
+    assert found.held == 0
+
+
+def test_requests_in_flight_are_longer_than_requests():
+    found = LengthStatistics.of(
+        [Lengths(prompt_tokens=10, output_tokens=10), Lengths(prompt_tokens=100, output_tokens=30)]
+    )
+    assert found.prompt_tokens == 55
+    assert found.output_tokens == 20
+    reserved = (10 * 30 + 30 * 120 + 10**2 / 2) / 2 / 20
+    assert found.reserved_tokens == pytest.approx(reserved)
+    assert math.isclose(found.squared_ratio, (100 + 10000) / 2 / 55**2)
