@@ -145,6 +145,8 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+# One to search, one for everything else: a plan is pushed while another is searched for.
+CELERY_WORKER_CONCURRENCY = 2
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
@@ -224,7 +226,11 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api/v1",
     # The processes' messages are pydantic models, whose schemas are those of OpenAPI 3.1.
     "OAS_VERSION": "3.1.0",
-    "ENUM_NAME_OVERRIDES": {"NodeStateEnum": "helixweb.inventory.models.NodeState"},
+    "ENUM_NAME_OVERRIDES": {
+        "NodeStateEnum": "helixweb.inventory.models.NodeState",
+        "TaskStatusEnum": "helixweb.common.models.LeasedTask.Status",
+        "DeploymentStatusEnum": "helixweb.deployment.models.Status",
+    },
 }
 
 # -- Pages -----------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 """The URL map: pages at the root, the REST API under /api/v1."""
 
-from django.urls import include, path
+from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularAPIView
+
+from helixweb.common.api import UnknownAddressView
 
 API_APPS = ("inventory", "planning", "deployment", "monitoring")
 
@@ -9,5 +11,6 @@ urlpatterns = [
     path("", include("helixweb.common.urls")),
     *(path("", include(f"helixweb.{app}.urls")) for app in API_APPS),
     *(path("api/v1/", include(f"helixweb.{app}.api_urls")) for app in API_APPS),
+    re_path(r"^api/v1/", UnknownAddressView.as_view(), name="api-unknown"),
     path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
 ]

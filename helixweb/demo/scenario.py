@@ -210,7 +210,7 @@ class Scenario:
 
             def settled() -> bool:
                 status = site.get(f"deployments/{deployment['id']}/")["status"]
-                return status not in ("deploying",) and (
+                return status not in ("deploying", "degraded") and (
                     status != "ready" or answers_ok(self.places.coordinator_url)
                 )
 
@@ -244,7 +244,7 @@ class Scenario:
     def _live_deployment(self, site: Site, cluster_id: int) -> dict[str, Any] | None:
         model = _demo_model(site)
         rows = site.results("deployments/", cluster=cluster_id, model=model["id"])
-        live = [row for row in rows if row["status"] in ("deploying", "ready")]
+        live = [row for row in rows if row["status"] in ("deploying", "ready", "degraded")]
         return live[0] if live else None
 
     def _join_arguments(self, site: Site, cluster_id: int, role: str, name: str) -> list[str]:

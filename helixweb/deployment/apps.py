@@ -9,7 +9,7 @@ class DeploymentConfig(AppConfig):
         from django.db.models.signals import post_delete, post_save
 
         from helixweb.common.models import ApiKey
-        from helixweb.deployment.services import announce_keys
+        from helixweb.deployment.pushing import announce_keys
 
         for signal in (post_save, post_delete):
             signal.connect(announce_keys, sender=ApiKey, dispatch_uid="deployment-announce-keys")

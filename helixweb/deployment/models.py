@@ -12,6 +12,7 @@ PHASES = [(phase.value, phase.value) for phase in Phase]
 class Status(models.TextChoices):
     DEPLOYING = "deploying"
     READY = "ready"
+    DEGRADED = "degraded"
     FAILED = "failed"
     STOPPING = "stopping"
     STOPPED = "stopped"
@@ -19,7 +20,7 @@ class Status(models.TextChoices):
 
 
 # The nodes shall run it.
-SERVING = frozenset({Status.DEPLOYING, Status.READY, Status.FAILED})
+SERVING = frozenset({Status.DEPLOYING, Status.READY, Status.DEGRADED, Status.FAILED})
 # The cluster is busy with it.
 LIVE = SERVING | {Status.STOPPING}
 
@@ -29,7 +30,8 @@ class Deployment(models.Model):
 
     `generation` grows within the cluster with every change of what the nodes shall run, also when
     the deployment is stopped; what a generation says never changes. `serving_plan` is the
-    coordinator's ServingPlan; the columns before it are `options.DeployOptions`.
+    coordinator's ServingPlan; the columns before it are `options.DeployOptions`. What is taken from
+    the model's row is a copy: who edits a model does not mean what serves.
     """
 
     cluster = models.ForeignKey(
@@ -39,6 +41,8 @@ class Deployment(models.Model):
     model = models.ForeignKey(
         "inventory.LanguageModel", on_delete=models.RESTRICT, related_name="deployments"
     )
+    model_name = models.CharField(max_length=120)
+    checkpoint = models.CharField(max_length=500)
     generation = models.PositiveIntegerField()
     status = models.CharField(max_length=12, choices=Status.choices, default=Status.DEPLOYING)
     message = models.TextField(blank=True)
@@ -70,7 +74,7 @@ class Deployment(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"deployment {self.pk} of {self.model}"
+        return f"deployment {self.pk} of {self.model_name}"
 
     @property
     def is_live(self) -> bool:

@@ -166,7 +166,7 @@ def endpoint_url(deployment: Deployment) -> str:
 def curl_command(deployment: Deployment, base_url: str) -> str:
     """One chat request, ready to paste into a shell once the key is filled in."""
     body = {
-        "model": deployment.model.name,
+        "model": deployment.model_name,
         "messages": [{"role": "user", "content": "Hello"}],
         "stream": True,
     }

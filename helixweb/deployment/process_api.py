@@ -25,6 +25,7 @@ from helixweb.deployment.process_authentication import (
     IsNode,
     ProcessAuthentication,
 )
+from helixweb.deployment.pushing import process_topic
 from helixweb.deployment.streams import ReadState, desired_stream
 from helixweb.inventory.models import Coordinator, Node
 from runtime.protocol.control import (
@@ -120,7 +121,7 @@ class AgentStreamView(AgentView):
     @extend_schema(responses={(200, "text/event-stream"): OpenApiTypes.STR}, tags=["processes"])
     def get(self, request: Request) -> HttpResponseBase:
         node = node_of(request)
-        return desired_stream(services.process_topic(node), follow(node, services.desired_state))
+        return desired_stream(process_topic(node), follow(node, services.desired_state))
 
 
 class CoordinatorView(ProcessView):
@@ -154,7 +155,7 @@ class CoordinatorStreamView(CoordinatorView):
     def get(self, request: Request) -> HttpResponseBase:
         coordinator = coordinator_of(request)
         return desired_stream(
-            services.process_topic(coordinator),
+            process_topic(coordinator),
             follow(coordinator, services.coordinator_desired),
         )
 

@@ -45,7 +45,6 @@ class AssignmentSerializer(serializers.ModelSerializer[NodeAssignment]):
 
 
 class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
-    model_name = serializers.CharField(source="model.name", read_only=True)
     created_by = serializers.CharField(
         source="created_by.username", default=None, read_only=True, allow_null=True
     )
@@ -54,9 +53,9 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
     class Meta:
         model = Deployment
         fields = [
-            "id", "cluster", "plan", "model", "model_name", "generation", "status", "message",
-            *OPTION_FIELDS, "created_by", "created_at", "ready_at", "ended_at", "pushed_at",
-            "assignments",
+            "id", "cluster", "plan", "model", "model_name", "checkpoint", "generation", "status",
+            "message", *OPTION_FIELDS, "created_by", "created_at", "ready_at", "ended_at",
+            "pushed_at", "assignments",
         ]  # fmt: skip
         read_only_fields = fields
 

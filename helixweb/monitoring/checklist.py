@@ -114,7 +114,7 @@ def _deploy(live: Deployment | None, plan: Plan | None, now: datetime) -> Step:
         return Step(
             title="Deploy",
             done=live.ready_at is not None,
-            text=f"{live.model} is {live.status}.",
+            text=f"{live.model_name} is {live.status}.",
             url=reverse("deployment", args=[live.pk]),
             action="Deployment",
         )

@@ -67,7 +67,7 @@ def _deployments() -> QuerySet[Deployment]:
 def _endpoint(deployment: Deployment, coordinator: Coordinator) -> Endpoint:
     return Endpoint(
         deployment_id=deployment.pk,
-        model_name=deployment.model.name,
+        model_name=deployment.model_name,
         cluster_name=deployment.cluster.name,
         max_context_tokens=deployment.max_context_tokens,
         base_url=f"{coordinator.http_url.rstrip('/')}/v1",

@@ -11,6 +11,17 @@
     const element = document.querySelector(`[data-live="${name}"]`);
     if (element) element.textContent = text;
   };
+  // The caption, in the words of helixweb/charts/incumbent_curve.py.
+  const say = (incumbent) => {
+    const flow = `Best flow ${tokens(incumbent.flow_tokens_per_s)} tokens/s by ${incumbent.placer} after ${incumbent.elapsed_s.toFixed(1)} s`;
+    const bound = incumbent.upper_bound_tokens_per_s === null
+      ? "no bound is proven yet"
+      : `no plan can exceed ${tokens(incumbent.upper_bound_tokens_per_s)} tokens/s`;
+    const summary = document.getElementById("curve-summary");
+    if (summary) summary.textContent = `${flow}; ${bound}.`;
+    const [title] = document.getElementById("curve").getAttribute("aria-label").split(". ");
+    document.getElementById("curve").setAttribute("aria-label", `${title}. ${flow}; ${bound}.`);
+  };
   const seen = new Set();
   // The last point of a line is "now"; it keeps the value before it.
   const append = (line, elapsed, value) => {
@@ -45,6 +56,7 @@
     show("flow", tokens(incumbent.flow_tokens_per_s));
     show("bound", tokens(incumbent.upper_bound_tokens_per_s));
     show("gap", percent(incumbent.gap));
+    say(incumbent);
     const row = document.querySelector("#curve-table tbody")?.insertRow();
     const cells = [incumbent.elapsed_s.toFixed(1), tokens(incumbent.flow_tokens_per_s),
       tokens(incumbent.upper_bound_tokens_per_s), incumbent.placer];

@@ -134,12 +134,10 @@ class Person:
             pytest.fail(f"waited {PATIENCE_S} s in vain at {self.browser.current_url}:\n{page}")
 
     def no_script_failed(self) -> None:
-        """Plotly adds one style element without our nonce when it loads; it draws without it."""
         severe = [
             line["message"]
             for line in self.browser.get_log("browser")
             if line["level"] == "SEVERE"
-            and not ("plotly.min.js" in line["message"] and "inline style" in line["message"])
         ]
         assert severe == []
 

@@ -18,6 +18,7 @@ from helixweb.common.events import emit
 from helixweb.common.models import ApiKey, Event
 from helixweb.deployment import services
 from helixweb.deployment.process_api import follow
+from helixweb.deployment.pushing import process_topic
 from helixweb.deployment.streams import desired_frames
 from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, Node
@@ -158,7 +159,7 @@ def test_a_stream_begins_with_the_state_as_it_is_and_sends_each_change_once(
     cluster: Cluster, user: Any
 ) -> None:
     coordinator = FakeCoordinator(cluster, user).row
-    topic = services.process_topic(coordinator)
+    topic = process_topic(coordinator)
 
     async def listen() -> list[int]:
         frames = desired_frames(topic, follow(coordinator, services.coordinator_desired))
@@ -181,7 +182,7 @@ def test_a_stream_notices_a_change_that_nobody_announced_and_ends_with_its_proce
 
     async def listen() -> int:
         frames = desired_frames(
-            services.process_topic(agent), follow(agent, services.desired_state), look_again_s=0.05
+            process_topic(agent), follow(agent, services.desired_state), look_again_s=0.05
         )
         await next_state(frames)
         await in_thread(Node.objects.all().delete)
@@ -207,7 +208,7 @@ def test_streams_that_open_together_and_outlive_a_database_error_all_hear_what_f
 
     async def listen() -> set[str]:
         broadcaster = Broadcaster()
-        topics = [services.process_topic(agent) for agent in agents]
+        topics = [process_topic(agent) for agent in agents]
         opened = await asyncio.gather(*(broadcaster.subscribe([topic]) for topic in topics))
         for topic in topics:
             await in_thread(emit, topic, "desired", {})
@@ -217,7 +218,7 @@ def test_streams_that_open_together_and_outlive_a_database_error_all_hear_what_f
         assert len(asyncio.all_tasks()) <= 2, "one poll for all, and it ends with the last stream"
         return heard
 
-    assert asyncio.run(listen()) == {services.process_topic(agent) for agent in agents}
+    assert asyncio.run(listen()) == {process_topic(agent) for agent in agents}
 
 
 async def in_thread(act: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

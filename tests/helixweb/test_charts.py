@@ -2,9 +2,11 @@
 
 import json
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.template.loader import render_to_string
 
 from helixweb.charts.chart import Chart
 from helixweb.charts.flow_diagram import flow_diagram
@@ -14,6 +16,7 @@ from helixweb.charts.layer_map import layer_map
 from helixweb.charts.node_bars import NodeShare, node_bars
 from helixweb.charts.throughput import requests_in_system, throughput
 from helixweb.charts.utilisation import bottlenecks, utilisation
+from helixweb.common.plotly_finder import FOLDER, NAME, map_style_id
 from planner.compute_plan import PlanOptions, compute_plan
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
@@ -148,3 +151,10 @@ def _point(elapsed_s: float, flow: float, bound: float | None) -> CurvePoint:
         upper_bound_tokens_per_s=bound,
         placer="swarm",
     )
+
+
+def test_pages_with_charts_bring_the_style_that_plotly_would_add_without_a_nonce() -> None:
+    assert f'getElementById("{map_style_id()}")' in (FOLDER / NAME).read_text()
+    page = render_to_string("charts.html", {"request": SimpleNamespace(csp_nonce="once")})
+    assert f'<style id="{map_style_id()}" nonce="once">' in page
+    assert page.index("<style") < page.index("plotly.min.js")

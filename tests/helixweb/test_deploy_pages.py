@@ -146,7 +146,7 @@ def test_stop_ends_it_once_the_nodes_are_idle(browser: Client, joined: FakeClust
     assert deployment.status == Status.STOPPED
     browser.post(f"/deployments/{deployment.pk}/stop")
     page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
-    assert "only one that is deploying, ready or failed can be stopped" in page
+    assert "only one that is deploying, ready, degraded or failed can be stopped" in page
     assert "This deployment has ended" in page
 
 

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.test import Client
 from django.utils import timezone
 from process_doubles import STATS, FakeCluster, make_plan
 from rest_framework.test import APIClient
@@ -12,6 +13,7 @@ from helixweb.common.models import Event
 from helixweb.deployment import services, tasks
 from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.settling import settle
 from helixweb.deployment.signals import report_received
 from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, Coordinator, Node
@@ -204,6 +206,46 @@ def test_a_process_that_moved_gives_everybody_a_new_generation(
     bring_up(joined, deployment)
 
 
+def test_editing_the_model_does_not_reach_what_serves(joined: FakeCluster, api: APIClient) -> None:
+    deployment = deploy(joined, api)
+    bring_up(joined, deployment)
+    model = joined.model
+    model.name, model.checkpoint, model.max_context_tokens = "renamed", "/elsewhere", 7
+    model.save()
+    joined.agents["tower"].move("tcp://127.0.0.1:7999")  # a new generation is ordered
+    deployment.refresh_from_db()
+    assert deployment.generation == 2
+    for agent in joined.used_agents.values():
+        assignment = agent.desired().assignment
+        assert assignment is not None
+        assert assignment.checkpoint == "/models/tiny-llama"
+        assert assignment.max_context_tokens == 2048
+    plan = joined.coordinator.desired().plan
+    assert plan is not None
+    assert (plan.model_name, plan.checkpoint) == ("tiny-llama", "/models/tiny-llama")
+    shown = api.get(f"/api/v1/deployments/{deployment.pk}/").json()
+    assert (shown["model_name"], shown["checkpoint"]) == ("tiny-llama", "/models/tiny-llama")
+
+
+def test_a_lost_node_makes_a_ready_deployment_degraded_until_it_is_heard_again(
+    joined: FakeCluster, api: APIClient, browser: Client
+) -> None:
+    deployment = deploy(joined, api)
+    bring_up(joined, deployment)
+    name, agent = next(iter(joined.used_agents.items()))
+    joined.silence(name)
+    tasks.tend_deployments()
+    deployment.refresh_from_db()
+    assert (deployment.status, deployment.message) == (Status.DEGRADED, f"node {name} lost")
+    assert agent.desired().assignment is not None, "it stays what the node shall run"
+    page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
+    assert f"Degraded: node {name} lost." in page
+    assert f"node {name} lost" in browser.get("/").content.decode()
+    agent.beat(Phase.READY, generation=deployment.generation)
+    deployment.refresh_from_db()
+    assert (deployment.status, deployment.message) == (Status.READY, "")
+
+
 def test_a_node_that_was_removed_and_is_only_declared_again_keeps_nobody_from_coming_back(
     joined: FakeCluster, api: APIClient
 ) -> None:
@@ -212,7 +254,7 @@ def test_a_node_that_was_removed_and_is_only_declared_again_keeps_nobody_from_co
     inventory.delete(joined.agents["mini"].row)
     inventory.create(Node, cluster=joined.cluster, name="mini", region="away", profile_name="small")
     joined.agents["tower"].move("tcp://127.0.0.1:7999")
-    services.settle(deployment.pk, now=timezone.now())
+    settle(deployment.pk, now=timezone.now())
     deployment.refresh_from_db()
     assert deployment.status == Status.FAILED
     assert "mini was removed" in deployment.message

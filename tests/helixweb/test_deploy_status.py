@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
 from helixweb.deployment.models import Status
-from helixweb.deployment.services.settling import (
+from helixweb.deployment.settling import (
     NodeReport,
     verdict_in_service,
     verdict_while_stopping,
@@ -38,7 +38,8 @@ def report(
         ([report(Phase.READY), report(Phase.IDLE)], Status.DEPLOYING),
         ([report(Phase.READY), report(Phase.FAILED)], Status.FAILED),
         ([report(Phase.READY), report(Phase.READY, removed=True)], Status.FAILED),
-        ([report(Phase.READY, lost=True)], Status.READY),
+        ([report(Phase.READY), report(Phase.READY, lost=True)], Status.DEGRADED),
+        ([report(Phase.LOADING), report(Phase.READY, lost=True)], Status.DEPLOYING),
     ],
 )
 def test_a_deployment_in_service_is_what_its_worst_node_is(
@@ -64,12 +65,16 @@ def test_a_stop_is_over_when_every_node_that_can_be_heard_is_idle(
 
 
 @given(st.lists(REPORTS, min_size=1, max_size=6))
-def test_ready_means_every_node_is_and_failed_always_says_why(reports: list[NodeReport]) -> None:
+def test_ready_means_every_node_is_and_what_is_wrong_is_always_said(
+    reports: list[NodeReport],
+) -> None:
     verdict = verdict_in_service(reports)
     assert (verdict.status is Status.READY) == all(
-        node.phase is Phase.READY and not node.removed for node in reports
+        node.phase is Phase.READY and not node.removed and not node.lost for node in reports
     )
-    assert bool(verdict.message) == (verdict.status is Status.FAILED)
+    assert bool(verdict.message) == (verdict.status in {Status.FAILED, Status.DEGRADED})
+    if verdict.status is Status.DEGRADED:
+        assert all(node.name in verdict.message for node in reports if node.lost)
 
 
 def test_the_timeline_has_a_bar_for_each_span_where_it_belongs() -> None:

@@ -1,6 +1,7 @@
 """A plan run: queued, claimed, searched, and ended once, whatever happens to its workers."""
 
 import math
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -171,14 +172,22 @@ def test_the_next_attempt_goes_on_from_what_the_lost_one_reached(run: PlanRun) -
 def test_an_accepted_run_succeeds_with_the_best_it_has(
     run: PlanRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    written = threading.Event()
+    record = attempts.record_incumbents
+
+    def record_and_tell(**incumbents: Any) -> None:
+        record(**incumbents)
+        written.set()
+
     def search_until_accepted(*arguments: Any, **options: Any) -> domain.Plan:
         cancel = options["cancel"]
         plan = compute_plan(*arguments, **{**options, "cancel": NeverCancelled()})
-        while not services.accept_best_so_far(run):
-            time.sleep(0.02)  # the keeper writes what was reported
-        assert told_to_stop(cancel)
+        assert written.wait(timeout=10)
+        assert services.accept_best_so_far(run)
+        assert any(cancel.is_cancelled() or time.sleep(0.02) for _ in range(500))
         return replace(plan, stop_reason="cancelled")
 
+    monkeypatch.setattr(attempts, "record_incumbents", record_and_tell)
     monkeypatch.setattr(searches, "compute_plan", search_until_accepted)
     solving.solve(run_id=run.pk)
     run.refresh_from_db()

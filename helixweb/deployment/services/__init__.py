@@ -15,27 +15,19 @@ from helixweb.deployment.services.desired import (
 )
 from helixweb.deployment.services.observing import record_heartbeat, record_report
 from helixweb.deployment.services.obstacles import find_obstacles
-from helixweb.deployment.services.pushing import announce_keys, overdue_ids, process_topic, push
-from helixweb.deployment.services.settling import live_ids, settle
 
 __all__ = [
     "DeployRefused",
     "admit",
-    "announce_keys",
     "coordinator_desired",
     "current_generation",
     "deploy",
     "desired_state",
     "find_obstacles",
     "follow_addresses",
-    "live_ids",
-    "overdue_ids",
-    "process_topic",
-    "push",
     "record_heartbeat",
     "record_report",
     "service_key",
-    "settle",
     "stop",
     "take_identity",
 ]

@@ -6,13 +6,13 @@ from typing import Any
 from django.db import transaction
 from rest_framework.exceptions import APIException
 
+from helixweb.deployment.announcing import announce
 from helixweb.deployment.models import LIVE, SERVING, Deployment, NodeAssignment, Status
 from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services.announcing import announce
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.obstacles import find_obstacles
 from helixweb.deployment.services.orders import make_orders
-from helixweb.deployment.services.pushing import wake
+from helixweb.deployment.tasks import push_after_commit
 from helixweb.inventory.models import Cluster, Coordinator, Node
 from helixweb.planning.models import Plan
 from runtime.protocol.control import Phase
@@ -56,6 +56,8 @@ def deploy(
             cluster=plan.cluster,
             plan=plan,
             model=plan.model,
+            model_name=plan.model.name,
+            checkpoint=plan.model.checkpoint,
             generation=current_generation(plan.cluster_id) + 1,
             page_tokens=options.page_tokens,
             max_batch_tokens=options.max_batch_tokens,
@@ -69,7 +71,7 @@ def deploy(
         )
         _write_orders(deployment, now=now)
         announce(deployment, text=f"Deploying {plan.model.name} (plan {plan.pk}).")
-        wake(deployment.pk)
+        push_after_commit(deployment.pk)
     return deployment
 
 
@@ -89,12 +91,12 @@ def stop(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
         )
         if not changed:
             raise DeployRefused(
-                f"Deployment {current.pk} is {current.status}; only one that is deploying, ready "
-                "or failed can be stopped."
+                f"Deployment {current.pk} is {current.status}; only one that is deploying, ready, "
+                "degraded or failed can be stopped."
             )
         current.refresh_from_db()
-        announce(current, text=f"{user} stops {current.model.name}.")
-        wake(current.pk)
+        announce(current, text=f"{user} stops {current.model_name}.")
+        push_after_commit(current.pk)
     return current
 
 
@@ -128,9 +130,9 @@ def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
         _write_orders(deployment, now=now)
         announce(
             deployment,
-            text=f"{deployment.model.name} starts again: a process listens at a new address.",
+            text=f"{deployment.model_name} starts again: a process listens at a new address.",
         )
-        wake(deployment.pk)
+        push_after_commit(deployment.pk)
 
 
 def _hold(cluster_id: int) -> None:
@@ -147,11 +149,11 @@ def _supersede(live: Deployment, *, now: datetime) -> None:
     live.status = Status.SUPERSEDED
     live.ended_at = now
     live.save(update_fields=["status", "ended_at"])
-    announce(live, text=f"Deployment {live.pk} of {live.model.name} is superseded.")
+    announce(live, text=f"Deployment {live.pk} of {live.model_name} is superseded.")
 
 
 def _changed_meanwhile(cluster: Cluster, live: Deployment | None) -> str:
-    now_there = f"deployment {live.pk} of {live.model.name} is {live.status}" if live else "none is"
+    now_there = f"deployment {live.pk} of {live.model_name} is {live.status}" if live else "none is"
     return (
         f"What cluster {cluster.name} runs was changed since this page was shown ({now_there}); "
         "press the button again if you still want to deploy."

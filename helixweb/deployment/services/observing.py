@@ -13,7 +13,7 @@ from helixweb.deployment.models import (
     Status,
 )
 from helixweb.deployment.services.desired import current_generation
-from helixweb.deployment.services.settling import settle
+from helixweb.deployment.settling import settle
 from helixweb.deployment.signals import report_received
 from helixweb.inventory.models import Coordinator, Node
 from helixweb.inventory.services import record_seen

@@ -31,8 +31,8 @@ def make_orders(
     serving_plan = ServingPlan(
         deployment_id=deployment.pk,
         generation=deployment.generation,
-        model_name=deployment.model.name,
-        checkpoint=deployment.model.checkpoint,
+        model_name=deployment.model_name,
+        checkpoint=deployment.checkpoint,
         num_layers=plan.num_layers,
         partial_inference=plan.partial_inference,
         placement=plan.placement,
@@ -51,8 +51,8 @@ def make_orders(
         name: StageAssignment(
             deployment_id=deployment.pk,
             generation=deployment.generation,
-            model_name=deployment.model.name,
-            checkpoint=deployment.model.checkpoint,
+            model_name=deployment.model_name,
+            checkpoint=deployment.checkpoint,
             first=plan.placement.layers[name].first,
             end=plan.placement.layers[name].end,
             num_layers=plan.num_layers,

@@ -4,12 +4,13 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from helixweb.common import auth
+from helixweb.common.management.site_command import SiteCommand
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     help = "Create an API key for an existing user and print it; it is not shown again."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

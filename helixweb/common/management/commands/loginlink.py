@@ -5,13 +5,13 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.core.management.base import BaseCommand
 from django.urls import reverse
 
 from helixweb.common import login_links
+from helixweb.common.management.site_command import SiteCommand
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     help = "Print a one-time login link; creates the user (an administrator) if there is none."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -22,13 +22,6 @@ def process_topic(process: Process) -> str:
     return f"{kind}:{process.pk}"
 
 
-def wake(deployment_id: int) -> None:
-    """Have Celery push after commit. Should the broker be down, beat sends it later."""
-    from helixweb.deployment.tasks import push_deployment  # tasks call this module
-
-    transaction.on_commit(lambda: push_deployment.delay(deployment_id=deployment_id), robust=True)
-
-
 def push(deployment_id: int, *, now: datetime) -> bool:
     """Wake every process of the deployment's cluster; False if that was done already."""
     with transaction.atomic():

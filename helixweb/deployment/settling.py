@@ -6,8 +6,8 @@ from datetime import datetime
 
 from django.db import transaction
 
+from helixweb.deployment.announcing import announce
 from helixweb.deployment.models import LIVE, SERVING, Deployment, Status
-from helixweb.deployment.services.announcing import announce
 from helixweb.inventory.models import NodeState
 from runtime.protocol.control import Phase
 
@@ -30,7 +30,10 @@ class Verdict:
 
 
 def verdict_in_service(reports: Sequence[NodeReport]) -> Verdict:
-    """Failed if one node failed or is gone for good, ready once all are, deploying until then."""
+    """Failed if one node failed or is gone for good, ready once all are, deploying until then.
+
+    Degraded when all were ready and one is not heard any more: its stage may serve on, or not.
+    """
     failures = [
         f"{report.name}: {report.message or 'the stage failed; its log on the node says why'}"
         for report in reports
@@ -44,6 +47,10 @@ def verdict_in_service(reports: Sequence[NodeReport]) -> Verdict:
     if failures:
         return Verdict(status=Status.FAILED, message="\n".join(failures))
     if all(report.phase is Phase.READY for report in reports):
+        lost = [report.name for report in reports if report.lost]
+        if lost:
+            nodes = "node" if len(lost) == 1 else "nodes"
+            return Verdict(status=Status.DEGRADED, message=f"{nodes} {', '.join(lost)} lost")
         return Verdict(status=Status.READY)
     return Verdict(status=Status.DEPLOYING)
 
@@ -105,9 +112,11 @@ def _reports(deployment: Deployment, now: datetime) -> list[NodeReport]:
 
 
 def _sentence(deployment: Deployment, nodes: int) -> str:
-    name = deployment.model.name
+    name = deployment.model_name
     if deployment.status == Status.READY:
         return f"{name} is ready on {nodes} {'node' if nodes == 1 else 'nodes'}."
+    if deployment.status == Status.DEGRADED:
+        return f"{name} is degraded: {deployment.message}."
     if deployment.status == Status.FAILED:
         return f"{name} failed: {deployment.message}"
     if deployment.status == Status.STOPPED:

@@ -1,0 +1,28 @@
+"""Addresses under /api/v1/ where nothing lives answer as the rest of the API does."""
+
+from typing import Any
+
+import pytest
+from rest_framework.test import APIClient
+
+
+@pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete"])
+@pytest.mark.parametrize("path", ["/api/v1/", "/api/v1/nothing/", "/api/v1/plans/1/nothing/"])
+def test_an_unknown_address_is_a_problem_document(api: APIClient, method: str, path: str) -> None:
+    answer = getattr(api, method)(path)
+    assert answer.status_code == 404
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    problem: dict[str, Any] = answer.json()
+    assert (problem["status"], problem["title"]) == (404, "Not Found")
+    assert problem["detail"] == f"There is nothing at {path}; /api/schema/ lists every address."
+
+
+def test_a_forgotten_slash_is_named(api: APIClient) -> None:
+    answer = api.post("/api/v1/plan-runs", {})
+    assert answer.status_code == 404
+    assert answer.json()["detail"].endswith("ends with a slash: /api/v1/plan-runs/.")
+
+
+@pytest.mark.django_db
+def test_without_credentials_nothing_is_said_of_what_is_there() -> None:
+    assert APIClient().get("/api/v1/nothing/").status_code == 401
