@@ -183,6 +183,7 @@ class BacklogFeeder:
         self._lengths, self._limit = backlog.lengths, backlog.prompts_in_flight
         self._admission, self._engine = admission, engine
         self._prompts = 0
+        self._full = False  # until something finishes there is no room, so why ask
         self._next = next(self._lengths, None)
         self._let_in()
 
@@ -195,13 +196,15 @@ class BacklogFeeder:
     def hear(self, occurrence: Occurrence) -> None:
         if occurrence.kind == OccurrenceKind.FIRST_TOKEN:
             self._prompts -= 1
-        if occurrence.kind != OccurrenceKind.OUTGROWN:
-            self._let_in()
+        elif occurrence.kind == OccurrenceKind.FINISHED:
+            self._full = False
+        self._let_in()
 
     def _let_in(self) -> None:
-        while self._prompts < self._limit and self._next is not None:
+        while self._prompts < self._limit and self._next is not None and not self._full:
             request = Request(arrival_s=self._engine.now, lengths=self._next)
             if not self._admission.try_to_admit(request):
+                self._full = True
                 return
             self._prompts += 1
             self._next = next(self._lengths, None)

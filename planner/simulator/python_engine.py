@@ -39,7 +39,7 @@ class PythonEngine:
     def __init__(self, setup: EngineSetup) -> None:
         self._setup = setup
         self.now = 0.0
-        self._order = 0
+        self._order = self._queue_order = 0
         self._events: list[tuple[float, int, int, int, int, _Message | None]] = []
         self._events_done = 0
         self._nodes = [_Node(node) for node in setup.nodes]
@@ -176,7 +176,7 @@ class PythonEngine:
         position = node.position
         for offset in range(1, segments + 1):
             position = (node.position + offset) % segments
-            if node.queues[position]:
+            if node.queues[position].prompts or node.queues[position].decodes:
                 break
         node.position = position
         prompt_tokens, decodes = self._take(node)
@@ -207,32 +207,33 @@ class PythonEngine:
             cap = max(setup.cap_floor, math.ceil(node.resident / setup.cap_divisor))
             decode_limit = min(decode_limit, cap)
         prompt_tokens = prompts = decodes = 0
-        prompts_open = True
-        kept: deque[_Item] = deque()
         queue = node.queues[node.position]
-        while queue and (prompts_open or decodes < decode_limit):
-            item = queue.popleft()
-            if item.tokens:
-                fits = prompts < node.setup.prompt_limit and (
-                    not setup.chunk_tokens or prompt_tokens + item.tokens <= setup.chunk_tokens
-                )
-                # No later prompt passes one that does not fit: chunks must stay in order.
-                prompts_open = prompts_open and fits
-                if prompts_open:
-                    prompts += 1
-                    prompt_tokens += item.tokens
-                    node.batch.append(item)
-                    continue
-            elif decodes < decode_limit:
+        while True:
+            prompt = queue.prompts[0] if queue.prompts else None
+            decode = queue.decodes[0] if queue.decodes and decodes < decode_limit else None
+            # No later prompt passes one that does not fit: chunks must stay in order.
+            if prompt is not None and (
+                prompts == node.setup.prompt_limit
+                or (setup.chunk_tokens and prompt_tokens + prompt.tokens > setup.chunk_tokens)
+            ):
+                prompt = None
+            if prompt is not None and (decode is None or prompt.order < decode.order):
+                prompts += 1
+                prompt_tokens += prompt.tokens
+                node.batch.append(queue.prompts.popleft())
+            elif decode is not None:
                 decodes += 1
-                node.batch.append(item)
-                continue
-            kept.append(item)
-        kept.extend(queue)
-        node.queues[node.position] = kept
+                node.batch.append(queue.decodes.popleft())
+            else:
+                break
         node.account(self.now)
         node.waiting -= len(node.batch)
         return prompt_tokens, decodes
+
+    def _wait(self, queue: "_Queue", item: "_Item") -> None:
+        self._queue_order += 1
+        item.order = self._queue_order
+        (queue.prompts if item.tokens else queue.decodes).append(item)
 
     def _step_done(self, number: int) -> None:
         node = self._nodes[number]
@@ -240,7 +241,8 @@ class PythonEngine:
         node.account_busy(self.now)
         batch, node.batch = node.batch, []
         if node.position + 1 < len(node.queues):
-            node.queues[node.position + 1].extend(batch)
+            for item in batch:
+                self._wait(node.queues[node.position + 1], item)
             node.waiting += len(batch)
         else:
             self._hand_on(node, batch)
@@ -271,7 +273,7 @@ class PythonEngine:
         node.account(self.now)
         for item in message.items:
             stage = self._requests[item.request].stages[item.stage]
-            node.queues[stage.segment].append(item)
+            self._wait(node.queues[stage.segment], item)
             node.copied_tokens += max(item.tokens, 1)
         node.waiting += len(message.items)
         self._start_step(target)
@@ -480,11 +482,20 @@ class PythonEngine:
 class _Item:
     """A prompt or chunk of `tokens`, or a decode (0 tokens), on the way to or at a stage."""
 
-    __slots__ = ("ends_prompt", "request", "stage", "tokens")
+    __slots__ = ("ends_prompt", "order", "request", "stage", "tokens")
 
     def __init__(self, request: int, stage: int, tokens: int, *, ends_prompt: bool) -> None:
         self.request, self.stage, self.tokens = request, stage, tokens
         self.ends_prompt = ends_prompt
+        self.order = 0  # of arrival in the queue that it waits in
+
+
+class _Queue:
+    """What waits for a segment; apart, so that a full step need not look through all."""
+
+    def __init__(self) -> None:
+        self.prompts: deque[_Item] = deque()
+        self.decodes: deque[_Item] = deque()
 
 
 class _Message:
@@ -544,7 +555,7 @@ class _Request:
 class _Node:
     def __init__(self, setup: NodeSetup) -> None:
         self.setup = setup
-        self.queues: list[deque[_Item]] = [deque() for _ in setup.segment_layers]
+        self.queues = [_Queue() for _ in setup.segment_layers]
         self.batch: list[_Item] = []
         self.position = self.waiting = self.resident = self.copied_tokens = self.kv_used = 0
         self.has_decodes = False

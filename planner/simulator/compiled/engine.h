@@ -29,6 +29,7 @@ typedef struct {
 } List;
 
 typedef struct {
+    i64 order; /* of arrival in the queue that it waits in */
     i32 request, stage, tokens, ends_prompt, next;
 } Item;
 
@@ -68,7 +69,7 @@ typedef struct {
 
 typedef struct {
     i64 layers;
-    List queue;
+    List decodes, prompts;
 } Segment;
 
 typedef struct {
@@ -94,7 +95,7 @@ typedef struct {
 
 typedef struct {
     double now, stats_since;
-    i64 order, events_done;
+    i64 order, events_done, queue_order;
     int failed; /* no memory */
     Policy policy;
     Node *nodes;

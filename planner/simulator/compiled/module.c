@@ -7,7 +7,7 @@
 
 /* Raised with every change of a source here, and in compiled_engine.py: a library that was built
    before the change is not used. */
-const int64_t simulator_edition = 1;
+const int64_t simulator_edition = 2;
 
 void *PyInit__engine(void);
 
@@ -40,7 +40,7 @@ Engine *simulator_new(const Policy *policy, i64 num_nodes, const NodeSetup *setu
         return 0;
     }
     for (i64 i = 0; i < num_segments; i++)
-        e->segments[i] = (Segment){segment_layers[i], {-1, -1}};
+        e->segments[i] = (Segment){segment_layers[i], {-1, -1}, {-1, -1}};
     i32 first = 0;
     for (i64 i = 0; i < num_nodes; i++) {
         const NodeSetup *setup = &setups[i];

@@ -37,6 +37,18 @@ static void append(Engine *e, List *list, i32 item) {
     list->last = item;
 }
 
+static i32 take_first(Engine *e, List *list) {
+    i32 item = list->first;
+    list->first = e->items[item].next;
+    if (list->first < 0) list->last = -1;
+    return item;
+}
+
+static void wait(Engine *e, Segment *segment, i32 item) {
+    e->items[item].order = ++e->queue_order;
+    append(e, e->items[item].tokens ? &segment->prompts : &segment->decodes, item);
+}
+
 static void take(Engine *e, Node *node, i64 *taken_prompt_tokens, i64 *taken_decodes) {
     const Policy *policy = &e->policy;
     i64 decode_limit = node->decode_limit;
@@ -45,40 +57,27 @@ static void take(Engine *e, Node *node, i64 *taken_prompt_tokens, i64 *taken_dec
         if (cap < policy->cap_floor) cap = policy->cap_floor;
         if (cap < decode_limit) decode_limit = cap;
     }
+    Segment *segment = &e->segments[node->first_segment + node->position];
     i64 prompt_tokens = 0, prompts = 0, decodes = 0;
-    int prompts_open = 1;
-    List *queue = &e->segments[node->first_segment + node->position].queue;
-    i32 before = -1, item = queue->first;
     node->batch = (List){-1, -1};
     node->batch_count = 0;
-    while (item >= 0 && (prompts_open || decodes < decode_limit)) {
-        i32 following = e->items[item].next, tokens = e->items[item].tokens;
-        int taken = 0;
-        if (tokens) {
-            int fits = prompts < node->prompt_limit &&
-                       (!policy->chunk_tokens || prompt_tokens + tokens <= policy->chunk_tokens);
-            prompts_open = prompts_open && fits;
-            if (prompts_open) {
-                prompts++;
-                prompt_tokens += tokens;
-                taken = 1;
-            }
-        } else if (decodes < decode_limit) {
-            decodes++;
-            taken = 1;
-        }
-        if (taken) {
-            if (before >= 0)
-                e->items[before].next = following;
-            else
-                queue->first = following;
-            if (following < 0) queue->last = before;
-            append(e, &node->batch, item);
-            node->batch_count++;
+    for (;;) {
+        i32 prompt = segment->prompts.first;
+        i32 decode = decodes < decode_limit ? segment->decodes.first : -1;
+        if (prompt >= 0 &&
+            (prompts == node->prompt_limit ||
+             (policy->chunk_tokens && prompt_tokens + e->items[prompt].tokens > policy->chunk_tokens)))
+            prompt = -1;
+        if (prompt < 0 && decode < 0) break;
+        if (decode < 0 || (prompt >= 0 && e->items[prompt].order < e->items[decode].order)) {
+            prompts++;
+            prompt_tokens += e->items[prompt].tokens;
+            append(e, &node->batch, take_first(e, &segment->prompts));
         } else {
-            before = item;
+            decodes++;
+            append(e, &node->batch, take_first(e, &segment->decodes));
         }
-        item = following;
+        node->batch_count++;
     }
     account_node(node, e->now);
     node->waiting -= node->batch_count;
@@ -92,7 +91,8 @@ static void start_step(Engine *e, i32 number) {
     i32 position = node->position;
     for (i32 offset = 1; offset <= node->num_segments; offset++) {
         position = (node->position + offset) % node->num_segments;
-        if (e->segments[node->first_segment + position].queue.first >= 0) break;
+        const Segment *segment = &e->segments[node->first_segment + position];
+        if (segment->decodes.first >= 0 || segment->prompts.first >= 0) break;
     }
     node->position = position;
     i64 prompt_tokens, decodes;
@@ -153,10 +153,10 @@ void step_done(Engine *e, i32 number) {
     i32 item = node->batch.first;
     node->batch = (List){-1, -1};
     if (node->position + 1 < node->num_segments) {
-        List *queue = &e->segments[node->first_segment + node->position + 1].queue;
+        Segment *segment = &e->segments[node->first_segment + node->position + 1];
         while (item >= 0) {
             i32 following = e->items[item].next;
-            append(e, queue, item);
+            wait(e, segment, item);
             item = following;
         }
         node->waiting += node->batch_count;
@@ -227,7 +227,7 @@ void receive(Engine *e, i32 message) {
         i32 following = arrived->next;
         const Stage *stage = &e->requests[arrived->request].stages[arrived->stage];
         node->copied_tokens += arrived->tokens ? arrived->tokens : 1;
-        append(e, &e->segments[node->first_segment + stage->segment].queue, item);
+        wait(e, &e->segments[node->first_segment + stage->segment], item);
         item = following;
     }
     node->waiting += count;
