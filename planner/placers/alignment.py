@@ -4,11 +4,16 @@ Minimum-cost assignment within each group of interchangeable nodes (Hungarian me
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
+from planner.domain.cluster import Cluster
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
+
+Quality: TypeAlias = tuple[float, float]
+"""bandwidth in bytes/s and latency in s"""
 
 
 def aligned_to(
@@ -16,8 +21,8 @@ def aligned_to(
 ) -> Placement:
     """The exchange of like nodes that loads the fewest layers; same flow, same hops.
 
-    Nodes are alike when they have one profile and one region, are neither pinned nor limited by
-    themselves, and no link and no shared bandwidth names them.
+    Nodes are alike when they have one profile, one region and the same links, are neither pinned
+    nor limited by themselves, and no shared bandwidth names them.
     """
     layers = dict(placement.layers)
     for names in _groups_of_like_nodes(problem, rules):
@@ -80,13 +85,42 @@ def assignment(costs: Sequence[Sequence[float]]) -> list[int]:
 def _groups_of_like_nodes(problem: Problem, rules: PlacementRules) -> list[list[str]]:
     cluster = problem.cluster
     apart = set(rules.pinned) | set(rules.max_layers_of)
-    apart |= {end for link in cluster.links for end in (link.source, link.target)}
     apart |= {member for shared in cluster.shared for member in shared.members}
-    groups: dict[tuple[str, str], list[str]] = {}
+    named = _named_links(cluster)
+    groups: dict[tuple[str, str], list[list[str]]] = {}
     for node in cluster.nodes:
-        if node.name not in apart:
-            groups.setdefault((node.compute_profile, node.region), []).append(node.name)
-    return list(groups.values())
+        if node.name in apart:
+            continue
+        of_kind = groups.setdefault((node.compute_profile, node.region), [])
+        for group in of_kind:
+            if _have_like_links(group[0], node.name, named):
+                group.append(node.name)
+                break
+        else:
+            of_kind.append([node.name])
+    return [group for of_kind in groups.values() for group in of_kind]
+
+
+def _named_links(cluster: Cluster) -> dict[str, dict[tuple[str, str], Quality]]:
+    """node -> {("to" or "from", other end): (bandwidth, latency)} of links given by name."""
+    named: dict[str, dict[tuple[str, str], Quality]] = {}
+    for link in cluster.links:
+        quality = link.bandwidth_bytes_per_s, link.latency_s
+        named.setdefault(link.source, {})["to", link.target] = quality
+        named.setdefault(link.target, {})["from", link.source] = quality
+    return named
+
+
+def _have_like_links(
+    one: str, other: str, named: Mapping[str, Mapping[tuple[str, str], Quality]]
+) -> bool:
+    """Whether the two can change places and nobody, they included, finds another link."""
+    changed_places = {one: other, other: one}
+    swapped = {
+        (way, changed_places.get(end, end)): quality
+        for (way, end), quality in named.get(one, {}).items()
+    }
+    return swapped == named.get(other, {})
 
 
 def _layers_to_load(before: LayerRange | None, after: LayerRange | None) -> float:

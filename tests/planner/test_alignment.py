@@ -28,9 +28,10 @@ def test_an_assignment_costs_as_little_as_any_permutation(matrix):
     )
 
 
-@given(st.data(), placed_problems(max_nodes=4, binding_links=False))
-def test_exchanged_nodes_load_no_more_layers_and_carry_the_same_flow(data, placed):
-    problem, wanted = placed
+@pytest.mark.parametrize("binding_links", [False, True])
+@given(data=st.data())
+def test_exchanged_nodes_load_no_more_layers_and_carry_the_same_flow(binding_links, data):
+    problem, wanted = data.draw(placed_problems(max_nodes=4, binding_links=binding_links))
     running = data.draw(placements_of(problem))
     aligned = aligned_to(problem, wanted, running, rules=PlacementRules())
     assert moved_layers(running, aligned) <= moved_layers(running, wanted)
@@ -46,6 +47,19 @@ def test_a_node_with_a_link_of_its_own_is_like_no_other():
     problem = tiny_problem([[9.0], [9.0]], num_layers=2, link_tokens_per_s={("n0", "n1"): 3.0})
     wanted, running = placement(n0=(0, 1), n1=(1, 2)), placement(n0=(1, 2), n1=(0, 1))
     assert aligned_to(problem, wanted, running, rules=PlacementRules()) == wanted
+
+
+def test_nodes_whose_named_links_are_the_same_are_exchanged():
+    links = {(one, other): 3.0 for one in ("n0", "n1", "n2") for other in ("n0", "n1", "n2")}
+    links = {ends: speed for ends, speed in links.items() if ends[0] != ends[1]}
+    problem = tiny_problem([[9.0], [9.0], [5.0]], num_layers=3, link_tokens_per_s=links)
+    wanted = placement(n0=(0, 1), n1=(1, 2), n2=(2, 3))
+    running = placement(n0=(1, 2), n1=(0, 1), n2=(2, 3))
+    assert aligned_to(problem, wanted, running, rules=PlacementRules()) == running
+    slower = tiny_problem(
+        [[9.0], [9.0], [5.0]], num_layers=3, link_tokens_per_s=links | {("n1", "n2"): 2.0}
+    )
+    assert aligned_to(slower, wanted, running, rules=PlacementRules()) == wanted
 
 
 def test_layers_that_are_dropped_cost_nothing():

@@ -21,7 +21,7 @@ from planner.placers.compiled.tasks import (
 )
 
 _LIBRARY_NAME = "_loops"
-_EDITION = 3  # of module.c
+_EDITION = 4  # of module.c
 _I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
@@ -117,6 +117,7 @@ def anneal_moves(
         np.array([ends[side] for ends in task.running], dtype=np.int64) for side in (0, 1)
     )
     firsts, ends = (np.array([ends[side] for ends in ranges], dtype=np.int64) for side in (0, 1))
+    links = None if task.links is None else _contiguous(task.links)
     energy: int = library.anneal_moves(
         len(speeds),
         task.num_layers,
@@ -124,10 +125,13 @@ def anneal_moves(
         speeds.shape[1],
         speeds.ctypes.data,
         limits.ctypes.data,
+        None if links is None else links.ctypes.data,
+        int(task.whole_ranges),
         old_firsts.ctypes.data,
         old_ends.ctypes.data,
         task.budget_layers,
         task.penalty,
+        task.charge,
         threshold,
         moves,
         seed,
@@ -163,8 +167,8 @@ def _library() -> ctypes.CDLL | None:
     ]
     library.anneal_moves.restype = _I64
     library.anneal_moves.argtypes = [
-        *(_I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _POINTER, _I64, _I64, _I64),
-        *(_I64, _I64, _POINTER, _POINTER),
+        *(_I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _I64, _POINTER, _POINTER),
+        *(_I64, _I64, _I64, _I64, _I64, _I64, _POINTER, _POINTER),
     ]
     return library
 

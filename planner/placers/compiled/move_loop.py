@@ -1,13 +1,20 @@
-"""The loop of range annealing: ranges near the running ones that cover every layer with a target.
+"""The loop of range annealing: ranges near the running ones that carry a target over every layer.
 
-energy = sum over layers of max(0, target - coverage) + penalty * max(0, layers to load - budget),
-where coverage is the sum of T_i(held_i) over the nodes that hold a layer.
+energy = sum over layers of lack(coverage) + sum over borders between layers of lack(crossing)
+         + penalty * max(0, layers to load - budget),
+
+where lack(x) is target - x + charge below the target, else 0: the charge makes one layer that
+lacks much better than many that lack little, which is what leads to none. Coverage is the sum of
+T_i(held_i) over the nodes that hold a layer. A crossing is what can pass a border at most: inside
+the nodes that hold both sides, and over links between those that end and those that begin there.
+Borders are left out (`links` None) where links pass all that nodes compute.
 
 `move_loop.c` is the same loop compiled; everything is an integer, so both give the same answer.
 Change both together.
 """
 
-from planner.placers.compiled.interval_loop import Coverage
+from collections.abc import Iterable
+
 from planner.placers.compiled.tasks import MoveTask, next_random
 
 Ends = tuple[int, int]
@@ -22,18 +29,13 @@ def anneal_moves(
     Threshold accepting: a change for the worse is taken when it costs less than a random part of
     `threshold`, which sinks to 0 over the moves. `seed` is in 1 .. 2**31 - 2.
     """
-    speeds: list[list[int]] = task.speeds_NJ.tolist()
+    state = _State(task, ranges)
+    speeds, ranges, coverage = state.speeds, state.ranges, state.coverage
     limits: list[int] = task.limits_N.tolist()
-    ranges = list(ranges)
-    target, penalty, budget = task.target, task.penalty, task.budget_layers
-    n, num_layers = len(speeds), task.num_layers
-    coverage = Coverage(num_layers, target)
-    moved = 0
-    energy = num_layers * target
-    for node, (first, end) in enumerate(ranges):
-        moved += _to_load((first, end), task.running[node])
-        energy += coverage.add(first, end - first, speeds[node][end - first])
-    energy += penalty * max(0, moved - budget)
+    penalty, budget, num_layers = task.penalty, task.budget_layers, task.num_layers
+    n = len(speeds)
+    moved = sum(_to_load(ends, task.running[node]) for node, ends in enumerate(ranges))
+    energy = state.lack_of_all() + penalty * max(0, moved - budget)
     random = seed
     for iteration in range(moves):
         if energy <= 0:
@@ -73,7 +75,7 @@ def anneal_moves(
             # Around a layer that lacks something: only there can another range help.
             layer = random % num_layers
             for _ in range(num_layers):
-                if coverage.layers[layer] < target:
+                if coverage[layer] < task.target:
                     break
                 layer = layer + 1 if layer + 1 < num_layers else 0
             random = next_random(random)
@@ -93,31 +95,97 @@ def anneal_moves(
             for i, (new_first, new_end) in changed
         ):
             continue
-        change, new_moved = 0, moved
+        before = [(i, ranges[i]) for i, _ in changed]
+        new_moved = moved
         for i, new in changed:
             new_moved += _to_load(new, task.running[i]) - _to_load(ranges[i], task.running[i])
-            change += _cover(coverage, ranges[i], speeds[i], sign=-1)
-        for i, new in changed:
-            change += _cover(coverage, new, speeds[i], sign=1)
+        lacks = dict(state.lacks)
+        change = state.change(changed)
         change += penalty * (max(0, new_moved - budget) - max(0, moved - budget))
         random = next_random(random)
         room = threshold - threshold * iteration // moves
         if change <= room * (random % 1024) // 1024:
-            for i, new in changed:
-                ranges[i] = new
             moved = new_moved
             energy += change
-            continue
-        for i, new in changed:
-            _cover(coverage, new, speeds[i], sign=-1)
-        for i, _new in changed:
-            _cover(coverage, ranges[i], speeds[i], sign=1)
+        else:
+            state.change(before)
+            state.lacks = lacks
     return energy, ranges
 
 
-def _cover(coverage: Coverage, ends: Ends, speeds: list[int], *, sign: int) -> int:
-    first, end = ends
-    return coverage.add(first, end - first, sign * speeds[end - first])
+class _State:
+    """Who holds what, and what layers and borders lack then."""
+
+    def __init__(self, task: MoveTask, ranges: list[Ends]) -> None:
+        self.speeds: list[list[int]] = task.speeds_NJ.tolist()
+        self.ranges = list(ranges)
+        self.coverage = [0] * task.num_layers
+        self.lacks: dict[int, int] = {}
+        self._task = task
+        self._links: list[list[int]] | None = None if task.links is None else task.links.tolist()
+        for node in range(len(ranges)):
+            self._cover(node, sign=1)
+        self._measure_again(range(task.num_layers + 1))
+
+    def lack_of_all(self) -> int:
+        return sum(map(self._lack, self.coverage)) + sum(self.lacks.values())
+
+    def change(self, changed: list[tuple[int, Ends]]) -> int:
+        """Give nodes these ranges; returns by how much the lack grows."""
+        borders: set[int] = set()
+        grown = sum(self._cover(node, sign=-1) for node, _ in changed)
+        for node, (first, end) in changed:
+            old_first, old_end = self.ranges[node]
+            borders |= {*range(old_first, old_end + 1), *range(first, end + 1)}
+            self.ranges[node] = first, end
+            grown += self._cover(node, sign=1)
+        return grown + self._measure_again(borders)
+
+    def _lack(self, carried: int) -> int:
+        target = self._task.target
+        return target - carried + self._task.charge if carried < target else 0
+
+    def _cover(self, node: int, *, sign: int) -> int:
+        first, end = self.ranges[node]
+        grown = 0
+        for layer in range(first, end):
+            grown -= self._lack(self.coverage[layer])
+            self.coverage[layer] += sign * self._speed(node)
+            grown += self._lack(self.coverage[layer])
+        return grown
+
+    def _speed(self, node: int) -> int:
+        first, end = self.ranges[node]
+        return self.speeds[node][end - first]
+
+    def _measure_again(self, borders: Iterable[int]) -> int:
+        if self._links is None:
+            return 0
+        grown = 0
+        for border in borders:
+            now = self._lack(self._crossing(border, self._links))
+            grown += now - self.lacks.get(border, 0)
+            self.lacks[border] = now
+        return grown
+
+    def _crossing(self, border: int, links: list[list[int]]) -> int:
+        held = [(i, first, end) for i, (first, end) in enumerate(self.ranges) if first < end]
+        within = [i for i, first, end in held if first < border < end]
+        ending = [i for i, _, end in held if end == border]
+        beginning = [i for i, first, _ in held if first == border]
+        reached = beginning if self._task.whole_ranges else beginning + within
+        sources, targets = list(ending), list(reached)
+        if border == 0:
+            sources.append(len(self.ranges))
+        if border == self._task.num_layers:
+            targets.append(len(self.ranges))
+        sent = sum(min(self._speed(i), sum(links[i][k] for k in targets)) for i in ending)
+        received = sum(min(self._speed(k), sum(links[i][k] for i in sources)) for k in beginning)
+        if border == 0:
+            return received
+        if border == self._task.num_layers:
+            return sent
+        return sum(map(self._speed, within)) + min(sent, received)
 
 
 def _to_load(new: Ends, old: Ends) -> int:

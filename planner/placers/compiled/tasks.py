@@ -85,9 +85,12 @@ class IntervalTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveTask:
-    """Ranges (first, end) near the `running` ones that shall cover every layer with `target`.
+    """Ranges (first, end) near the `running` ones that shall carry `target` over every layer.
 
-    Speeds and limits as in IntervalTask. Each layer to load beyond `budget_layers` costs `penalty`.
+    Speeds and limits as in IntervalTask. Each layer to load beyond `budget_layers` costs `penalty`,
+    each layer or border that lacks anything costs `charge` beside what it lacks. `links` as in
+    StageTask; None where they pass all that nodes compute. `whole_ranges`: a node takes only what
+    begins where its own range begins (no partial inference), which matters with links alone.
     """
 
     num_layers: int
@@ -97,6 +100,9 @@ class MoveTask:
     running: list[tuple[int, int]]
     budget_layers: int
     penalty: int
+    charge: int
+    links: IntegerArray | None
+    whole_ranges: bool
 
 
 def first_random(seed: int) -> int:

@@ -1,0 +1,10 @@
+"""A running placement and a changed problem -> answers, from no bytes moved to the best flow.
+
+The use case is `compute_replan.py`; shell commands, explanations and the web import from here.
+"""
+
+from planner.replan.answers import Replan, ReplanPoint, ReplanProgress
+from planner.replan.compute_replan import replan, zero_moves
+from planner.replan.options import ReplanOptions
+
+__all__ = ["Replan", "ReplanOptions", "ReplanPoint", "ReplanProgress", "replan", "zero_moves"]

@@ -1,0 +1,194 @@
+"""The search around a running placement: more flow within few bytes, fewer bytes for much flow."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from planner.bounds.knapsack import knapsack_bound_tokens_per_s
+from planner.domain.placement import Placement
+from planner.domain.problem import Problem
+from planner.placers.budgeted_moves import climb
+from planner.placers.range_annealing import RangeAnnealing, coverage_tokens_per_s
+from planner.replan.answers import Front, ReplanPoint
+from planner.replan.options import ReplanOptions
+
+ANNEALED = "annealed"
+CLIMBED = "climbed"
+_REPAIR_SHARE = 0.5
+_REPAIR_EFFORT = 0.01
+_REPAIR_HOTNESS = (0.1, 0.4)
+_HOTNESS = (0.3, 0.4, 0.25)
+_COOL_HOTNESS = (0.1, 0.2, 0.3)
+_CLIMB_TRIES = 60
+_MISLED_SHARE = 0.01
+# A longer search from scratch may find more than the goal: so aim above the 3 % that may be lost.
+_GOAL_SHARES = (0.975, 0.985, 0.993, 1.0)
+_GOAL_EFFORT = 0.3
+_BUDGET_SHARE = 0.25
+_PATIENCE = 60
+_LEAST_GAIN = 2e-3
+
+
+class Around:
+    """The search around the running placement, of which `kept` still stands."""
+
+    def __init__(
+        self, problem: Problem, kept: Placement, *, options: ReplanOptions, front: Front
+    ) -> None:
+        self._problem = problem
+        self._kept = kept
+        self._options = options
+        self._front = front
+        self._annealing = RangeAnnealing(
+            problem,
+            front.running,
+            rules=options.plan.rules,
+            partial_inference=options.plan.partial_inference,
+        )
+        # Links, hops or whole ranges took flow from an annealed end that its coverage promised.
+        self._coverage_misleads = False
+
+    def repair(self) -> None:
+        """A first answer that carries flow when the zero-move one carries none."""
+        target = _REPAIR_SHARE * knapsack_bound_tokens_per_s(self._problem)
+        ends = [
+            self._annealing.attempt(
+                self._kept,
+                target_tokens_per_s=max(self._front.flow_of(self._kept), target),
+                budget_layers=self._problem.model.num_layers,
+                hotness=hotness,
+                effort=_REPAIR_EFFORT,
+                seed=self._options.plan.seed,
+            )
+            for hotness in _REPAIR_HOTNESS
+        ]
+        for end in ends:
+            self._front.offer(end, method=ANNEALED)
+
+    def search(self, fresh: ReplanPoint | None, *, should_stop: Callable[[], bool]) -> None:
+        """By turns raise the flow within a budget and lower the bytes of a flow, until both rest.
+
+        The second finds most: from a good placement that moves too much, the way down is short.
+        """
+        goal = max(point.flow_tokens_per_s for point in self._front.pareto())
+        budgets = [
+            _BudgetSearch(budget_layers=layers, goal_tokens_per_s=goal)
+            for layers in self._budgets(fresh)
+        ]
+        goals = [_GoalSearch(goal_tokens_per_s=share * goal) for share in _GOAL_SHARES]
+        for number in range(self._options.attempts):
+            for search in budgets:
+                if not search.is_done and not should_stop():
+                    self._raise_flow(search, number=number, fresh=fresh)
+            for goal_search in goals:
+                if not goal_search.is_done and not should_stop():
+                    self._load_less(goal_search, number=number)
+
+    def _load_less(self, search: "_GoalSearch", *, number: int) -> None:
+        cheapest = self._front.cheapest_from(search.goal_tokens_per_s)
+        if cheapest is None or cheapest.moved_bytes == 0:
+            search.is_done = True
+            return
+        layers = self._front.layers_to_load(cheapest.placement)
+        end = self._annealing.attempt(
+            self._kept if number % 3 == 2 else cheapest.placement,
+            target_tokens_per_s=search.goal_tokens_per_s * (1 + _LEAST_GAIN / 2),
+            budget_layers=layers - 1,
+            hotness=_COOL_HOTNESS[number // 3 % len(_COOL_HOTNESS)],
+            effort=_GOAL_EFFORT,
+            seed=self._options.plan.seed + number,
+        )
+        is_cheaper = self._front.layers_to_load(end) < layers
+        if is_cheaper and coverage_tokens_per_s(self._problem, end) >= search.goal_tokens_per_s:
+            self._front.offer(end, method=ANNEALED)
+        search.learn(cheapest, self._front.cheapest_from(search.goal_tokens_per_s))
+
+    def _raise_flow(
+        self, search: "_BudgetSearch", *, number: int, fresh: ReplanPoint | None
+    ) -> None:
+        before = self._front.best_within(search.budget_layers)
+        starts = [self._kept]
+        if before is not None:
+            starts.append(before.placement)
+        if fresh is not None:
+            starts.append(fresh.placement)
+        end = self._annealing.attempt(
+            starts[number // len(_HOTNESS) % len(starts)],
+            target_tokens_per_s=search.target_above(before),
+            budget_layers=search.budget_layers,
+            hotness=_HOTNESS[number % len(_HOTNESS)],
+            effort=1.0,
+            seed=self._options.plan.seed + number,
+        )
+        coverage = coverage_tokens_per_s(self._problem, end)
+        if before is None or coverage > before.flow_tokens_per_s:
+            flow = self._front.offer(end, method=ANNEALED).flow_tokens_per_s
+            self._coverage_misleads |= flow < coverage * (1 - _MISLED_SHARE)
+        if self._coverage_misleads:
+            self._climb(search, number=number)
+        search.learn(before, self._front.best_within(search.budget_layers))
+
+    def _climb(self, search: "_BudgetSearch", *, number: int) -> None:
+        best = self._front.best_within(search.budget_layers)
+        for better in climb(
+            self._problem,
+            self._front.running,
+            best.placement if best is not None else self._kept,
+            rules=self._options.plan.rules,
+            budget_layers=search.budget_layers,
+            flow_of=self._front.flow_of,
+            tries=_CLIMB_TRIES,
+            seed=self._options.plan.seed + number,
+        ):
+            self._front.offer(better, method=CLIMBED)
+
+    def _budgets(self, fresh: ReplanPoint | None) -> list[int]:
+        """Layers to load at most: what was asked for, and a share of what a fresh start loads."""
+        whole = self._problem.model.num_layers
+        if fresh is not None:
+            # The same flow by exchanging like nodes, perhaps, so the fewest bytes of a fresh start.
+            cheapest = self._front.cheapest_from(fresh.flow_tokens_per_s * (1 - 1e-9))
+            whole = self._front.layers_to_load((cheapest or fresh).placement)
+        usual = max(1, int(whole * _BUDGET_SHARE))
+        if self._options.budget_bytes is None:
+            return [usual]
+        asked = int(self._options.budget_bytes / self._problem.model.bytes_per_layer)
+        return [asked, usual] if usual < asked else [asked]
+
+
+@dataclass(slots=True, kw_only=True)
+class _BudgetSearch:
+    """One budget whose flow shall rise towards the goal; rests after many failures."""
+
+    budget_layers: int
+    goal_tokens_per_s: float
+    failures: int = 0
+    is_done: bool = False
+
+    def target_above(self, best: ReplanPoint | None) -> float:
+        """The next of the goal's shares; where that fails, every third time only half as far."""
+        reached = best.flow_tokens_per_s if best is not None else 0.0
+        least = reached * (1 + _LEAST_GAIN)
+        shares = [share * self.goal_tokens_per_s for share in _GOAL_SHARES]
+        following = next((flow for flow in shares if flow > least), least)
+        return (reached + following) / 2 if self.failures % 3 == 2 else following
+
+    def learn(self, before: ReplanPoint | None, after: ReplanPoint | None) -> None:
+        gained = after is not None and (
+            before is None or after.flow_tokens_per_s > before.flow_tokens_per_s * (1 + 1e-6)
+        )
+        self.failures = 0 if gained else self.failures + 1
+        self.is_done = self.failures >= _PATIENCE
+
+
+@dataclass(slots=True, kw_only=True)
+class _GoalSearch:
+    """One flow whose bytes shall fall; rests after many failures."""
+
+    goal_tokens_per_s: float
+    failures: int = 0
+    is_done: bool = False
+
+    def learn(self, before: ReplanPoint, after: ReplanPoint | None) -> None:
+        fell = after is not None and after.moved_bytes < before.moved_bytes
+        self.failures = 0 if fell else self.failures + 1
+        self.is_done = self.failures >= _PATIENCE
