@@ -7,14 +7,17 @@
 
 typedef int64_t i64;
 
-enum { TAKEN, LINKED, UNLINKED, LENGTH, CROSSING, FREED, OPENED };
+enum { TAKEN, LINKED, UNLINKED, LENGTH, PARTS, CROSSING, FREED, OPENED };
+
+enum { PARTS_OF_LAYER = 1024 };
+static const double CREDIT = 0.4, ALL_HELD = -1000.0;
 
 typedef struct {
     i64 n, num_layers, target, row, max_stages;
     const i64 *speeds, *links;
-    i64 *next_slot, *prev_slot, *slot_of, *head, *next_node, *prev_node, *sums, *lengths, *deficits;
+    i64 *next_slot, *prev_slot, *slot_of, *head, *next_node, *prev_node, *sums, *lengths, *deficits, *parts;
     i64 *left, *right, *left_room, *right_room, *carried, *parents, *queue, *free_slots;
-    i64 layers, deficit, num_free, logged;
+    i64 layers, all_parts, deficit, num_free, logged;
     i64 log[4 * 64], tails[4];
 } Chain;
 
@@ -160,6 +163,15 @@ static i64 stage_length(const Chain *c, i64 slot)
     return length;
 }
 
+static i64 parts_of_next_layer(const Chain *c, i64 slot)
+{
+    const i64 *sums = c->sums + slot * c->row;
+    i64 length = c->lengths[slot];
+    i64 next = length + 1 < c->row ? sums[length + 1] : 0;
+    if (length == 0) return next * PARTS_OF_LAYER / c->target;
+    return (sums[length] - c->target) / ((sums[length] - next) / PARTS_OF_LAYER + 1);
+}
+
 static void add_node(Chain *c, i64 node, i64 slot)
 {
     i64 first = c->head[slot];
@@ -207,6 +219,7 @@ static void begin(Chain *c, const i64 *ranks)
     memset(c->sums, 0, (size_t)(n * c->row) * sizeof(i64));
     memset(c->lengths, 0, (size_t)(n + 1) * sizeof(i64));
     memset(c->deficits, 0, (size_t)(n + 1) * sizeof(i64));
+    memset(c->parts, 0, (size_t)(n + 1) * sizeof(i64));
     for (i64 slot = 0; slot < n; slot++) c->head[slot] = -1;
     for (i64 node = 0; node < n; node++) {
         c->slot_of[node] = -1;
@@ -218,10 +231,12 @@ static void begin(Chain *c, const i64 *ranks)
             link_slots(c, slot, slot, c->prev_slot[n]);
         else
             c->free_slots[c->num_free++] = slot;
-    c->layers = c->deficit = c->logged = 0;
+    c->layers = c->all_parts = c->deficit = c->logged = 0;
     for (i64 slot = c->next_slot[n]; slot != n; slot = c->next_slot[slot]) {
         c->lengths[slot] = stage_length(c, slot);
         c->layers += c->lengths[slot];
+        c->parts[slot] = parts_of_next_layer(c, slot);
+        c->all_parts += c->parts[slot];
     }
     i64 slot = n;
     do {
@@ -261,10 +276,17 @@ static void move_node(Chain *c, i64 node, i64 slot)
 static void set_length(Chain *c, i64 slot, i64 length)
 {
     i64 old = c->lengths[slot];
-    if (length == old) return;
-    note(c, LENGTH, slot, old, 0);
-    c->layers += length - old;
-    c->lengths[slot] = length;
+    if (length != old) {
+        note(c, LENGTH, slot, old, 0);
+        c->layers += length - old;
+        c->lengths[slot] = length;
+    }
+    i64 parts = parts_of_next_layer(c, slot), old_parts = c->parts[slot];
+    if (parts != old_parts) {
+        note(c, PARTS, slot, old_parts, 0);
+        c->all_parts += parts - old_parts;
+        c->parts[slot] = parts;
+    }
 }
 
 static void set_deficit(Chain *c, i64 slot, i64 deficit)
@@ -295,6 +317,10 @@ static void undo(Chain *c)
         case LENGTH:
             c->layers += y - c->lengths[x];
             c->lengths[x] = y;
+            break;
+        case PARTS:
+            c->all_parts += y - c->parts[x];
+            c->parts[x] = y;
             break;
         case CROSSING:
             c->deficit += y - c->deficits[x];
@@ -374,12 +400,19 @@ static i64 shift_stages(Chain *c, i64 first, i64 last, i64 before)
     return 3;
 }
 
-static double energy_of(const Chain *c, double weight)
+static double lack_of(const Chain *c, double weight)
 {
     i64 missing = c->num_layers - c->layers, excess = c->n - c->num_free - c->max_stages;
     if (missing < 0) missing = 0;
     if (excess < 0) excess = 0;
     return (double)(missing + excess) + weight * (double)c->deficit / (double)c->target;
+}
+
+static double energy_of(const Chain *c, double weight)
+{
+    double lack = lack_of(c, weight);
+    if (c->layers >= c->num_layers) return lack + ALL_HELD;
+    return lack - CREDIT * (double)c->all_parts / (double)PARTS_OF_LAYER;
 }
 
 static i64 last_of_run(const Chain *c, i64 first, i64 steps, i64 avoid)
@@ -398,7 +431,7 @@ static double anneal(Chain *c, const i64 *neighbours, i64 num_neighbours, const 
                      i64 random, i64 *best_ranks)
 {
     i64 n = c->n;
-    double energy = energy_of(c, weight), best = energy, temperature = hot;
+    double energy = energy_of(c, weight), best = lack_of(c, weight), temperature = hot;
     for (i64 move = 0; move < moves && best > 0.0; move++) {
         temperature *= cooling;
         random = next_random(random);
@@ -433,8 +466,9 @@ static double anneal(Chain *c, const i64 *neighbours, i64 num_neighbours, const 
         random = next_random(random);
         if (proposed - energy <= temperature * logarithms[random % num_logarithms]) {
             energy = proposed;
-            if (energy < best) {
-                best = energy;
+            double lack = lack_of(c, weight);
+            if (lack < best) {
+                best = lack;
                 write_ranks(c, best_ranks);
             }
         } else {
@@ -444,14 +478,14 @@ static double anneal(Chain *c, const i64 *neighbours, i64 num_neighbours, const 
     return best;
 }
 
-/* Returns the least energy found, or -1 without memory. */
+/* Returns the least lack found, or -1 without memory. */
 double anneal_stages(i64 n, i64 num_layers, i64 target, i64 max_stages, i64 row, const i64 *speeds,
                      const i64 *links, const i64 *neighbours, i64 num_neighbours,
                      const double *logarithms, i64 num_logarithms, i64 moves, double hot,
                      double cooling, double weight, i64 seed, i64 *ranks, i64 *best_ranks)
 {
     i64 slots = n + 1, widest = slots / 2 + 1;
-    i64 *memory = malloc((size_t)(16 * slots + n * row + widest * widest) * sizeof(i64));
+    i64 *memory = malloc((size_t)(17 * slots + n * row + widest * widest) * sizeof(i64));
     if (memory == NULL) return -1.0;
     Chain chain = {.n = n, .num_layers = num_layers, .target = target, .row = row,
                    .max_stages = max_stages,
@@ -459,6 +493,7 @@ double anneal_stages(i64 n, i64 num_layers, i64 target, i64 max_stages, i64 row,
     i64 *next = memory;
     i64 **sequences[] = {&chain.next_slot, &chain.prev_slot, &chain.slot_of, &chain.head,
                          &chain.next_node, &chain.prev_node, &chain.lengths, &chain.deficits,
+                         &chain.parts,
                          &chain.left, &chain.right, &chain.left_room, &chain.right_room,
                          &chain.parents, &chain.queue, &chain.free_slots};
     for (size_t index = 0; index < sizeof sequences / sizeof *sequences; index++) {

@@ -4,10 +4,14 @@ Every node is in one slot (a stage) or in none (-1). The slots form a ring in pi
 begins and ends at the coordinator, slot n of n nodes. A stage is as long as its nodes together
 carry the target: the largest j with sum T_i(j) >= target.
 
-Energy = missing layers + excess stages + weight * (sum of what crossings cannot carry) / target.
-The sum over all crossings, not the worst one: every crossing that gets better is rewarded. Energy 0
+Lack = missing layers + excess stages + weight * (sum of what crossings cannot carry) / target.
+The sum over all crossings, not the worst one: every crossing that gets better is rewarded. Lack 0
 is a chain that carries the target: every node's share of it is fixed by its stage alone, so what
 enters a stage over one crossing is what leaves it over the next.
+
+What is annealed rewards speed towards a stage's next layer as well: a stage of 80 % of what one
+more layer needs is nearer to it than one of 10 %. Once all layers are held they stay so, and the
+rest is about crossings.
 
 `stage_loop.c` is the same loop compiled. Flows are integers, so both give the same answer to the
 last bit. Change both together.
@@ -22,6 +26,13 @@ from planner.placers.compiled.tasks import (
     StageTask,
     next_random,
 )
+
+
+_PARTS_OF_LAYER = 1024
+# Measured on 100 generated nodes in 10 regions: chains that 1e6 moves did not find without credit
+# are found in most tries with 0.3 to 0.5 of a layer, in few with a whole one.
+_CREDIT = 0.4
+_ALL_HELD = -1000.0
 
 
 def anneal_stages(
@@ -48,6 +59,7 @@ class Chain:
         self._members: list[list[int]] = [[] for _ in range(n)]
         self._lengths = [0] * (n + 1)
         self._deficits = [0] * (n + 1)
+        self._parts = [0] * (n + 1)
         self._free_slots: list[int] = []
         self._undo_log: list[Callable[[], None]] = []
         for node, rank in enumerate(ranks):
@@ -60,7 +72,9 @@ class Chain:
                 self._free_slots.append(slot)
         for slot in self._ring():
             self._lengths[slot] = self._stage_length(slot)
+            self._parts[slot] = self._parts_of_next_layer(slot)
         self._layers = sum(self._lengths)
+        self._all_parts = sum(self._parts)
         for slot in (n, *self._ring()):
             self._deficits[slot] = self._crossing_deficit(slot)
         self._deficit = sum(self._deficits)
@@ -70,7 +84,7 @@ class Chain:
         num_neighbours = self._task.neighbours_NK.shape[1]
         logarithms: list[float] = MINUS_LOGARITHMS.tolist()
         energy = self._energy()
-        best, best_ranks = energy, self._ranks()
+        best, best_ranks = self._lack(), self._ranks()
         temperature, cooling, random = schedule.hot, schedule.cooling, schedule.first_random
         for _ in range(schedule.moves):
             if best <= 0.0:
@@ -95,9 +109,9 @@ class Chain:
             proposed = self._energy()
             random = next_random(random)
             if proposed - energy <= temperature * logarithms[random % len(logarithms)]:
-                energy = proposed
-                if energy < best:
-                    best, best_ranks = energy, self._ranks()
+                energy, lack = proposed, self._lack()
+                if lack < best:
+                    best, best_ranks = lack, self._ranks()
             else:
                 self._undo()
         return Annealed(energy=best, best=best_ranks, last=self._ranks())
@@ -193,11 +207,20 @@ class Chain:
         self._slot_of[node] = slot
 
     def _set_length(self, slot: int, length: int) -> None:
-        old = self._lengths[slot]
-        if length != old:
-            self._layers += length - old
-            self._lengths[slot] = length
-            self._undo_log.append(lambda: self._set_length(slot, old))
+        old, old_parts = self._lengths[slot], self._parts[slot]
+        self._layers += length - old
+        self._lengths[slot] = length
+        parts = self._parts_of_next_layer(slot)
+        self._all_parts += parts - old_parts
+        self._parts[slot] = parts
+
+        def back() -> None:
+            self._layers += old - length
+            self._lengths[slot] = old
+            self._all_parts += old_parts - parts
+            self._parts[slot] = old_parts
+
+        self._undo_log.append(back)
 
     def _set_deficit(self, slot: int, deficit: int) -> None:
         old = self._deficits[slot]
@@ -237,6 +260,12 @@ class Chain:
         return last
 
     def _energy(self) -> float:
+        lack = self._lack()
+        if self._layers >= self._task.num_layers:
+            return lack + _ALL_HELD
+        return lack - _CREDIT * self._all_parts / _PARTS_OF_LAYER
+
+    def _lack(self) -> float:
         missing = max(0, self._task.num_layers - self._layers)
         excess = max(0, self._n - len(self._free_slots) - self._task.max_stages)
         return missing + excess + self._task.weight * self._deficit / self._target
@@ -255,6 +284,16 @@ class Chain:
             if sum(row[length] for row in speeds) >= self._target:
                 return length
         return 0
+
+    def _parts_of_next_layer(self, slot: int) -> int:
+        """How far the slot's speed is on the way from its length to one more layer, in parts."""
+        speeds = [self._speeds[node] for node in self._members[slot]]
+        length = self._lengths[slot]
+        following = sum(row[length + 1] for row in speeds) if length < self._longest else 0
+        if length == 0:
+            return following * _PARTS_OF_LAYER // self._target
+        here = sum(row[length] for row in speeds)
+        return (here - self._target) // ((here - following) // _PARTS_OF_LAYER + 1)
 
     def _nodes_and_rooms(self, slot: int) -> tuple[list[int], list[int]]:
         """The nodes of a slot that pass anything, and how much each shall."""
