@@ -34,3 +34,25 @@ class Router(Protocol):
 
     def can_ever_serve(self, size: RequestSize) -> bool:
         """Whether some route has room for the request once every node is idle."""
+
+    def entered_when_idle(self, size: RequestSize) -> frozenset[str]:
+        """Nodes of all routes that would have room for the request if every node were idle."""
+
+    def take_over(self, before: "Router") -> None:
+        """Start from the load that the router of the plan before has seen, normalised.
+
+        So a plan change makes no burst, and a node that is new does not swallow the traffic.
+        """
+
+
+class LoadView(Protocol):
+    """What is going on at the nodes; the simulator and the coordinator each have one."""
+
+    def queued(self, node: str) -> int:
+        """What waits for a step of the node, as far as it is known."""
+
+    def in_flight(self, node: str) -> int:
+        """Requests that are running through the node."""
+
+    def tokens_per_s(self, node: str) -> float | None:
+        """Prompt and output tokens that passed the node lately; None before anything did."""

@@ -1,0 +1,80 @@
+"""Routers by name."""
+
+import random
+from collections.abc import Mapping
+from typing import Literal, TypeAlias, get_args
+
+from planner.domain.errors import PlannerError
+from planner.domain.placement import Placement
+from planner.routers.base import LoadView, Router
+from planner.routers.hops import Hops
+from planner.routers.iwrr import IwrrRouter, with_flow
+from planner.routers.kv_estimator import KvEstimator
+from planner.routers.published import PublishedRouter
+from planner.routers.random_choice import RandomChoice
+from planner.routers.round_robin import plain, weighted
+from planner.routers.shortest_queue import ShortestQueue
+from planner.routers.swarm import SwarmTurns
+from planner.routers.walk import TurnsMaker, WalkRouter
+
+RouterName: TypeAlias = Literal[
+    "iwrr",
+    "published",
+    "swarm",
+    "random",
+    "shortest_queue",
+    "round_robin",
+    "weighted_round_robin",
+]
+ROUTER_NAMES: tuple[RouterName, ...] = get_args(RouterName)
+
+
+class UnknownRouter(PlannerError, ValueError):
+    """A router's name that is none of ROUTER_NAMES."""
+
+
+def make_router(
+    name: str,
+    *,
+    routing_weights: Mapping[str, Mapping[str, float]],
+    placement: Placement,
+    num_layers: int,
+    partial_inference: bool,
+    kv: KvEstimator,
+    load: LoadView,
+    rng: random.Random,
+) -> Router:
+    """The router called `name`, over the hops of the weights and under the same KV limit as any.
+
+    `iwrr`, `published` and `weighted_round_robin` follow the weights; the others take every hop
+    that is named, of weight 0 too. `load` informs `swarm` and `shortest_queue`, `rng` is drawn from
+    by `random`. Raises UnknownRouter and InvalidPlacement.
+    """
+    if name == "iwrr" or name == "published":
+        follow_flow = IwrrRouter if name == "iwrr" else PublishedRouter
+        return follow_flow(
+            routing_weights=routing_weights,
+            placement=placement,
+            num_layers=num_layers,
+            partial_inference=partial_inference,
+            kv=kv,
+        )
+    makers: dict[str, TurnsMaker] = {
+        "swarm": lambda targets: SwarmTurns(targets, load),
+        "random": lambda _: RandomChoice(rng),
+        "shortest_queue": lambda targets: ShortestQueue(targets, load),
+        "round_robin": plain,
+        "weighted_round_robin": weighted,
+    }
+    if name not in makers:
+        raise UnknownRouter(f"router {name!r} is unknown; use one of: {', '.join(ROUTER_NAMES)}")
+    hops = Hops(
+        routing_weights=(
+            with_flow(routing_weights) if name == "weighted_round_robin" else routing_weights
+        ),
+        placement=placement,
+        num_layers=num_layers,
+        partial_inference=partial_inference,
+        kv=kv,
+    )
+    return WalkRouter(hops, makers[name])

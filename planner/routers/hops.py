@@ -1,0 +1,130 @@
+"""The hops that routing weights name: checked once, and which of them are open now."""
+
+from collections.abc import Collection, Mapping
+
+from planner.domain.cluster import SINK, SOURCE
+from planner.domain.errors import InvalidPlacement
+from planner.domain.pipeline import Pipeline, PipelineStage
+from planner.domain.placement import Placement
+from planner.routers.base import RequestSize
+from planner.routers.kv_estimator import KvEstimator
+
+
+class Hops:
+    """The routes of a plan, from source to sink within one component of the placement.
+
+    A hop runs the layers from where the request is to the end of the node's range; with partial
+    inference it may enter in the middle.
+    """
+
+    def __init__(
+        self,
+        *,
+        routing_weights: Mapping[str, Mapping[str, float]],
+        placement: Placement,
+        num_layers: int,
+        partial_inference: bool,
+        kv: KvEstimator,
+    ) -> None:
+        """Raises InvalidPlacement for weights on a hop that the placement does not allow."""
+        self.weights = routing_weights
+        self._placement = placement
+        self._layers = placement.layers
+        self._num_layers = num_layers
+        self._kv = kv
+        for source, targets in routing_weights.items():
+            for target in targets:
+                self._check(source, target, partial_inference=partial_inference)
+
+    def open_now(
+        self, size: RequestSize, *, masked: Collection[str] = ()
+    ) -> dict[str, tuple[str, ...]]:
+        """For every vertex within reach the next ones that have KV room and lead to the sink.
+
+        Nodes without room and hops from which the sink is then out of reach are left out, so that
+        whoever follows open hops arrives, and one component's want of room is felt there only.
+        """
+        return self._open(size, masked=masked, when_idle=False)
+
+    def open_when_idle(self, size: RequestSize) -> dict[str, tuple[str, ...]]:
+        """The same if every node were idle; nothing behind SOURCE means that waiting is in vain."""
+        return self._open(size, masked=(), when_idle=True)
+
+    def has_room(self, source: str, target: str, size: RequestSize) -> bool:
+        """Whether `target` has KV room for a request that comes from `source`."""
+        return target == SINK or self._kv.has_room(
+            target, size=size, num_layers=self._layers[target].end - self._position(source)
+        )
+
+    def pipeline(self, nodes: Collection[str]) -> Pipeline:
+        """The stages of a request that visits these nodes in order."""
+        stages: list[PipelineStage] = []
+        position = 0
+        for node in nodes:
+            end = self._layers[node].end
+            stages.append(PipelineStage(node=node, first=position, end=end))
+            position = end
+        return Pipeline(stages=tuple(stages))
+
+    def _position(self, vertex: str) -> int:
+        """The layer that a request needs next when it leaves `vertex`."""
+        return 0 if vertex == SOURCE else self._layers[vertex].end
+
+    def _open(
+        self, size: RequestSize, *, masked: Collection[str], when_idle: bool
+    ) -> dict[str, tuple[str, ...]]:
+        has_room = self._kv.would_have_room if when_idle else self._kv.has_room
+        hops: dict[str, tuple[str, ...]] = {SINK: (SINK,)}
+
+        def explore(vertex: str) -> tuple[str, ...]:
+            if vertex not in hops:
+                position = self._position(vertex)
+                hops[vertex] = tuple(
+                    target
+                    for target in self.weights.get(vertex, ())
+                    if target == SINK
+                    or (
+                        target not in masked
+                        and has_room(
+                            target, size=size, num_layers=self._layers[target].end - position
+                        )
+                        and explore(target)
+                    )
+                )
+            return hops[vertex]
+
+        explore(SOURCE)
+        return hops
+
+    def _check(self, source: str, target: str, *, partial_inference: bool) -> None:
+        """Helix §4.3: s_j <= e_i < e_j with partial inference, e_i = s_j without."""
+        for vertex, role in ((source, SOURCE), (target, SINK)):
+            if vertex != role and vertex not in self._layers:
+                raise InvalidPlacement(
+                    f"routing weight {source} -> {target}: {vertex!r} holds no layers; "
+                    "weights must join nodes of the placement, source and sink"
+                )
+        position = self._position(source)
+        if target == SINK:
+            if position != self._num_layers:
+                raise InvalidPlacement(
+                    f"routing weight {source} -> {target}: the request has run {position} of "
+                    f"{self._num_layers} layers there; only a node ending at the last layer "
+                    "leads to the sink"
+                )
+            return
+        if source != SOURCE:
+            ours, theirs = map(self._placement.component_of, (source, target))
+            if ours != theirs:
+                raise InvalidPlacement(
+                    f"routing weight {source} -> {target}: they are in components {ours} and "
+                    f"{theirs}, which serve apart; weights must stay within a component"
+                )
+        held = self._layers[target]
+        enters = held.first <= position < held.end if partial_inference else held.first == position
+        if not enters:
+            rule = "within" if partial_inference else "at the start of"
+            raise InvalidPlacement(
+                f"routing weight {source} -> {target}: the request comes for layer {position} but "
+                f"{target!r} holds {held}; it must enter {rule} that range"
+            )

@@ -1,0 +1,92 @@
+"""The router of Helix's published prototype, which differs from the paper's (Helix §5.1).
+
+Every successor has a load, the prompt tokens sent there over its flow, and the one whose load would
+be least is next. Successors with less than 5 % of a vertex's flow are never taken. It does not look
+ahead: a request that comes to a vertex whose successors are all full is not let in.
+"""
+
+from collections.abc import Collection, Mapping
+
+from planner.domain.cluster import SINK, SOURCE
+from planner.domain.pipeline import Pipeline
+from planner.domain.placement import Placement
+from planner.routers.base import RequestSize, Router
+from planner.routers.hops import Hops
+from planner.routers.kv_estimator import KvEstimator
+from planner.routers.walk import nodes_entered
+
+_LEAST_SHARE = 0.05
+
+
+class PublishedRouter:
+    """Least normalised load at every vertex."""
+
+    def __init__(
+        self,
+        *,
+        routing_weights: Mapping[str, Mapping[str, float]],
+        placement: Placement,
+        num_layers: int,
+        partial_inference: bool,
+        kv: KvEstimator,
+    ) -> None:
+        """Raises InvalidPlacement for weights on a hop that the placement does not allow."""
+        self._hops = Hops(
+            routing_weights={
+                source: {
+                    target: weight
+                    for target, weight in targets.items()
+                    if weight > 0 and weight >= _LEAST_SHARE * sum(targets.values())
+                }
+                for source, targets in routing_weights.items()
+            },
+            placement=placement,
+            num_layers=num_layers,
+            partial_inference=partial_inference,
+            kv=kv,
+        )
+        self.loads = {
+            source: dict.fromkeys(targets, 0.0) for source, targets in self._hops.weights.items()
+        }
+
+    def choose(self, size: RequestSize, *, masked: Collection[str] = ()) -> Pipeline | None:
+        """The next pipeline; None, and no load added, when the walk meets a full vertex."""
+        path: list[tuple[str, str]] = []
+        vertex = SOURCE
+        while vertex != SINK:
+            after = {
+                target: load + size.prompt_tokens / self._hops.weights[vertex][target]
+                for target, load in self.loads.get(vertex, {}).items()
+                if target not in masked and self._hops.has_room(vertex, target, size)
+            }
+            if not after:
+                return None
+            following = min(after, key=after.__getitem__)
+            path.append((vertex, following))
+            vertex = following
+        for source, target in path:
+            self.loads[source][target] += size.prompt_tokens / self._hops.weights[source][target]
+        return self._hops.pipeline([target for _, target in path[:-1]])
+
+    def can_ever_serve(self, size: RequestSize) -> bool:
+        """Whether some route has room for the request once every node is idle."""
+        return bool(self._hops.open_when_idle(size)[SOURCE])
+
+    def entered_when_idle(self, size: RequestSize) -> frozenset[str]:
+        """Nodes of all routes that would have room for the request if every node were idle."""
+        return nodes_entered(self._hops.open_when_idle(size))
+
+    def take_over(self, before: Router) -> None:
+        """Loads less the least of them; who is new starts at the mean (the prototype at zero)."""
+        if not isinstance(before, PublishedRouter):
+            return
+        for source in self.loads.keys() & before.loads.keys():
+            known = {
+                target: load
+                for target, load in before.loads[source].items()
+                if target in self.loads[source]
+            }
+            if known:
+                least, mean = min(known.values()), sum(known.values()) / len(known)
+                for target in self.loads[source]:
+                    self.loads[source][target] = known.get(target, mean) - least

@@ -1,0 +1,69 @@
+"""A request's way from source to sink, each vertex deciding by itself where it goes next."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+from planner.domain.cluster import SINK, SOURCE
+from planner.domain.pipeline import Pipeline
+from planner.routers.base import RequestSize, Router
+from planner.routers.hops import Hops
+
+
+class Turns(Protocol):
+    """Whose turn it is among the successors of one vertex."""
+
+    def take(self, open_candidates: Sequence[str]) -> str:
+        """One of `open_candidates`, which is a non-empty part of all."""
+
+    def take_over(self, before: "Turns") -> None:
+        """Go on where the turns of the same vertex stood in the plan before.
+
+        Whoever was not a candidate then is owed nothing for it. Turns of another kind are ignored.
+        """
+
+
+TurnsMaker: TypeAlias = Callable[[Mapping[str, float]], Turns]
+
+
+class WalkRouter:
+    """Follows open hops; a vertex with several of them asks its turns, with one it has no choice.
+
+    `turns_of` makes a vertex's turns of the weights of its successors.
+    """
+
+    def __init__(self, hops: Hops, turns_of: TurnsMaker) -> None:
+        self._hops = hops
+        self.turns: Mapping[str, Turns] = {
+            source: turns_of(targets) for source, targets in hops.weights.items()
+        }
+
+    def choose(self, size: RequestSize, *, masked: Collection[str] = ()) -> Pipeline | None:
+        """The next pipeline; None when no route avoids full and `masked` nodes."""
+        hops = self._hops.open_now(size, masked=masked)
+        if not hops[SOURCE]:
+            return None
+        nodes: list[str] = []
+        vertex = SOURCE
+        while (following := self.turns[vertex].take(hops[vertex])) != SINK:
+            nodes.append(following)
+            vertex = following
+        return self._hops.pipeline(nodes)
+
+    def take_over(self, before: Router) -> None:
+        """Go on where another plan's router stood, at every vertex that both have."""
+        if isinstance(before, WalkRouter):
+            for vertex in self.turns.keys() & before.turns.keys():
+                self.turns[vertex].take_over(before.turns[vertex])
+
+    def can_ever_serve(self, size: RequestSize) -> bool:
+        """Whether some route has room for the request once every node is idle."""
+        return bool(self._hops.open_when_idle(size)[SOURCE])
+
+    def entered_when_idle(self, size: RequestSize) -> frozenset[str]:
+        """Nodes of all routes that would have room for the request if every node were idle."""
+        return nodes_entered(self._hops.open_when_idle(size))
+
+
+def nodes_entered(hops: Mapping[str, Sequence[str]]) -> frozenset[str]:
+    """The nodes that open hops lead through."""
+    return frozenset(target for targets in hops.values() for target in targets if target != SINK)
