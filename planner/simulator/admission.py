@@ -10,6 +10,7 @@ from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.routers.base import RequestSize, Router
 from planner.routers.kv_estimator import KvEstimator
+from planner.routers.measured_rates import MeasuredRates
 from planner.simulator.engine import NEVER, Engine, Occurrence, OccurrenceKind
 from planner.simulator.forecast import Tally
 from planner.simulator.setup import Links, Numbering
@@ -276,13 +277,14 @@ def layer_use_of(
 
 
 class LoadOfNodes:
-    """What routers may ask of the load while a simulation runs."""
+    """What routers may ask of the load while a simulation runs (`planner.routers.base.LoadView`)."""
 
     def __init__(self, engine: Engine, numbering: Numbering) -> None:
         self._engine, self._number_of = engine, numbering.number_of
-
-    def now_s(self) -> float:
-        return self._engine.now
+        self._rates = MeasuredRates(
+            total_of=lambda node: engine.tokens(numbering.number_of[node]),
+            clock=lambda: engine.now,
+        )
 
     def queued(self, node: str) -> int:
         """Prompts, chunks and decodes that wait for a step of the node."""
@@ -291,3 +293,7 @@ class LoadOfNodes:
     def in_flight(self, node: str) -> int:
         """Requests that are running through the node."""
         return self._engine.resident(self._number_of[node])
+
+    def tokens_per_s(self, node: str) -> float | None:
+        """Prompt and output tokens that passed the node lately; None before anything did."""
+        return self._rates.tokens_per_s(node)

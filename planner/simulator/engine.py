@@ -187,6 +187,9 @@ class Engine(Protocol):
     def resident(self, node: int) -> int:
         """Running requests whose pipeline visits the node."""
 
+    def tokens(self, node: int) -> int:
+        """Prompt tokens and decodes that were in the node's steps since the statistics began."""
+
     def reset_statistics(self) -> None:
         """Begin to count now."""
 

@@ -5,6 +5,7 @@ the objects that the coordinator runs. Not modelled: preemption when KV room run
 reported), shared bandwidth of several links, the way of a release to the stages.
 """
 
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -16,8 +17,7 @@ from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.domain.serving_policy import ServingPolicy
 from planner.flow_graph import check_placement
-from planner.routers.base import Router
-from planner.routers.iwrr import IwrrRouter
+from planner.routers.choice import RouterName, make_router
 from planner.routers.kv_estimator import KvEstimator
 from planner.routers.output_length import OutputLengthEstimate
 from planner.simulator.admission import (
@@ -35,7 +35,6 @@ from planner.simulator.setup import Links, Numbering, engine_setup, numbering_of
 from planner.workload.demand import Demand
 
 RoutingWeights: TypeAlias = Mapping[str, Mapping[str, float]]
-RouterMaker: TypeAlias = Callable[[KvEstimator, LoadOfNodes], Router]
 
 # Two copies on the way into a step, at 4 and 5 GB/s (the published simulator's overhead).
 HOST_COPY_S_PER_BYTE = 1 / 4e9 + 1 / 5e9
@@ -51,7 +50,8 @@ class SimulationOptions:
 
     Figures are those of [warm_up_s, warm_up_s + window_s). KV room is reserved in pages of
     `page_tokens` for the prompt and a predicted output: the running mean that the coordinator
-    keeps, its reservations growing with the answers, or always `fixed_output_tokens`.
+    keeps, its reservations growing with the answers, or always `fixed_output_tokens`. `seed` is
+    that of routers that choose at random.
     """
 
     warm_up_s: float = 300.0
@@ -60,6 +60,7 @@ class SimulationOptions:
     fixed_output_tokens: int | None = None
     host_copy_s_per_byte: float = HOST_COPY_S_PER_BYTE
     recorded_pipelines: int = 0
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if not self.window_s > 0:
@@ -80,16 +81,16 @@ def simulate(
     problem: Problem,
     *,
     placement: Placement,
-    routing: RoutingWeights | RouterMaker,
+    routing_weights: RoutingWeights,
     demand: Demand,
     policy: ServingPolicy,
     partial_inference: bool,
+    router: RouterName = "iwrr",
     options: SimulationOptions | None = None,
     engine_maker: Callable[[EngineSetup], Engine] = new_engine,
 ) -> Forecast:
     """Serve the demand with this placement and report; the same arguments give the same forecast.
 
-    `routing` are IWRR weights, or makes any router from a KV estimate and a view of the load.
     Stops before the window's end when the demand is exhausted and served. Raises InvalidPlacement,
     InvalidWorkload and InvalidSimulation.
     """
@@ -114,16 +115,6 @@ def simulate(
         page_tokens=options.page_tokens,
         high_water=policy.kv_high_water,
     )
-    if callable(routing):
-        router = routing(kv, LoadOfNodes(engine, numbering))
-    else:
-        router = IwrrRouter(
-            routing_weights=routing,
-            placement=placement,
-            num_layers=problem.model.num_layers,
-            partial_inference=partial_inference,
-            kv=kv,
-        )
     links = Links(problem, engine, numbering)
     prediction: OutputPrediction = (
         OutputLengthEstimate(mean_output_tokens=problem.workload.mean_output_tokens)
@@ -132,7 +123,16 @@ def simulate(
     )
     admission = Admission(
         engine=engine,
-        router=router,
+        router=make_router(
+            router,
+            routing_weights=routing_weights,
+            placement=placement,
+            num_layers=problem.model.num_layers,
+            partial_inference=partial_inference,
+            kv=kv,
+            load=LoadOfNodes(engine, numbering),
+            rng=random.Random(options.seed),  # noqa: S311 - a simulation, no secret
+        ),
         kv=kv,
         links=links,
         prediction=prediction,

@@ -23,7 +23,7 @@ from planner.simulator.engine import (
 from planner.simulator.python_engine import PythonEngine
 
 _LIBRARY_NAME = "_engine"
-_EDITION = 2  # of module.c
+_EDITION = 3  # of module.c
 _I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
@@ -182,6 +182,9 @@ class CompiledEngine:
     def resident(self, node: int) -> int:
         return int(self._library.simulator_resident(self._engine, node))
 
+    def tokens(self, node: int) -> int:
+        return int(self._library.simulator_tokens(self._engine, node))
+
     def reset_statistics(self) -> None:
         self._library.simulator_reset_statistics(self._engine)
 
@@ -252,6 +255,7 @@ def _library() -> ctypes.CDLL | None:
         "now": (_REAL, (_POINTER,)),
         "waiting": (_I64, (_POINTER, _I64)),
         "resident": (_I64, (_POINTER, _I64)),
+        "tokens": (_I64, (_POINTER, _I64)),
         "reset_statistics": (None, (_POINTER,)),
         "statistics": (None, (_POINTER,) * 9),
     }

@@ -7,7 +7,7 @@
 
 /* Raised with every change of a source here, and in compiled_engine.py: a library that was built
    before the change is not used. */
-const int64_t simulator_edition = 2;
+const int64_t simulator_edition = 3;
 
 void *PyInit__engine(void);
 
@@ -189,6 +189,11 @@ double simulator_now(const Engine *e) { return e->now; }
 i64 simulator_waiting(const Engine *e, i64 node) { return e->nodes[node].waiting; }
 
 i64 simulator_resident(const Engine *e, i64 node) { return e->nodes[node].resident; }
+
+/* Prompt tokens and decodes that were in steps since the statistics began. */
+i64 simulator_tokens(const Engine *e, i64 node) {
+    return e->nodes[node].prompt_tokens + e->nodes[node].decodes;
+}
 
 void simulator_reset_statistics(Engine *e) {
     double now = e->now;
