@@ -32,7 +32,7 @@ def load_bridged(
     Checkpoint names and layouts that differ from the model's (an expert per tensor, say) are
     converted by `transformers` itself.
     """
-    disable_progress_bar()  # ours is `progress`
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # ours is `progress`
     files = TensorFiles.of(checkpoint)
     model = build_skeleton(config.hf)
     slots = model.get_submodule(config.layers)

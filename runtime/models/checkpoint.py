@@ -1,7 +1,7 @@
 """A checkpoint directory in Hugging Face layout: its JSON files and its safetensors, by name."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,24 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise CheckpointError(f"{path} holds no JSON object; download the checkpoint again")
     return raw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Rows [start, stop), and columns if given, of the tensor `name`, whole `shape` known."""
+
+    name: str
+    shape: tuple[int, ...]
+    rows: tuple[int, int]
+    columns: tuple[int, int] | None = None
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """The shape of the piece itself."""
+        lengths = (self.rows[1] - self.rows[0], *self.shape[1:])
+        if self.columns is None:
+            return lengths
+        return (lengths[0], self.columns[1] - self.columns[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,18 +115,29 @@ class TensorFiles:
         for path, names in self._by_file(list(shapes)):
             with _open(path) as handle:
                 for name in self._present(handle, names, path):
-                    found = tuple(handle.get_slice(name).get_shape())
-                    if found != shapes[name]:
-                        raise CheckpointError(
-                            f"tensor {name!r} in {path} has shape {found}, config.json wants "
-                            f"{shapes[name]}; config.json and weights are of different models"
-                        )
-                    # a copy, not a view of the mapped file: the first token must not pay its
-                    # page faults
-                    tensors[name] = handle.get_tensor(name).to(
-                        device=device, dtype=dtype, copy=True
-                    )
+                    mapped = _mapped(handle, name, shapes[name], path)
+                    tensors[name] = mapped.to(device=device, dtype=dtype, copy=True)
         return tensors
+
+    def stack(self, pieces: Sequence[Piece], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """The pieces one under the other in `dtype`, each read into its place.
+
+        Nothing stays tied to the file, whose page faults the first token would pay, and nothing
+        is held twice. Raises CheckpointError for a tensor missing or of another shape.
+        """
+        rows = sum(piece.size[0] for piece in pieces)
+        stacked = torch.empty((rows, *pieces[0].size[1:]), dtype=dtype, device=device)
+        row = 0
+        for piece in pieces:
+            path = self.holders[piece.name]
+            with _open(path) as handle:
+                self._present(handle, [piece.name], path)
+                part = _mapped(handle, piece.name, piece.shape, path)[slice(*piece.rows)]
+                if piece.columns is not None:
+                    part = part[:, slice(*piece.columns)]
+                stacked[row : row + len(part)].copy_(part)
+            row += len(part)
+        return stacked
 
     def _by_file(self, names: list[str]) -> list[tuple[Path, list[str]]]:
         files: dict[Path, list[str]] = {}
@@ -125,6 +154,18 @@ class TensorFiles:
                     "download the checkpoint again"
                 )
         return names
+
+
+def _mapped(handle: Any, name: str, shape: tuple[int, ...], path: Path) -> Tensor:
+    """A view of the mapped file."""
+    found = tuple(handle.get_slice(name).get_shape())
+    if found != shape:
+        raise CheckpointError(
+            f"tensor {name!r} in {path} has shape {found}, config.json wants {shape}; "
+            "config.json and weights are of different models"
+        )
+    tensor: Tensor = handle.get_tensor(name)
+    return tensor
 
 
 def _open(path: Path) -> safe_open:

@@ -5,21 +5,26 @@ E = (N + 2 K) H, I intermediate. Where keys and values live is not this file's b
 hands them to `attend`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from runtime.models.checkpoint import Piece
 from runtime.models.config import CompactConfig
 from runtime.models.decoder import Attend, AttentionRule, Rotation
 from runtime.models.layers import gated_mlp, rms_norm, rotary_angles, rotate
+from runtime.models.ranks import Ranks
 from runtime.models.rope import inverse_frequencies
+from runtime.models.sharding import WHOLE, Shard, layer_pieces, shard_config
 
 EMBEDDING = "model.embed_tokens.weight"
 FINAL_NORM = "model.norm.weight"
 HEAD = "lm_head.weight"
+# the pieces of tensors one under the other
+Stack = Callable[[Sequence[Piece]], Tensor]
 _ROTATED_ALIKE = ""  # all layers of these families share one kind of rotation
 
 
@@ -29,21 +34,28 @@ class LayerWeights:
 
     attention_norm_D: Tensor
     query_key_value_ED: Tensor
-    query_key_value_E: Tensor | None  # bias
-    query_norm_H: Tensor | None
-    key_norm_H: Tensor | None
     output_DE: Tensor
     mlp_norm_D: Tensor
     gate_up_ID: Tensor
     down_DI: Tensor
+    query_key_value_E: Tensor | None = None  # bias
+    query_norm_H: Tensor | None = None
+    key_norm_H: Tensor | None = None
+
+    @property
+    def nbytes(self) -> int:
+        held = (getattr(self, each.name) for each in fields(self))
+        return sum(tensor.nbytes for tensor in held if tensor is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactDecoder:
     """A `Decoder`. `embedding_VD` only if first is 0, `head_VD` and `final_norm_D` only if end is
-    the model's last."""
+    the model's last. Of several `ranks` each holds its pieces of the layers and its rows of the
+    head; `config` tells its own sizes, and hidden states and logits are whole on each."""
 
     config: CompactConfig
+    ranks: Ranks
     first: int
     layers: tuple[LayerWeights, ...]
     rules: tuple[AttentionRule, ...]  # of `layers`
@@ -99,41 +111,22 @@ class CompactDecoder:
             fused_TAH[:, value_at:],
             self.rules[layer - self.first],
         )
-        hidden_TD = hidden_TD + functional.linear(attended_TNH.flatten(1), weights.output_DE)
+        projected_TD = functional.linear(attended_TNH.flatten(1), weights.output_DE)
+        hidden_TD = hidden_TD + self.ranks.sum(projected_TD)
         normed_TD = rms_norm(hidden_TD, weights.mlp_norm_D, eps=config.rms_norm_eps)
-        return hidden_TD + gated_mlp(normed_TD, weights.gate_up_ID, weights.down_DI)
+        mlp_TD = gated_mlp(normed_TD, weights.gate_up_ID, weights.down_DI)
+        return hidden_TD + self.ranks.sum(mlp_TD)
 
     def logits(self, hidden_TD: Tensor) -> Tensor:
         """See `Decoder`. Raises ValueError where there is no head."""
         if self.final_norm_D is None or self.head_VD is None:
             raise ValueError(f"layers [{self.first}, {self.end}) have no head: not the last")
         normed_TD = rms_norm(hidden_TD, self.final_norm_D, eps=self.config.rms_norm_eps)
-        return functional.linear(normed_TD, self.head_VD).float()
+        logits_TV = functional.linear(normed_TD, self.head_VD)
+        return self.ranks.join(logits_TV, width=self.config.vocab_size).float()
 
     def repeating(self, count: int) -> "CompactDecoder":
         return replace(self, layers=self.layers[:1] * count, rules=self.rules[:1] * count)
-
-
-def layer_shapes(config: CompactConfig, layer: int) -> dict[str, tuple[int, ...]]:
-    """Checkpoint names and shapes of the tensors of one layer."""
-    hidden, inner = config.hidden_size, config.intermediate_size
-    prefix = f"model.layers.{layer}."
-    sizes = {"q": config.query_size, "k": config.kv_size, "v": config.kv_size}
-    shapes: dict[str, tuple[int, ...]] = {prefix + "input_layernorm.weight": (hidden,)}
-    for part, size in sizes.items():
-        shapes[f"{prefix}self_attn.{part}_proj.weight"] = (size, hidden)
-        if config.qkv_bias:
-            shapes[f"{prefix}self_attn.{part}_proj.bias"] = (size,)
-    if config.qk_norm:
-        shapes[prefix + "self_attn.q_norm.weight"] = (config.head_size,)
-        shapes[prefix + "self_attn.k_norm.weight"] = (config.head_size,)
-    return shapes | {
-        prefix + "self_attn.o_proj.weight": (hidden, config.query_size),
-        prefix + "post_attention_layernorm.weight": (hidden,),
-        prefix + "mlp.gate_proj.weight": (inner, hidden),
-        prefix + "mlp.up_proj.weight": (inner, hidden),
-        prefix + "mlp.down_proj.weight": (hidden, inner),
-    }
 
 
 def tensor_shapes(config: CompactConfig, first: int, end: int) -> dict[str, tuple[int, ...]]:
@@ -144,7 +137,8 @@ def tensor_shapes(config: CompactConfig, first: int, end: int) -> dict[str, tupl
     if first == 0 or (last and config.tie_word_embeddings):
         shapes[EMBEDDING] = table
     for layer in range(first, end):
-        shapes |= layer_shapes(config, layer)
+        pieces = layer_pieces(config, layer, WHOLE).values()
+        shapes |= {piece.name: piece.shape for stacked in pieces for piece in stacked}
     if last:
         shapes[FINAL_NORM] = (config.hidden_size,)
         if not config.tie_word_embeddings:
@@ -152,47 +146,49 @@ def tensor_shapes(config: CompactConfig, first: int, end: int) -> dict[str, tupl
     return shapes
 
 
-def layer_weights(tensors: Mapping[str, Tensor], layer: int) -> LayerWeights:
-    """Fuse the checkpoint tensors of one layer; the result shares no memory with fused inputs."""
-    prefix = f"model.layers.{layer}."
-    attention = prefix + "self_attn."
-    biases = [tensors.get(f"{attention}{part}_proj.bias") for part in "qkv"]
-    present = [bias for bias in biases if bias is not None]
-    return LayerWeights(
-        attention_norm_D=tensors[prefix + "input_layernorm.weight"],
-        query_key_value_ED=torch.cat([tensors[f"{attention}{part}_proj.weight"] for part in "qkv"]),
-        query_key_value_E=torch.cat(present) if present else None,
-        query_norm_H=tensors.get(attention + "q_norm.weight"),
-        key_norm_H=tensors.get(attention + "k_norm.weight"),
-        output_DE=tensors[attention + "o_proj.weight"],
-        mlp_norm_D=tensors[prefix + "post_attention_layernorm.weight"],
-        gate_up_ID=torch.cat(
-            [tensors[f"{prefix}mlp.{part}_proj.weight"] for part in ("gate", "up")]
-        ),
-        down_DI=tensors[prefix + "mlp.down_proj.weight"],
-    )
+def stack_layer(config: CompactConfig, layer: int, stack: Stack, shard: Shard) -> LayerWeights:
+    """One layer's weights, for a `config` of the whole model."""
+    pieces = layer_pieces(config, layer, shard)
+    return LayerWeights(**{field: stack(stacked) for field, stacked in pieces.items()})
 
 
 def build_decoder(
     config: CompactConfig,
-    tensors: Mapping[str, Tensor],
     *,
     first: int,
     layers: tuple[LayerWeights, ...],
+    stack: Stack,
+    ranks: Ranks,
     device: torch.device,
 ) -> CompactDecoder:
-    """A decoder of `layers`, with embedding, norm and head from `tensors` where they belong."""
+    """A decoder of `layers`, with embedding, norm and head where they belong."""
     last = first + len(layers) == config.num_layers
+    table = (config.vocab_size, config.hidden_size)
+    each = -(-config.vocab_size // ranks.shard.ranks)
+    start = min(config.vocab_size, ranks.shard.rank * each)
+    rows = (start, min(config.vocab_size, start + each))
+    embedding_VD = final_norm_D = head_VD = None
+    if first == 0:
+        embedding_VD = stack((Piece(name=EMBEDDING, shape=table, rows=(0, config.vocab_size)),))
+    if last:
+        width = config.hidden_size
+        final_norm_D = stack((Piece(name=FINAL_NORM, shape=(width,), rows=(0, width)),))
+        if embedding_VD is not None and config.tie_word_embeddings:
+            head_VD = embedding_VD[slice(*rows)]
+        else:
+            name = EMBEDDING if config.tie_word_embeddings else HEAD
+            head_VD = stack((Piece(name=name, shape=table, rows=rows),))
     return CompactDecoder(
-        config=config,
+        config=shard_config(config, ranks.shard),
+        ranks=ranks,
         first=first,
         layers=layers,
         rules=tuple(
             AttentionRule(scale=config.head_size**-0.5, window=window)
             for window in config.windows[first : first + len(layers)]
         ),
-        embedding_VD=tensors[EMBEDDING] if first == 0 else None,
-        final_norm_D=tensors[FINAL_NORM] if last else None,
-        head_VD=tensors[EMBEDDING if config.tie_word_embeddings else HEAD] if last else None,
+        embedding_VD=embedding_VD,
+        final_norm_D=final_norm_D,
+        head_VD=head_VD,
         frequencies_F=inverse_frequencies(config.rope, config.head_size, device=device),
     )

@@ -4,16 +4,19 @@ Legend: B dialogues, S tokens of the longest, T = B S rows, N heads, K KV heads,
 V vocabulary.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtime.models.compact_decoder import build_decoder, layer_weights
+from runtime.models.checkpoint import Piece
+from runtime.models.compact_decoder import build_decoder, stack_layer
 from runtime.models.config import CompactConfig
 from runtime.models.decoder import AttentionRule
+from runtime.models.ranks import ALONE
+from runtime.models.sharding import WHOLE
 from runtime.models.tiny_checkpoint import Dialogue, EncodedDialogue
 
 _IGNORED = -100  # cross_entropy's mark for rows without a target
@@ -129,8 +132,13 @@ def _batch(examples: tuple[EncodedDialogue, ...]) -> tuple[Tensor, Tensor]:
 def _logits(
     config: CompactConfig, tensors: dict[str, Tensor], inputs_BS: Tensor, positions_T: Tensor
 ) -> Tensor:
-    layers = tuple(layer_weights(tensors, layer) for layer in range(config.num_layers))
-    decoder = build_decoder(config, tensors, first=0, layers=layers, device=torch.device("cpu"))
+    def stack(pieces: Sequence[Piece]) -> Tensor:
+        return torch.cat([tensors[piece.name] for piece in pieces])
+
+    layers = tuple(stack_layer(config, layer, stack, WHOLE) for layer in range(config.num_layers))
+    decoder = build_decoder(
+        config, first=0, layers=layers, stack=stack, ranks=ALONE, device=torch.device("cpu")
+    )
     batch, length = inputs_BS.shape
 
     def attend(

@@ -1,20 +1,23 @@
 """Loads a stage's share of a checkpoint into memory, and nothing else of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
-from runtime.models.checkpoint import CheckpointError, TensorFiles
+from runtime.models.checkpoint import CheckpointError, Piece, TensorFiles
 from runtime.models.compact_decoder import (
     CompactDecoder,
     build_decoder,
-    layer_shapes,
-    layer_weights,
+    stack_layer,
     tensor_shapes,
 )
 from runtime.models.config import CompactConfig, ModelConfig
 from runtime.models.decoder import Decoder
+from runtime.models.free_memory import require_memory
+from runtime.models.ranks import ALONE, Ranks
+from runtime.models.sharding import shard_config
 
 # (done_bytes, total_bytes), called after each layer
 Progress = Callable[[int, int], None]
@@ -28,24 +31,38 @@ def load_decoder(
     end: int,
     device: torch.device,
     progress: Progress,
+    ranks: Ranks = ALONE,
 ) -> Decoder:
     """Layers [first, end), in `config.dtype` on `device`, wholly in memory when it returns.
 
     Raises CheckpointError for a range outside the model and for a tensor that is missing, not
-    known to the model, or of another shape than config.json says.
+    known to the model, or of another shape than config.json says; MemoryTooSmall, before anything
+    is read, when the weights are more than what is free.
     """
     if not 0 <= first < end <= config.num_layers:
         raise CheckpointError(
             f"layers [{first}, {end}) are not in {checkpoint}, which has {config.num_layers}; "
             "deploy a plan made for this model"
         )
+    require_memory(device, needed_bytes=config.weights_bytes(first, end), first=first, end=end)
     if isinstance(config, CompactConfig):
         return load_compact(
-            checkpoint, config, first=first, end=end, device=device, progress=progress
+            checkpoint,
+            config,
+            first=first,
+            end=end,
+            device=device,
+            progress=progress,
+            ranks=ranks,
         )
     from runtime.models.bridge_config import BridgeConfig  # these load transformers: seconds
     from runtime.models.bridge_weights import load_bridged
 
+    if ranks.shard.ranks > 1:
+        raise CheckpointError(
+            f"{checkpoint} is of a family that only the bridge runs, which cannot share a layer "
+            f"among {ranks.shard.ranks} ranks; deploy it without tensor parallelism"
+        )
     if not isinstance(config, BridgeConfig):
         raise TypeError(f"config is a {type(config).__name__}; make it with read_config")
     return load_bridged(checkpoint, config, first=first, end=end, device=device, progress=progress)
@@ -59,25 +76,34 @@ def load_compact(
     end: int,
     device: torch.device,
     progress: Progress,
+    ranks: Ranks,
 ) -> CompactDecoder:
-    """`load_decoder` for our own families, layer by layer."""
+    """`load_decoder` for our own families, layer by layer, each tensor read into its place.
+
+    `config` is the whole model's; of several ranks each reads and holds its own pieces.
+    """
     shapes = tensor_shapes(config, first, end)
     files = TensorFiles.of(checkpoint)
     files.require(shapes)
     _refuse_unknown(files, shapes, first=first, end=end)
-    total_bytes = config.weights_bytes(first, end)
+    total_bytes = shard_config(config, ranks.shard).weights_bytes(first, end)
     done_bytes = 0
     progress(0, total_bytes)
+
+    def stack(pieces: Sequence[Piece]) -> Tensor:
+        return files.stack(pieces, dtype=config.dtype, device=device)
+
     layers = []
     for layer in range(first, end):
-        tensors = files.read(layer_shapes(config, layer), dtype=config.dtype, device=device)
-        layers.append(layer_weights(tensors, layer))
-        done_bytes += sum(tensor.nbytes for tensor in tensors.values())
+        weights = stack_layer(config, layer, stack, ranks.shard)
+        layers.append(weights)
+        done_bytes += weights.nbytes
         progress(done_bytes, total_bytes)
-    others = {name: shape for name, shape in shapes.items() if not name.startswith("model.layers.")}
-    tensors = files.read(others, dtype=config.dtype, device=device)
+    decoder = build_decoder(
+        config, first=first, layers=tuple(layers), stack=stack, ranks=ranks, device=device
+    )
     progress(total_bytes, total_bytes)
-    return build_decoder(config, tensors, first=first, layers=tuple(layers), device=device)
+    return decoder
 
 
 def _refuse_unknown(

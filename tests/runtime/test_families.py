@@ -6,10 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from runtime.models.config import CompactConfig, read_config
-from runtime.models.dense_attention import attend_densely
-from runtime.models.weights import load_decoder
 from family_checkpoints import (
     COMPACT,
     FAMILIES,
@@ -21,6 +17,10 @@ from family_checkpoints import (
     save,
 )
 from stage_cluster import GREEDY, StageCluster
+
+from runtime.models.config import CompactConfig, read_config
+from runtime.models.dense_attention import attend_densely
+from runtime.models.weights import load_decoder
 
 STAGES = {"a": (0, 3), "b": (0, 2), "c": (1, 5), "d": (2, 6), "e": (3, 6), "f": (4, 6)}
 PATHS = (

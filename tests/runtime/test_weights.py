@@ -1,5 +1,5 @@
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -39,11 +39,14 @@ def load(checkpoint: Path, first: int, end: int) -> CompactDecoder:
 
 
 def decoder_bytes(decoder: CompactDecoder) -> int:
-    tensors = [decoder.embedding_VD, decoder.final_norm_D]
-    if decoder.head_VD is not decoder.embedding_VD:
-        tensors.append(decoder.head_VD)
+    tables = {
+        each.data_ptr(): each
+        for each in (decoder.embedding_VD, decoder.head_VD)
+        if each is not None
+    }
+    tensors = [decoder.final_norm_D, *tables.values()]
     for layer in decoder.layers:
-        tensors += [getattr(layer, name) for name in layer.__slots__]
+        tensors += [getattr(layer, each.name) for each in fields(layer)]
     return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 
