@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from planner.routers.base import RequestSize
+from planner.routers.waiting import kept_for
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.refusals import NACKS, NeverFits, NotServing, QueueFull
 from runtime.coordinator.request_stats import RequestStats
@@ -60,7 +61,7 @@ class Dispatcher:
     def serve(self, serving: Serving | None, *, why_none: str = NO_PLAN) -> None:
         """Serve another plan, or none, and then say why to whoever asks.
 
-        Requests of the plan before end with an error.
+        Requests of the plan before end with an error; its router's load is carried over.
         """
         for request in [*self._waiting, *self._running.values()]:
             self._fail(
@@ -68,6 +69,8 @@ class Dispatcher:
                 "the plan was replaced while the request ran; try again",
                 code="plan_replaced",
             )
+        if serving is not None and self.serving is not None:
+            serving.router.take_over(self.serving.router)
         self.serving = serving
         self._why_none = why_none
         self._link.forget_complaints()
@@ -124,7 +127,7 @@ class Dispatcher:
             arrived_at=now,
             progressed_at=now,
         )
-        if self._waiting or not self._route(request):
+        if not self._route(request, kept=self._kept_for_waiting()):
             if len(self._waiting) >= serving.plan.max_queued_requests:
                 self._stats.rejected()
                 raise QueueFull(
@@ -175,14 +178,19 @@ class Dispatcher:
                     code="timeout",
                 )
 
-    def _route(self, request: LiveRequest) -> bool:
-        """Choose a pipeline and send the prompt; False when none is free now."""
+    def _route(self, request: LiveRequest, *, kept: frozenset[str]) -> bool:
+        """Choose a pipeline and send the prompt; False when none is free now.
+
+        `kept` are nodes that requests before this one wait for.
+        """
         serving = request.serving
         now = self._clock()
-        pipeline = serving.router.choose(request.size, masked=serving.silent_nodes(now=now))
+        masked = serving.silent_nodes(now=now) | kept
+        pipeline = serving.router.choose(request.size, masked=masked)
         if pipeline is None:
             return False
         serving.kv.admit(request.id, pipeline, size=request.size)
+        serving.load.admit(request.id, pipeline)
         request.pipeline = pipeline
         request.progressed_at = now
         request.queue_s = now - request.arrived_at
@@ -192,14 +200,29 @@ class Dispatcher:
         return True
 
     def _let_in(self) -> None:
-        """Strictly first come, first served, so that no large request starves."""
-        while self._waiting and self._route(self._waiting[0]):
-            self._waiting.popleft()
+        """First come, first served in every component, so that no large request starves."""
+        kept: frozenset[str] = frozenset()
+        for request in tuple(self._waiting):
+            if kept.issuperset(request.serving.nodes):
+                return
+            if self._route(request, kept=kept):
+                self._waiting.remove(request)
+            else:
+                kept |= _kept_for(request)
+
+    def _kept_for_waiting(self) -> frozenset[str]:
+        kept: frozenset[str] = frozenset()
+        for request in self._waiting:
+            if kept.issuperset(request.serving.nodes):
+                break
+            kept |= _kept_for(request)
+        return kept
 
     def _leave_path(self, request: LiveRequest) -> None:
         """No longer running: give back the KV estimate and tell the stages."""
         del self._running[request.id]
         request.serving.kv.release(request.id)
+        request.serving.load.release(request.id)
         self._link.release(request)
 
     def _on_status(self, sender: str, message: Message) -> None:
@@ -278,6 +301,7 @@ class Dispatcher:
         else:
             self._stats.next_token(pipeline, gap_s=now - request.progressed_at)
         request.progressed_at = now
+        request.serving.load.token(request.id)
         finish = _FINISH.get(entry.reason, "stop") if Flag.FINISHED in entry.flags else None
         if request.accept(token_id, finish_reason=finish, logprobs=token.logprobs):
             request.serving.output_length.observe(len(request.token_ids))
@@ -326,3 +350,8 @@ class Dispatcher:
         self._stats.failed()
         request.fail(message, code=code)
         self.end(request)
+
+
+def _kept_for(request: LiveRequest) -> frozenset[str]:
+    serving = request.serving
+    return kept_for(request.size, router=serving.router, placement=serving.plan.placement)

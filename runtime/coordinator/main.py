@@ -17,6 +17,7 @@ from typing import Any
 import uvicorn
 
 from planner.domain.cluster import COORDINATOR
+from planner.routers.measured_rates import MeasuredRates
 from runtime.agent.data_address import AddressError, choose_port, data_endpoint
 from runtime.agent.hardware import detect_hardware
 from runtime.agent.identity import DataDir, DataDirError
@@ -30,6 +31,7 @@ from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.plan_store import PlanStore
 from runtime.coordinator.reporter import build_report
 from runtime.coordinator.request_stats import RequestStats
+from runtime.coordinator.routing import Routing
 from runtime.protocol.control import AgentIdentity, Role
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.keys import KeyFileError, KeyPair
@@ -104,6 +106,13 @@ async def run(options: Options, data_dir: DataDir) -> None:
         keys=api_keys,
         store=PlanStore(options.data_dir / "plan.json"),
         set_peers=transport.set_peers,
+        routing=Routing(
+            name=options.router,
+            rng=random.Random(),  # noqa: S311 - balances load, guards nothing
+            rates=MeasuredRates(
+                total_of=lambda node: stats.node_tokens_total[node], clock=time.monotonic
+            ),
+        ),
     )
     await follower.apply_stored()
     app = create_app(

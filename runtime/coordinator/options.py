@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.domain.cluster import COORDINATOR
+from planner.routers.choice import ROUTER_NAMES, RouterName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,7 @@ class Options:
     data_host: str
     data_port: int
     request_timeout_s: float
+    router: RouterName
 
 
 def parse_options(argv: list[str]) -> Options:
@@ -47,6 +49,12 @@ def parse_options(argv: list[str]) -> Options:
         type=_seconds,
         default=120.0,
         help="seconds without progress after which a request fails (default %(default)g)",
+    )
+    add(
+        "--router",
+        choices=ROUTER_NAMES,
+        default="iwrr",
+        help="how pipelines are chosen; all but iwrr are for comparison (default %(default)s)",
     )
     return Options(**vars(parser.parse_args(argv)))
 

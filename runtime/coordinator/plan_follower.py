@@ -9,6 +9,7 @@ from planner.domain.errors import PlannerError
 from runtime.coordinator.access import ApiKeys
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.plan_store import PlanStore, PlanStoreError
+from runtime.coordinator.routing import Routing
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.tokenizer import TokenizerError, load_tokenizer
 from runtime.protocol.control import CoordinatorDesired, PeerAddress, ServingPlan
@@ -26,11 +27,13 @@ class PlanFollower:
         keys: ApiKeys,
         store: PlanStore,
         set_peers: Callable[[tuple[PeerAddress, ...]], None],
+        routing: Routing,
     ) -> None:
         self._dispatcher = dispatcher
         self._keys = keys
         self._store = store
         self._set_peers = set_peers
+        self._routing = routing
         self._applying = asyncio.Lock()
         self._desired: CoordinatorDesired | None = None
         self.trouble = ""  # why the wanted plan is not served; empty when it is
@@ -78,7 +81,7 @@ class PlanFollower:
         logger.info("plan of generation %d: %s", plan.generation, plan.model_name)
         try:
             tokenizer = await asyncio.to_thread(load_tokenizer, Path(plan.checkpoint))
-            serving = Serving(plan=plan, tokenizer=tokenizer)
+            serving = Serving(plan=plan, tokenizer=tokenizer, routing=self._routing)
         except (TokenizerError, PlannerError, OSError) as error:
             self.trouble = f"plan of generation {plan.generation} cannot be served: {error}"
             logger.error("%s", self.trouble)

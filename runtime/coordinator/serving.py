@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from planner.routers.iwrr import IwrrRouter
 from planner.routers.kv_estimator import KvEstimator
 from planner.routers.output_length import OutputLengthEstimate
+from runtime.coordinator.node_load import NodeLoad
+from runtime.coordinator.routing import Routing
 from runtime.coordinator.tokenizer import CheckpointTokenizer
 from runtime.protocol.control import ServingPlan
 from runtime.protocol.data import StageStatus
@@ -23,7 +24,9 @@ class NodeState:
 class Serving:
     """A plan with everything that is forgotten when another plan replaces it."""
 
-    def __init__(self, *, plan: ServingPlan, tokenizer: CheckpointTokenizer) -> None:
+    def __init__(
+        self, *, plan: ServingPlan, tokenizer: CheckpointTokenizer, routing: Routing
+    ) -> None:
         """Raises InvalidPlacement when weights and placement contradict each other."""
         self.plan = plan
         self.tokenizer = tokenizer
@@ -33,13 +36,8 @@ class Serving:
             page_tokens=plan.page_tokens,
             high_water=plan.kv_high_water,
         )
-        self.router = IwrrRouter(
-            routing_weights=plan.routing_weights,
-            placement=plan.placement,
-            num_layers=plan.num_layers,
-            partial_inference=plan.partial_inference,
-            kv=self.kv,
-        )
+        self.load = NodeLoad(routing.rates)
+        self.router = routing.router_of(plan, kv=self.kv, load=self.load)
         self.output_length = OutputLengthEstimate(
             mean_output_tokens=plan.workload.mean_output_tokens
         )

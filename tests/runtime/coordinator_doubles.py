@@ -5,6 +5,7 @@ like a real stage: what it was sent, and what it has not been told to forget.
 """
 
 import json
+import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -13,8 +14,11 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Workload
+from planner.routers.choice import RouterName
+from planner.routers.measured_rates import MeasuredRates
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.request_stats import RequestStats
+from runtime.coordinator.routing import Routing
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.tokenizer import load_tokenizer
 from runtime.protocol.control import PeerAddress, ServingPlan
@@ -95,8 +99,21 @@ def serving_plan(checkpoint: Path, **changes: object) -> ServingPlan:
     return ServingPlan.model_validate(fields | changes)
 
 
-def make_serving(checkpoint: Path, **changes: object) -> Serving:
-    return Serving(plan=serving_plan(checkpoint, **changes), tokenizer=load_tokenizer(checkpoint))
+def routing(name: RouterName = "iwrr") -> Routing:
+    """Routing without measured rates: a clock that stands still."""
+    return Routing(
+        name=name,
+        rng=random.Random(1),
+        rates=MeasuredRates(total_of=lambda node: 0.0, clock=lambda: 0.0),
+    )
+
+
+def make_serving(checkpoint: Path, *, router: RouterName = "iwrr", **changes: object) -> Serving:
+    return Serving(
+        plan=serving_plan(checkpoint, **changes),
+        tokenizer=load_tokenizer(checkpoint),
+        routing=routing(router),
+    )
 
 
 class Clock:

@@ -10,6 +10,7 @@ from coordinator_doubles import (
     Clock,
     ScriptedStages,
     make_dispatcher,
+    routing,
     serving_plan,
     write_checkpoint,
 )
@@ -40,6 +41,7 @@ class Follower:
             keys=self.keys,
             store=PlanStore(data_dir / "desired.json"),
             set_peers=self.peers.append,
+            routing=routing(),
         )
 
     def apply(self, desired: CoordinatorDesired) -> None:

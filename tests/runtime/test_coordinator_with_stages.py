@@ -4,7 +4,7 @@ import itertools
 from pathlib import Path
 
 import torch
-from coordinator_doubles import Clock
+from coordinator_doubles import Clock, routing
 from stage_cluster import GENERATION, PAGE_TOKENS, StageCluster
 
 from planner.domain.cluster import SINK, SOURCE
@@ -101,6 +101,7 @@ def test_chats_through_overlapping_pipelines_get_the_tokens_of_the_whole_model(
             peers=(),
         ),
         tokenizer=load_tokenizer(tmp_path),
+        routing=routing(),
     )
     dispatcher.serve(serving)
 
