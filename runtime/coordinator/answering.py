@@ -6,7 +6,7 @@ up, whether it streams, waits, or had not even been sent a header.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,17 +14,20 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from runtime.coordinator.live_request import Delta, LiveRequest, RequestFailed
+from runtime.coordinator.logprobs import chat_logprobs, completion_logprobs
 from runtime.protocol.openai import ApiError
 from runtime.protocol.openai_answers import (
     Answer,
     AssistantMessage,
+    ChatLogprobs,
     Choice,
+    CompletionLogprobs,
     HelixExtension,
     PipelineHop,
     Usage,
 )
 
-_INTERNAL = frozenset({"not_a_number", "stage_error", "token_stream_broken"})
+_INTERNAL = frozenset({"grammar_failed", "not_a_number", "stage_error", "token_stream_broken"})
 _RETRY_AFTER_S = 2.0
 
 
@@ -38,39 +41,63 @@ class AnswerForm:
     return_token_ids: bool
     include_usage: bool
 
-    def whole(self, request: LiveRequest, deltas: list[Delta]) -> Answer:
-        text = "".join(delta.text for delta in deltas)
+    def whole(self, requests: Sequence[LiveRequest], deltas: Sequence[list[Delta]]) -> Answer:
+        """`deltas` of each request, which is one choice."""
         chat = self.endpoint == "chat"
-        choice = Choice(
-            message=AssistantMessage(role="assistant", content=text) if chat else None,
-            text=None if chat else text,
-            token_ids=tuple(delta.token_id for delta in deltas) if self.return_token_ids else None,
-            finish_reason=deltas[-1].finish_reason,
-        )
-        return self._answer(request, choice, usage=_usage(request), whole=True, opening=True)
+        choices = []
+        for index, (request, told) in enumerate(zip(requests, deltas, strict=True)):
+            text = "".join(delta.text for delta in told)
+            choices.append(
+                Choice(
+                    index=index,
+                    message=AssistantMessage(role="assistant", content=text) if chat else None,
+                    text=None if chat else text,
+                    token_ids=tuple(delta.token_id for delta in told)
+                    if self.return_token_ids
+                    else None,
+                    logprobs=self._logprobs(request, told, offset=0),
+                    finish_reason=told[-1].finish_reason,
+                )
+            )
+        return self._answer(requests[0], *choices, usage=_usage(requests), whole=True, opening=True)
 
-    def opening(self, request: LiveRequest) -> Answer:
+    def opening(self, requests: Sequence[LiveRequest]) -> Answer:
         """The first chunk: it says that the assistant speaks, and what it was asked."""
         chat = self.endpoint == "chat"
-        choice = Choice(
-            delta=AssistantMessage(role="assistant", content="") if chat else None,
-            text=None if chat else "",
-        )
-        return self._answer(request, choice, opening=True)
+        choices = [
+            Choice(
+                index=index,
+                delta=AssistantMessage(role="assistant", content="") if chat else None,
+                text=None if chat else "",
+            )
+            for index in range(len(requests))
+        ]
+        return self._answer(requests[0], *choices, opening=True)
 
-    def chunk(self, request: LiveRequest, delta: Delta) -> Answer:
+    def chunk(self, request: LiveRequest, delta: Delta, *, index: int, offset: int) -> Answer:
+        """`offset`: characters of this choice's text before the delta."""
         chat = self.endpoint == "chat"
         choice = Choice(
+            index=index,
             delta=AssistantMessage(content=delta.text or None) if chat else None,
             text=None if chat else delta.text,
             token_ids=(delta.token_id,) if self.return_token_ids else None,
+            logprobs=self._logprobs(request, [delta], offset=offset),
             finish_reason=delta.finish_reason,
         )
         return self._answer(request, choice)
 
-    def closing(self, request: LiveRequest) -> Answer:
+    def closing(self, requests: Sequence[LiveRequest]) -> Answer:
         """The chunk without choices that carries the usage."""
-        return self._answer(request, usage=_usage(request))
+        return self._answer(requests[0], usage=_usage(requests))
+
+    def _logprobs(
+        self, request: LiveRequest, deltas: Sequence[Delta], *, offset: int
+    ) -> ChatLogprobs | CompletionLogprobs | None:
+        text_of = request.serving.tokenizer.token_text
+        if self.endpoint == "chat":
+            return chat_logprobs(deltas, text_of)
+        return completion_logprobs(deltas, text_of, offset=offset)
 
     def _answer(
         self,
@@ -100,17 +127,17 @@ class AnswerForm:
 
 
 class LiveAnswer:
-    """An ASGI response that follows `request` and always ends it, by `end`."""
+    """An ASGI response that follows `requests`, one per choice, and always ends them, by `end`."""
 
     def __init__(
         self,
         *,
-        request: LiveRequest,
+        requests: Sequence[LiveRequest],
         form: AnswerForm,
         stream: bool,
         end: Callable[[LiveRequest], None],
     ) -> None:
-        self._request = request
+        self._requests = requests
         self._form = form
         self._stream = stream
         self._end = end
@@ -120,19 +147,20 @@ class LiveAnswer:
             answering = self._send_stream(send) if self._stream else self._send_whole(scope, send)
             await _unless_disconnected(answering, receive)
         finally:
-            self._end(self._request)
+            for request in self._requests:
+                self._end(request)
 
     async def _send_whole(self, scope: Scope, send: Send) -> None:
         headers = {"X-Request-Id": self._form.id}
         try:
-            deltas = [delta async for delta in self._request.deltas()]
+            deltas = [[delta async for delta in request.deltas()] for request in self._requests]
         except RequestFailed as failure:
             error = failed(failure)
             response = JSONResponse(
                 error.body(), status_code=error.status, headers=headers | retry_header(error)
             )
         else:
-            answer = self._form.whole(self._request, deltas)
+            answer = self._form.whole(self._requests, deltas)
             response = JSONResponse(answer.as_dict(), headers=headers)
         await response(scope, _no_more, send)
 
@@ -155,17 +183,48 @@ class LiveAnswer:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _events(self) -> AsyncIterator[str]:
-        yield _compact(self._form.opening(self._request).as_dict())
+        yield _compact(self._form.opening(self._requests).as_dict())
+        lengths = [0] * len(self._requests)
         try:
-            async for delta in self._request.deltas():
-                if delta.text or delta.finish_reason or self._form.return_token_ids:
-                    yield _compact(self._form.chunk(self._request, delta).as_dict())
+            async for index, delta in _merged(self._requests):
+                if (
+                    delta.text
+                    or delta.finish_reason
+                    or delta.logprobs
+                    or self._form.return_token_ids
+                ):
+                    chunk = self._form.chunk(
+                        self._requests[index], delta, index=index, offset=lengths[index]
+                    )
+                    yield _compact(chunk.as_dict())
+                lengths[index] += len(delta.text)
         except RequestFailed as failure:
             yield _compact(failed(failure).body())
         else:
             if self._form.include_usage:
-                yield _compact(self._form.closing(self._request).as_dict())
+                yield _compact(self._form.closing(self._requests).as_dict())
         yield "[DONE]"
+
+
+async def _merged(requests: Sequence[LiveRequest]) -> AsyncIterator[tuple[int, Delta]]:
+    """The deltas of all requests as they come, with the index of theirs. Raises RequestFailed."""
+    streams = {index: request.deltas() for index, request in enumerate(requests)}
+    waiting = {asyncio.ensure_future(anext(stream)): index for index, stream in streams.items()}
+    try:
+        while waiting:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                index = waiting.pop(task)
+                try:
+                    delta = task.result()
+                except StopAsyncIteration:
+                    continue
+                waiting[asyncio.ensure_future(anext(streams[index]))] = index
+                yield index, delta
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 def failed(failure: RequestFailed) -> ApiError:
@@ -209,8 +268,10 @@ async def _no_more() -> dict[str, Any]:
     return {"type": "http.disconnect"}
 
 
-def _usage(request: LiveRequest) -> Usage:
-    prompt, completion = len(request.prompt_ids), len(request.token_ids)
+def _usage(requests: Sequence[LiveRequest]) -> Usage:
+    """The prompt counts once, however many choices it has."""
+    prompt = len(requests[0].prompt_ids)
+    completion = sum(len(request.token_ids) for request in requests)
     return Usage(
         prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion
     )

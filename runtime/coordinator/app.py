@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from starlette.applications import Starlette
@@ -15,10 +16,11 @@ from runtime.coordinator.answering import AnswerForm, LiveAnswer
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.error_answers import EXCEPTION_HANDLERS, refused
 from runtime.coordinator.limits import output_limit, read_body
+from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.refusals import NeverFits, NotServing, QueueFull
+from runtime.coordinator.sampling import sampling_of, seed_of_choice
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.tokenizer import TokenizerError
-from runtime.protocol.data import Sampling
 from runtime.protocol.openai import (
     ApiError,
     ChatCompletionRequest,
@@ -155,22 +157,21 @@ class _Endpoints:
         endpoint_id: str,
     ) -> LiveAnswer:
         seed = self._new_seed() if request.seed is None else request.seed
-        sampling = Sampling(
-            temperature=1.0 if request.temperature is None else request.temperature,
-            top_p=1.0 if request.top_p is None else request.top_p,
-            top_k=request.top_k or 0,
-            seed=seed % 2**64,
-            max_tokens=max_tokens,
-            stop_token_ids=serving.tokenizer.stop_token_ids,
-        )
+        sampling = sampling_of(request, serving, max_tokens=max_tokens, seed=seed)
+        requests: list[LiveRequest] = []
         try:
-            live = self._dispatcher.submit(
-                serving,
-                prompt_ids=prompt_ids,
-                sampling=sampling,
-                stop_strings=request.stop_strings,
-            )
+            for choice in range(request.n or 1):
+                requests.append(  # noqa: PERF401 - those before a refusal must be ended
+                    self._dispatcher.submit(
+                        serving,
+                        prompt_ids=prompt_ids,
+                        sampling=replace(sampling, seed=seed_of_choice(sampling.seed, choice)),
+                        stop_strings=request.stop_strings,
+                    )
+                )
         except (NotServing, QueueFull, NeverFits) as error:
+            for accepted in requests:
+                self._dispatcher.end(accepted)
             raise refused(error) from error
         form = AnswerForm(
             id=f"{endpoint_id}-{self._new_answer_id()}",
@@ -180,7 +181,7 @@ class _Endpoints:
             include_usage=bool(request.stream_options and request.stream_options.include_usage),
         )
         return LiveAnswer(
-            request=live, form=form, stream=bool(request.stream), end=self._dispatcher.end
+            requests=requests, form=form, stream=bool(request.stream), end=self._dispatcher.end
         )
 
 

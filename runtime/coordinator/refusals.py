@@ -28,6 +28,10 @@ NACKS = {  # reason -> (code, what the node did and what the client may do)
         "computed logits that are no numbers for this prompt; the model's weights or its precision "
         "may be at fault",
     ),
+    Reason.GRAMMAR_FAILED: (
+        "grammar_failed",
+        "cannot keep the answer within its response_format; its log says why",
+    ),
     Reason.STAGE_ERROR: (
         "stage_error",
         "failed while computing; its log says why",

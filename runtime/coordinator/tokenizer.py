@@ -81,6 +81,11 @@ class CheckpointTokenizer:
         text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
         return text
 
+    def token_text(self, token_id: int) -> str:
+        """One token alone, special or not; U+FFFD where it is no whole characters."""
+        text: str = self._tokenizer.decode([token_id], skip_special_tokens=False)
+        return text
+
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         token_ids: list[int] = self._tokenizer.encode(
             text, add_special_tokens=add_special_tokens

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from runtime.engine.pages import PageBooks
 from runtime.engine.sequence import RequestKey, Work
-from runtime.protocol.data import DType
+from runtime.protocol.data import DType, Reason
 from runtime.protocol.sampled import Logprobs
 
 
@@ -42,13 +42,12 @@ class Rows(Protocol):
 class StepResult:
     """What became of the works of a step, by their index in it.
 
-    `drawn`: a token for each that is sampled, but for those in `failed`, whose logits are no
-    numbers.
+    `drawn`: a token for each that is sampled, but for those in `failed`, with a NACK's reason.
     """
 
     rows: Rows
     drawn: dict[int, Drawn] = field(default_factory=dict)
-    failed: tuple[int, ...] = ()
+    failed: dict[int, Reason] = field(default_factory=dict)
 
 
 class Backend(Protocol):

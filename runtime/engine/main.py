@@ -17,6 +17,7 @@ import torch
 from pydantic import ValidationError
 
 from runtime.engine.event_writer import EventWriter
+from runtime.engine.grammar import Grammars
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.memory import BudgetTooSmall, EngineLimits, fit_step, kv_pages
 from runtime.engine.model_backend import ModelBackend
@@ -142,7 +143,12 @@ def serve(launch: StageLaunch, events: EventWriter, stop: threading.Event) -> No
             generation=assignment.generation,
             incarnation=secrets.randbits(32),
             limits=limits,
-            backend=ModelBackend(decoder, cache, max_context_tokens=limits.max_context_tokens),
+            backend=ModelBackend(
+                decoder,
+                cache,
+                max_context_tokens=limits.max_context_tokens,
+                grammars=Grammars(Path(assignment.checkpoint), vocab_size=config.vocab_size),
+            ),
             transport=transport,
             options=assignment.options,
             relative_speed=launch.relative_speed,

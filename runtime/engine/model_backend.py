@@ -3,19 +3,23 @@
 Legend: T rows of the step, R of them sampled from, D hidden, V vocabulary.
 """
 
+import logging
 from collections.abc import Sequence as Items
 
 import torch
 from torch import Tensor
 
 from runtime.engine.backend import Drawn, ModelShape, StepResult
+from runtime.engine.grammar import Grammar, GrammarError, Grammars
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.pages import PageBooks
 from runtime.engine.sampler import TokenHistory, adjusted, logprobs_of, sample
 from runtime.engine.sequence import RequestKey, Work
 from runtime.models.decoder import Decoder
-from runtime.protocol.data import DType, Sampling
+from runtime.protocol.data import DType, Reason, Sampling
+
+logger = logging.getLogger(__name__)
 
 WIRE_DTYPES = {
     torch.float32: DType.FLOAT32,
@@ -27,11 +31,15 @@ WIRE_DTYPES = {
 class ModelBackend:
     """Implements `Backend` with the layers of `decoder`."""
 
-    def __init__(self, decoder: Decoder, cache: KvCache, *, max_context_tokens: int) -> None:
+    def __init__(
+        self, decoder: Decoder, cache: KvCache, *, max_context_tokens: int, grammars: Grammars
+    ) -> None:
         self._decoder = decoder
+        self._grammars = grammars
         self._cache = cache
         self._runner = ModelRunner(decoder, cache, max_context_tokens=max_context_tokens)
         self._histories: dict[RequestKey, TokenHistory] = {}
+        self._followed: dict[RequestKey, Grammar] = {}
 
     @property
     def shape(self) -> ModelShape:
@@ -76,41 +84,64 @@ class ModelBackend:
         logits_RV = self._runner.logits(hidden_TD[ends])
         wrong_R = logits_RV.isnan().any(-1).tolist()
         best_R = logits_RV.argmax(-1).tolist()
-        drawn, failed = {}, []
+        drawn, failed = {}, {}
         for index, logits_V, best, wrong in zip(chosen, logits_RV, best_R, wrong_R, strict=True):
+            request = step[index].sequence.key.request
             if wrong:
-                failed.append(index)
-            else:
+                logger.error("request %d: logits are no numbers", request)
+                failed[index] = Reason.NOT_A_NUMBER
+                continue
+            try:
                 drawn[index] = self._draw(step[index], logits_V, best=best)
-        return StepResult(rows=rows, drawn=drawn, failed=tuple(failed))
+            except GrammarError as error:
+                logger.error("request %d: %s", request, error)
+                failed[index] = Reason.GRAMMAR_FAILED
+        return StepResult(rows=rows, drawn=drawn, failed=failed)
 
     def forget(self, key: RequestKey) -> None:
         self._histories.pop(key, None)
+        self._followed.pop(key, None)
 
     def _draw(self, work: Work, logits_V: Tensor, *, best: int) -> Drawn:
+        """`best`: where `logits_V` is largest. Raises GrammarError."""
         sampling = work.sequence.route.sampling
         history = self._history(work.sequence.key, sampling)
-        if sampling.temperature <= 0 and history is None and not sampling.logit_bias:
+        grammar = self._grammar(work.sequence.key, sampling)
+        if sampling.temperature <= 0 and not (history or grammar or sampling.logit_bias):
             token_id = best
         else:
-            token_id = sample(
-                adjusted(logits_V, sampling, history), sampling, position=work.chunk.end
-            )
+            choices_V = adjusted(logits_V, sampling, history)
+            if grammar is not None:
+                choices_V = grammar.allowed(choices_V)
+            token_id = sample(choices_V, sampling, position=work.chunk.end)
         if history is not None:
             history.add(token_id)
+        if grammar is not None:
+            grammar.accept(token_id)
         return Drawn(
             token_id=token_id,
             logprobs=None
             if sampling.logprobs is None
             else logprobs_of(logits_V, token_id, count=sampling.logprobs),
+            is_final=grammar is not None and grammar.is_complete,
         )
 
     def _history(self, key: RequestKey, sampling: Sampling) -> TokenHistory | None:
-        if not sampling.needs_history:
+        if not sampling.has_penalties:
             return None
         if key not in self._histories:
             self._histories[key] = TokenHistory(sampling)
         return self._histories[key]
+
+    def _grammar(self, key: RequestKey, sampling: Sampling) -> Grammar | None:
+        if not sampling.grammar:
+            return None
+        if key not in self._followed:
+            grammar = self._grammars.follow(sampling.grammar)
+            for token_id in sampling.emitted_ids:
+                grammar.accept(token_id)
+            self._followed[key] = grammar
+        return self._followed[key]
 
 
 class _TensorRows:

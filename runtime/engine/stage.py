@@ -214,9 +214,8 @@ class Stage:
         )
 
     def _sampled(self, step: list[Work], result: StepResult) -> list[Sampled]:
-        for index in result.failed:
-            logger.error("request %d: logits are no numbers", step[index].sequence.key.request)
-        self._give_up([step[index] for index in result.failed], Reason.NOT_A_NUMBER)
+        for index, reason in result.failed.items():
+            self._give_up([step[index]], reason)
         return [
             Sampled(
                 work=step[index],

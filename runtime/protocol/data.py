@@ -88,6 +88,7 @@ class Reason(IntEnum):
     PREEMPTED = 7  # NACK: its pages went to an older request; to be begun anew with its tokens
     PREFIX_GONE = 8  # NACK: pages of its prompt are no longer here; to be begun anew
     NOT_A_NUMBER = 9  # NACK: the model's logits for it are no numbers
+    GRAMMAR_FAILED = 10  # NACK: its answer cannot be kept within its grammar; the log says why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +129,15 @@ class Sampling:
     emitted_ids: tuple[int, ...] = field(default=(), repr=False)
 
     @property
+    def has_penalties(self) -> bool:
+        return bool(
+            self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1.0
+        )
+
+    @property
     def needs_history(self) -> bool:
         """Whether a token depends on those before it by more than the model."""
-        return bool(
-            self.presence_penalty
-            or self.frequency_penalty
-            or self.repetition_penalty != 1.0
-            or self.grammar
-        )
+        return self.has_penalties or bool(self.grammar)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

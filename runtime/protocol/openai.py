@@ -1,31 +1,26 @@
 """The OpenAI dialect the coordinator speaks: requests and errors; answers are beside it.
 
 Strict on purpose: a parameter that would be ignored is refused by name, so that nobody believes it
-worked. Extensions: `top_k`, `return_token_ids`, and `helix` in answers.
+worked. Extensions: `top_k`, `min_p`, `repetition_penalty`, `stop_token_ids`, `return_token_ids`,
+and `helix` in answers.
 """
 
 import json
 import re
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 MAX_STOP_STRINGS = 4
+MAX_STOP_TOKEN_IDS = 64
+MAX_CHOICES = 8
+MAX_BIASES = 1024
 # OpenAI's own parameters that this server does not have yet.
 # fmt: off
 _UNSUPPORTED = frozenset({
-    "audio", "best_of", "echo", "function_call", "functions", "logit_bias", "metadata",
-    "modalities", "parallel_tool_calls", "prediction", "reasoning_effort", "response_format",
-    "service_tier", "store", "suffix", "tool_choice", "tools", "top_logprobs", "verbosity",
-    "web_search_options",
+    "audio", "best_of", "echo", "function_call", "functions", "metadata", "modalities",
+    "parallel_tool_calls", "prediction", "reasoning_effort", "service_tier", "store", "suffix",
+    "tool_choice", "tools", "top_logprobs", "verbosity", "web_search_options",
 })
 # fmt: on
 
@@ -92,15 +87,28 @@ class ChatMessage(_Strict):
         return "".join(part.text for part in self.content)
 
 
-def _refuse_logprobs(wanted: bool) -> bool:
-    """Not `Literal[False]`: that takes 0, by which /v1/completions asks for them."""
-    if wanted:
-        raise PydanticCustomError("unsupported", "this server gives none; use false")
-    return wanted
+class JsonSchema(_Strict):
+    """`schema` is what the answer follows; `strict` changes nothing, it always does."""
+
+    name: str
+    description: str | None = None
+    schema_: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(_Strict):
+    """`json_schema` is needed with the type of that name, and with it only."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+
+TokenBias = Annotated[float, Field(ge=-100, le=100)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 
 class GenerationRequest(_Strict):
-    """What both endpoints share. `n`, penalties and `logprobs` admit their neutral value only."""
+    """What both endpoints share."""
 
     model: str
     max_tokens: int | None = Field(default=None, ge=1, lt=2**31)
@@ -112,10 +120,14 @@ class GenerationRequest(_Strict):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
-    n: Literal[1] | None = None
-    presence_penalty: Literal[0] | None = None
-    frequency_penalty: Literal[0] | None = None
-    logprobs: Annotated[bool, AfterValidator(_refuse_logprobs)] | None = None
+    n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: float | None = Field(default=None, gt=0, le=10)
+    logit_bias: dict[str, TokenBias] | None = Field(default=None, max_length=MAX_BIASES)
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_TOKEN_IDS)] | None = None
+    response_format: ResponseFormat | None = None
     return_token_ids: bool = False
 
     @property
@@ -129,12 +141,32 @@ class GenerationRequest(_Strict):
             return ()
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
+    @property
+    def alternatives(self) -> int | None:
+        """How many likely tokens are told with each token; None: no logprobs at all."""
+        return None
+
+    @property
+    def grammar(self) -> str:
+        """The JSON schema the answer must follow; empty: none."""
+        wanted = self.response_format
+        if wanted is None or wanted.type == "text":
+            return ""
+        schema = {"type": "object"} if wanted.json_schema is None else wanted.json_schema.schema_
+        return json.dumps(schema)
+
 
 class ChatCompletionRequest(GenerationRequest):
     """POST /v1/chat/completions."""
 
     messages: list[ChatMessage] = Field(min_length=1)
     max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**31)
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
+
+    @property
+    def alternatives(self) -> int | None:
+        return self.top_logprobs or 0 if self.logprobs else None
 
     @property
     def token_limit(self) -> int | None:
@@ -144,6 +176,7 @@ class ChatCompletionRequest(GenerationRequest):
 class CompletionRequest(GenerationRequest):
     """POST /v1/completions. One prompt: text or token ids, bare or as a list of one."""
 
+    logprobs: int | None = Field(default=None, ge=0, le=5)
     prompt: (
         str
         | Annotated[list[TokenId], Field(min_length=1)]
@@ -153,6 +186,10 @@ class CompletionRequest(GenerationRequest):
             Field(min_length=1, max_length=1),
         ]
     )
+
+    @property
+    def alternatives(self) -> int | None:
+        return self.logprobs
 
     @property
     def single_prompt(self) -> str | list[int]:
@@ -175,26 +212,50 @@ def parse_request(kind: type[RequestT], body: bytes) -> RequestT:
         request = kind.model_validate(raw)
     except ValidationError as error:
         raise _refusal(kind, raw, error) from error
-    if request.stream_options is not None and not request.stream:
-        raise ApiError(
-            status=400,
-            message="'stream_options' is only allowed with \"stream\": true; "
-            "set stream or remove stream_options",
-            param="stream_options",
-            code="invalid_value",
-        )
-    if isinstance(request, ChatCompletionRequest) and None not in (
-        request.max_tokens,
-        request.max_completion_tokens,
-    ):
-        raise ApiError(
-            status=400,
-            message=f"both 'max_tokens' ({request.max_tokens}) and 'max_completion_tokens' "
-            f"({request.max_completion_tokens}) are given; they mean the same, keep one",
-            param="max_tokens",
-            code="invalid_value",
-        )
+    _refuse_contradictions(request)
     return request
+
+
+def _refuse_contradictions(request: GenerationRequest) -> None:
+    """Parameters that are right alone but not together. Raises ApiError 400."""
+    if request.stream_options is not None and not request.stream:
+        raise _contradiction(
+            "stream_options",
+            "'stream_options' is only allowed with \"stream\": true; set stream or remove "
+            "stream_options",
+        )
+    wanted = request.response_format
+    if wanted is not None and (wanted.type == "json_schema") != (wanted.json_schema is not None):
+        raise _contradiction(
+            "response_format.json_schema",
+            "'response_format.json_schema' belongs to the type \"json_schema\", the type is "
+            f"{json.dumps(wanted.type)}; give both or neither",
+        )
+    for token in request.logit_bias or {}:
+        if not (token.isdecimal() and int(token) < 2**31):
+            raise _contradiction(
+                "logit_bias",
+                f"'logit_bias' has the key {json.dumps(token)}; its keys are token ids, e.g. "
+                '{"50256": -100}',
+            )
+    if not isinstance(request, ChatCompletionRequest):
+        return
+    if request.top_logprobs is not None and not request.logprobs:
+        raise _contradiction(
+            "top_logprobs",
+            "'top_logprobs' is only allowed with \"logprobs\": true; set logprobs or remove "
+            "top_logprobs",
+        )
+    if None not in (request.max_tokens, request.max_completion_tokens):
+        raise _contradiction(
+            "max_tokens",
+            f"both 'max_tokens' ({request.max_tokens}) and 'max_completion_tokens' "
+            f"({request.max_completion_tokens}) are given; they mean the same, keep one",
+        )
+
+
+def _contradiction(param: str, message: str) -> ApiError:
+    return ApiError(status=400, message=message, param=param, code="invalid_value")
 
 
 def _read_json(body: bytes) -> dict[str, object]:

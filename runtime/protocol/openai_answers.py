@@ -37,6 +37,34 @@ class HelixExtension(_Answer):
     queue_s: float
 
 
+class TokenAlternative(_Answer):
+    """A token's text and probability; `bytes` is null where the token is no whole characters."""
+
+    token: str
+    logprob: float
+    bytes: tuple[int, ...] | None
+
+
+class TokenLogprob(TokenAlternative):
+    top_logprobs: tuple[TokenAlternative, ...]
+
+
+class ChatLogprobs(_Answer):
+    """One entry per token of the message."""
+
+    content: tuple[TokenLogprob, ...]
+    refusal: None = None
+
+
+class CompletionLogprobs(_Answer):
+    """Parallel lists over the tokens of the text."""
+
+    tokens: tuple[str, ...]
+    token_logprobs: tuple[float, ...]
+    top_logprobs: tuple[dict[str, float], ...]
+    text_offset: tuple[int, ...]
+
+
 class AssistantMessage(_Answer):
     role: Literal["assistant"] | None = None
     content: str | None = None
@@ -48,7 +76,7 @@ class Choice(_Answer):
     delta: AssistantMessage | None = None
     text: str | None = None
     token_ids: tuple[int, ...] | None = None
-    logprobs: None = None
+    logprobs: ChatLogprobs | CompletionLogprobs | None = None
     finish_reason: FinishReason | None = None
 
 
@@ -70,6 +98,9 @@ class Answer(_Answer):
         body = self.model_dump(mode="json", exclude_none=True)
         for choice in body["choices"]:
             choice.setdefault("finish_reason", None)
+            for told in choice.get("logprobs", {}).get("content", ()):
+                for token in (told, *told["top_logprobs"]):
+                    token.setdefault("bytes", None)
         if self.helix is not None:
             body["helix"]["ttft_s"] = self.helix.ttft_s
         return body

@@ -34,6 +34,7 @@ from runtime.protocol.data import (
     decode,
     encode,
 )
+from runtime.protocol.sampled import Logprobs, pack_sampled
 from runtime.transport.base import Received, UnknownPeer
 
 SPECIALS = ["<|bos|>", "<|eos|>", "<|user|>", "<|assistant|>", "<|system|>"]
@@ -198,6 +199,10 @@ class ScriptedStages:
         at = self._positions[key] if position is None else position
         if position is None:
             self._positions[key] += 1
+        logprobs = None
+        if route.sampling.logprobs is not None:
+            others = tuple((token + other, -0.5 - other) for other in range(3))
+            logprobs = Logprobs(token=-0.5, most_likely=others[: route.sampling.logprobs])
         reason = Reason.NONE
         if token in route.sampling.stop_token_ids:
             reason = Reason.STOP
@@ -211,7 +216,8 @@ class ScriptedStages:
             position=at,
             n_tokens=1,
             hop=0,
-            flags=Flag.NONE if reason is Reason.NONE else Flag.FINISHED,
+            flags=(Flag.NONE if reason is Reason.NONE else Flag.FINISHED)
+            | (Flag.NONE if logprobs is None else Flag.LOGPROBS),
             reason=reason,
         )
         self.deliver(
@@ -221,7 +227,7 @@ class ScriptedStages:
                 generation=self.generation,
                 entries=(entry,),
                 dtype=DType.INT32,
-                payload=token.to_bytes(4, "little", signed=True),
+                payload=pack_sampled([token], [logprobs]),
             ),
         )
 

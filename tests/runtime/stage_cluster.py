@@ -8,6 +8,7 @@ from types import MappingProxyType
 import numpy as np
 import torch
 
+from runtime.engine.grammar import Grammars
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.memory import EngineLimits
 from runtime.engine.model_backend import ModelBackend
@@ -115,6 +116,7 @@ class StageCluster:
                     ),
                     self.caches[name],
                     max_context_tokens=max_context_tokens,
+                    grammars=Grammars(checkpoint, vocab_size=config.vocab_size),
                 ),
                 transport=NeverWaits(self.transports[name]),
                 options=options,

@@ -34,16 +34,40 @@ def test_everything_supported_is_read() -> None:
         stream=True,
         stream_options={"include_usage": True},
         user="someone",
-        n=1,
-        presence_penalty=0.0,
-        logprobs=False,
+        n=3,
+        min_p=0.1,
+        presence_penalty=-1.5,
+        frequency_penalty=2,
+        repetition_penalty=1.2,
+        logit_bias={"7": -100, "8": 0.5},
+        logprobs=True,
+        top_logprobs=4,
+        stop_token_ids=[3, 4],
+        response_format={"type": "json_object"},
         return_token_ids=True,
     )
+    assert request.alternatives == 4
+    assert request.grammar == '{"type": "object"}'
     assert request.token_limit == 5
     assert request.stop_strings == ("a", "b")
     assert chat(stop="a", max_tokens=7).stop_strings == ("a",)
     assert chat(max_tokens=7).token_limit == 7
     assert chat().token_limit is None
+
+
+def test_a_completion_asks_for_logprobs_by_number_and_a_chat_by_yes_and_number() -> None:
+    assert completion(logprobs=3).alternatives == 3
+    assert completion(logprobs=0).alternatives == 0
+    assert completion().alternatives is None
+    assert chat(logprobs=True).alternatives == 0
+    assert chat(logprobs=False).alternatives is None
+
+
+def test_a_schema_is_what_the_answer_must_follow() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
+    assert json.loads(chat(response_format=wanted).grammar) == schema
+    assert chat(response_format={"type": "text"}).grammar == ""
 
 
 def test_text_parts_are_joined() -> None:
@@ -74,10 +98,25 @@ def test_a_prompt_is_text_or_token_ids_bare_or_alone_in_a_list(
         ({"top_p": 0}, "top_p", "invalid_value", "is 0: input should be greater than 0"),
         ({"top_k": -1}, "top_k", "invalid_value", "is -1"),
         ({"seed": 2**64}, "seed", "invalid_value", "is 18446744073709551616"),
-        ({"n": 2}, "n", "invalid_value", "is 2: input should be 1"),
-        ({"logprobs": True}, "logprobs", "invalid_value", "is true: this server gives none"),
+        ({"n": 9}, "n", "invalid_value", "is 9: input should be less than or equal to 8"),
         ({"logprobs": 0}, "logprobs", "invalid_type", "is 0: input should be a valid boolean"),
-        ({"frequency_penalty": 1}, "frequency_penalty", "invalid_value", "input should be 0"),
+        ({"top_logprobs": 3}, "top_logprobs", "invalid_value", 'only allowed with "logprobs"'),
+        ({"frequency_penalty": 3}, "frequency_penalty", "invalid_value", "less than or equal to 2"),
+        ({"repetition_penalty": 0}, "repetition_penalty", "invalid_value", "greater than 0"),
+        ({"logit_bias": {"x": 1}}, "logit_bias", "invalid_value", 'the key "x"; its keys are'),
+        ({"logit_bias": {"1": 101}}, "logit_bias.1", "invalid_value", "less than or equal to 100"),
+        (
+            {"response_format": {"type": "json_schema"}},
+            "response_format.json_schema",
+            "invalid_value",
+            'the type is "json_schema"; give both or neither',
+        ),
+        (
+            {"response_format": {"type": "yaml"}},
+            "response_format.type",
+            "invalid_value",
+            "'text', 'json_object' or 'json_schema'",
+        ),
         ({"stop": ["a"] * 5}, "stop", "invalid_type", "at most 4 items"),
         ({"stop": ""}, "stop", "invalid_value", "at least 1 character"),
         ({"stream": "yes"}, "stream", "invalid_type", 'is "yes": input should be a valid boolean'),

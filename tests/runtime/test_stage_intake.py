@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from runtime.engine.grammar import Grammars
 from runtime.engine.intake import MAX_TOMBSTONES, Intake, StageShape
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.memory import EngineLimits
@@ -160,6 +161,7 @@ def make_stage(checkpoint: Path, clock: ManualClock, network: InMemoryNetwork, s
             decoder,
             KvCache(config, pages=20, page_tokens=4, device=cpu),
             max_context_tokens=64,
+            grammars=Grammars(checkpoint, vocab_size=config.vocab_size),
         ),
         transport=network.join("a"),
         options=EngineOptions(),
