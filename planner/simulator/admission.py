@@ -1,21 +1,16 @@
-"""Who is let in and when: routers and KV estimates as in the coordinator, around an engine."""
+"""Lets requests in: routers, KV estimates and predictions as in the coordinator, at an engine."""
 
-import math
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection
 from typing import Protocol
 
 from planner.domain.pipeline import Pipeline
-from planner.domain.placement import Placement
-from planner.domain.problem import Problem
 from planner.routers.base import RequestSize, Router
 from planner.routers.kv_estimator import KvEstimator
 from planner.routers.measured_rates import MeasuredRates
 from planner.simulator.engine import NEVER, Engine, Occurrence, OccurrenceKind
 from planner.simulator.forecast import Tally
-from planner.simulator.setup import Links, Numbering
-from planner.workload.demand import Arrivals, Backlog, Demand, PublishedFeeder
-from planner.workload.request import InvalidWorkload, Request
+from planner.simulator.translation import Links, Numbering
+from planner.workload.request import InvalidWorkload, Lengths, Request
 
 
 class OutputPrediction(Protocol):
@@ -60,7 +55,7 @@ class Admission:
         self._prediction = prediction
         self._page_tokens = page_tokens
         self._recorded = recorded_pipelines
-        self._arrival_of: dict[int, Request] = {}
+        self._requests: dict[int, Request] = {}
         self.pipelines: list[Pipeline] = []
         self.running = 0
         self.dropped = 0
@@ -69,18 +64,25 @@ class Admission:
     def reset_tallies(self) -> None:
         self.ttft, self.tpot, self.e2e, self.queue = Tally(), Tally(), Tally(), Tally()
 
-    def try_to_admit(self, request: Request) -> bool:
-        """Route and start the request now, unless no route has room."""
+    def size_of(self, lengths: Lengths) -> RequestSize:
+        """What the coordinator expects of a request that arrives now."""
+        return RequestSize(
+            prompt_tokens=lengths.prompt_tokens,
+            predicted_output_tokens=self._prediction.predict(max_tokens=NEVER),
+        )
+
+    def try_to_admit(
+        self, request: Request, size: RequestSize, *, kept: Collection[str] = ()
+    ) -> bool:
+        """Route the request around the `kept` nodes and start it, unless no route has room."""
         lengths = request.lengths
-        predicted = self._prediction.predict(max_tokens=NEVER)
-        size = RequestSize(prompt_tokens=lengths.prompt_tokens, predicted_output_tokens=predicted)
-        pipeline = self._router.choose(size)
+        pipeline = self._router.choose(size, masked=kept)
         if pipeline is None:
             if not self.running and not self._router.can_ever_serve(size):
                 raise InvalidWorkload(
-                    f"a request of {lengths.prompt_tokens} prompt and {predicted} predicted output "
-                    "tokens has no room on any route even when all nodes are idle; shorten it or "
-                    "give the nodes more KV room (fewer layers)"
+                    f"a request of {size.prompt_tokens} prompt and {size.predicted_output_tokens} "
+                    "predicted output tokens has no room on any route even when all nodes are "
+                    "idle; shorten it or give the nodes more KV room (fewer layers)"
                 )
             return False
         stages, link_home = self._links.visits(pipeline)
@@ -92,7 +94,7 @@ class Admission:
             link_home=link_home,
         )
         self._kv.admit(number, pipeline, size=size)
-        self._arrival_of[number] = request
+        self._requests[number] = request
         self.queue.add(self._engine.now - request.arrival_s)
         self.running += 1
         if len(self.pipelines) < self._recorded:
@@ -103,12 +105,12 @@ class Admission:
         """Keep the KV reservations and tallies in step with what happened."""
         number, now = occurrence.request, occurrence.time_s
         if occurrence.kind == OccurrenceKind.FIRST_TOKEN:
-            self.ttft.add(now - self._arrival_of[number].arrival_s)
+            self.ttft.add(now - self._requests[number].arrival_s)
         elif occurrence.kind == OccurrenceKind.OUTGROWN:
             self._kv.grow(number, total_tokens=occurrence.tokens)
             self._engine.set_grow_at(number, tokens=self._in_pages(occurrence.tokens))
         else:
-            request = self._arrival_of.pop(number)
+            request = self._requests.pop(number)
             self._kv.release(number)
             self.running -= 1
             self.e2e.add(now - request.arrival_s)
@@ -124,160 +126,8 @@ class Admission:
         return -(-tokens // self._page_tokens) * self._page_tokens
 
 
-class Feeder(Protocol):
-    """Decides when requests are offered to the admission."""
-
-    def due_s(self) -> float:
-        """When `offer` has to be called next, whatever happens; infinite for never."""
-
-    def offer(self) -> None:
-        """The time of `due_s` has come."""
-
-    def hear(self, occurrence: Occurrence) -> None:
-        """The admission has heard of this; there may be room now."""
-
-
-class ArrivalFeeder:
-    """Requests wait first come, first served, as in the coordinator."""
-
-    def __init__(self, arrivals: Arrivals, admission: Admission) -> None:
-        self._requests = arrivals.requests
-        self._admission = admission
-        self._waiting: deque[Request] = deque()
-        self._last_s = 0.0
-        self._next = self._following()
-
-    def due_s(self) -> float:
-        return math.inf if self._next is None else self._next.arrival_s
-
-    def offer(self) -> None:
-        if self._next is not None:
-            self._waiting.append(self._next)
-            self._next = self._following()
-            if len(self._waiting) == 1:
-                self._let_in()
-
-    def hear(self, occurrence: Occurrence) -> None:
-        if occurrence.kind == OccurrenceKind.FINISHED:
-            self._let_in()
-
-    def _let_in(self) -> None:
-        while self._waiting and self._admission.try_to_admit(self._waiting[0]):
-            self._waiting.popleft()
-
-    def _following(self) -> Request | None:
-        request = next(self._requests, None)
-        if request is not None:
-            if request.arrival_s < self._last_s:
-                raise InvalidWorkload(
-                    f"a request arrives at {request.arrival_s:g} s after one at {self._last_s:g} s;"
-                    " sort the requests by arrival"
-                )
-            self._last_s = request.arrival_s
-        return request
-
-
-class BacklogFeeder:
-    """One more request whenever there is room and few prompts are under way."""
-
-    def __init__(self, backlog: Backlog, admission: Admission, engine: Engine) -> None:
-        self._lengths, self._limit = backlog.lengths, backlog.prompts_in_flight
-        self._admission, self._engine = admission, engine
-        self._prompts = 0
-        self._full = False  # until something finishes there is no room, so why ask
-        self._next = next(self._lengths, None)
-        self._let_in()
-
-    def due_s(self) -> float:
-        return math.inf
-
-    def offer(self) -> None:
-        """A backlog waits for nothing but room."""
-
-    def hear(self, occurrence: Occurrence) -> None:
-        if occurrence.kind == OccurrenceKind.FIRST_TOKEN:
-            self._prompts -= 1
-        elif occurrence.kind == OccurrenceKind.FINISHED:
-            self._full = False
-        self._let_in()
-
-    def _let_in(self) -> None:
-        while self._prompts < self._limit and self._next is not None and not self._full:
-            request = Request(arrival_s=self._engine.now, lengths=self._next)
-            if not self._admission.try_to_admit(request):
-                self._full = True
-                return
-            self._prompts += 1
-            self._next = next(self._lengths, None)
-
-
-class LayerUse(Protocol):
-    """The share of KV room that is reserved for the fullest layer, its nodes taken together."""
-
-    def __call__(self) -> float: ...
-
-
-class OfflineFeeder:
-    """The published simulator's feeder for offline runs; see PublishedFeeder."""
-
-    def __init__(
-        self, feeder: PublishedFeeder, admission: Admission, engine: Engine, layer_use: LayerUse
-    ) -> None:
-        self._feeder, self._admission, self._engine = feeder, admission, engine
-        self._layer_use = layer_use
-        self._due = deque(feeder.spacing_s * number for number in range(feeder.first_requests))
-
-    def due_s(self) -> float:
-        return self._due[0] if self._due else math.inf
-
-    def offer(self) -> None:
-        lengths = next(self._feeder.lengths, None)
-        arrival = self._due.popleft()
-        if lengths is not None and not self._admission.try_to_admit(
-            Request(arrival_s=arrival, lengths=lengths)
-        ):
-            self._admission.dropped += 1
-
-    def hear(self, occurrence: Occurrence) -> None:
-        if (
-            occurrence.kind != OccurrenceKind.OUTGROWN
-            and self._layer_use() <= self._feeder.feed_high_water
-        ):
-            self._due.append(self._engine.now + self._feeder.spacing_s)
-
-
-def feeder_for(
-    demand: Demand, *, admission: Admission, engine: Engine, layer_use: LayerUse
-) -> Feeder:
-    if isinstance(demand, Arrivals):
-        return ArrivalFeeder(demand, admission)
-    if isinstance(demand, Backlog):
-        return BacklogFeeder(demand, admission, engine)
-    return OfflineFeeder(demand, admission, engine, layer_use)
-
-
-def layer_use_of(
-    problem: Problem, placement: Placement, kv: KvEstimator, capacities: Mapping[str, float]
-) -> LayerUse:
-    """How the published feeder measures fullness: by layer, over its nodes' room per layer."""
-    room = [0.0] * problem.model.num_layers
-    for name, held in placement.layers.items():
-        for layer in range(held.first, held.end):
-            room[layer] += capacities[name] / len(held)
-
-    def fullest() -> float:
-        used = [0.0] * len(room)
-        for name, held in placement.layers.items():
-            share = kv.used_token_layers(name) / len(held)
-            for layer in range(held.first, held.end):
-                used[layer] += share
-        return max(part / whole for part, whole in zip(used, room, strict=True) if whole > 0)
-
-    return fullest
-
-
 class LoadOfNodes:
-    """What routers may ask of the load while a simulation runs (`planner.routers.base.LoadView`)."""
+    """What routers may ask of the load in a simulation; see `planner.routers.base.LoadView`."""
 
     def __init__(self, engine: Engine, numbering: Numbering) -> None:
         self._engine, self._number_of = engine, numbering.number_of

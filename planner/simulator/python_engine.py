@@ -18,19 +18,28 @@ from planner.simulator.engine import (
     EngineSetup,
     EngineStatistics,
     LinkStatistics,
-    NodeSetup,
     NodeStatistics,
     Occurrence,
     OccurrenceKind,
     StageVisit,
-    StepTimes,
     Transmission,
     bucket_of,
 )
+from planner.simulator.python_state import (
+    DECODES,
+    NO_LANE,
+    PROMPTS,
+    Item,
+    Link,
+    Message,
+    Messages,
+    Node,
+    Queue,
+    Request,
+    seconds_of,
+)
 
 _STEP_DONE, _LINK_DUE, _ARRIVAL = range(3)
-_DECODES, _PROMPTS = 0, 1
-_NO_LANE = -1
 
 
 class PythonEngine:
@@ -40,12 +49,12 @@ class PythonEngine:
         self._setup = setup
         self.now = 0.0
         self._order = self._queue_order = 0
-        self._events: list[tuple[float, int, int, int, int, _Message | None]] = []
+        self._events: list[tuple[float, int, int, int, int, Message | None]] = []
         self._events_done = 0
-        self._nodes = [_Node(node) for node in setup.nodes]
+        self._nodes = [Node(node) for node in setup.nodes]
         self._coordinator = len(setup.nodes)
-        self._links: list[_Link] = []
-        self._requests: list[_Request] = []
+        self._links: list[Link] = []
+        self._requests: list[Request] = []
         self._free: list[int] = []
         self._occurred: deque[Occurrence] = deque()
         self._running = 0
@@ -55,7 +64,7 @@ class PythonEngine:
         self, *, source: int, target: int, bandwidth_bytes_per_s: float, latency_s: float
     ) -> int:
         number = len(self._links)
-        self._links.append(_Link(number, source, target, bandwidth_bytes_per_s, latency_s))
+        self._links.append(Link(number, source, target, bandwidth_bytes_per_s, latency_s))
         self._links[number].reset(self.now)
         return number
 
@@ -68,7 +77,7 @@ class PythonEngine:
         stages: Sequence[StageVisit],
         link_home: int,
     ) -> int:
-        request = _Request(prompt_tokens, output_tokens, grow_at, tuple(stages), link_home)
+        request = Request(prompt_tokens, output_tokens, grow_at, tuple(stages), link_home)
         if self._free:
             number = self._free.pop()
             self._requests[number] = request
@@ -86,9 +95,9 @@ class PythonEngine:
         while left > 0:
             tokens = min(chunk, left)
             left -= tokens
-            item = _Item(number, 0, tokens, ends_prompt=left == 0)
+            item = Item(number, 0, tokens, ends_prompt=left == 0)
             # Chunks are messages of their own even where a step's items are not.
-            self._enqueue(_Message(stages[0].link, [item], tokens * self._setup.token_bytes))
+            self._enqueue(Message(stages[0].link, [item], tokens * self._setup.token_bytes))
         return number
 
     def set_grow_at(self, request: int, *, tokens: int) -> None:
@@ -183,11 +192,11 @@ class PythonEngine:
                 break
         node.position = position
         prompt_tokens, decodes = self._take(node)
-        prompt_s = _seconds(node.setup.prompt, prompt_tokens)
+        prompt_s = seconds_of(node.setup.prompt, prompt_tokens)
         # One decode costs what two cost (the published simulator); a small chunk no less either.
-        decode_s = _seconds(node.setup.decode, max(decodes, 2)) if decodes else 0.0
+        decode_s = seconds_of(node.setup.decode, max(decodes, 2)) if decodes else 0.0
         if self._setup.chunk_tokens and prompt_tokens and not decodes:
-            prompt_s = max(prompt_s, _seconds(node.setup.decode, 2))
+            prompt_s = max(prompt_s, seconds_of(node.setup.decode, 2))
         duration = node.setup.segment_layers[position] * (prompt_s + decode_s)
         if position == 0:
             duration += node.copied_tokens * self._setup.copy_s_per_token
@@ -202,7 +211,7 @@ class PythonEngine:
         node.decodes_squared += decodes * decodes
         node.prompt_tokens += prompt_tokens
 
-    def _take(self, node: "_Node") -> tuple[int, int]:
+    def _take(self, node: Node) -> tuple[int, int]:
         """Fill the step from the queue in order; (prompt tokens, decodes) taken."""
         setup = self._setup
         decode_limit = node.setup.decode_limit
@@ -233,7 +242,7 @@ class PythonEngine:
         node.waiting -= len(node.batch)
         return prompt_tokens, decodes
 
-    def _wait(self, queue: "_Queue", item: "_Item") -> None:
+    def _wait(self, queue: Queue, item: Item) -> None:
         self._queue_order += 1
         item.order = self._queue_order
         (queue.prompts if item.tokens else queue.decodes).append(item)
@@ -251,8 +260,8 @@ class PythonEngine:
             self._hand_on(node, batch)
         self._start_step(number)
 
-    def _hand_on(self, node: "_Node", batch: "list[_Item]") -> None:
-        messages = _Messages(self._setup.grouped)
+    def _hand_on(self, node: Node, batch: list[Item]) -> None:
+        messages = Messages(self._setup.grouped)
         for item in batch:
             request = self._requests[item.request]
             node.kv_used += max(item.tokens, 1) * request.stages[item.stage].layers
@@ -267,7 +276,7 @@ class PythonEngine:
         node.kv_peak = max(node.kv_peak, node.kv_used)
         self._send(messages)
 
-    def _receive(self, message: "_Message") -> None:
+    def _receive(self, message: Message) -> None:
         target = self._links[message.link].target
         if target == self._coordinator:
             self._collect(message)
@@ -283,8 +292,8 @@ class PythonEngine:
 
     # The coordinator
 
-    def _collect(self, message: "_Message") -> None:
-        messages = _Messages(self._setup.grouped)
+    def _collect(self, message: Message) -> None:
+        messages = Messages(self._setup.grouped)
         for item in message.items:
             request = self._requests[item.request]
             if request.produced == 0:
@@ -304,7 +313,7 @@ class PythonEngine:
             if request.prompt_tokens + request.produced > request.grow_at:
                 self._occur(OccurrenceKind.OUTGROWN, item.request)
             item.stage, item.tokens = 0, 0
-            messages.add(item, request.stages[0].link, _DECODES, self._setup.token_bytes)
+            messages.add(item, request.stages[0].link, DECODES, self._setup.token_bytes)
         self._send(messages)
 
     def _finish(self, number: int) -> None:
@@ -327,58 +336,58 @@ class PythonEngine:
 
     # Links
 
-    def _lane(self, item: "_Item") -> int:
+    def _lane(self, item: Item) -> int:
         """The lane of what an item sends; without lanes all goes by the first."""
         if self._setup.transmission == Transmission.FIFO or not item.tokens:
-            return _DECODES
-        return _PROMPTS
+            return DECODES
+        return PROMPTS
 
-    def _send(self, messages: "_Messages") -> None:
+    def _send(self, messages: Messages) -> None:
         for message in messages.in_order:
             self._enqueue(message)
 
-    def _enqueue(self, message: "_Message") -> None:
+    def _enqueue(self, message: Message) -> None:
         link = self._links[message.link]
         link.account(self.now)
         lane = self._lane(message.items[0])
         link.queues[lane].append(message)
         link.waiting += 1
-        if link.active[_DECODES] is None and link.active[_PROMPTS] is None:
+        if link.active[DECODES] is None and link.active[PROMPTS] is None:
             self._begin(link)
         elif self._setup.transmission == Transmission.TWO_LANES:
             if link.active[lane] is None:
                 self._share(link)
-        elif lane == _DECODES and link.due_lane == _PROMPTS:
+        elif lane == DECODES and link.due_lane == PROMPTS:
             self._interrupt(link)
         link.waiting_peak = max(link.waiting_peak, link.waiting)
 
-    def _begin(self, link: "_Link") -> None:
+    def _begin(self, link: Link) -> None:
         """Give the idle link its next message, or the rest of a prompt's."""
         if self._setup.transmission == Transmission.TWO_LANES:
             self._share(link)
             return
-        decodes, prompts = link.queues[_DECODES], link.queues[_PROMPTS]
-        prompt_waits = bool(prompts) or link.active[_PROMPTS] is not None
+        decodes, prompts = link.queues[DECODES], link.queues[PROMPTS]
+        prompt_waits = bool(prompts) or link.active[PROMPTS] is not None
         limit = self._setup.starvation_limit
         starved = prompt_waits and limit > 0 and link.overtaken >= limit
         if decodes and not starved:
             link.overtaken = link.overtaken + 1 if prompt_waits else 0
-            self._load(link, _DECODES)
-            self._drive(link, _DECODES, piece=0.0)
+            self._load(link, DECODES)
+            self._drive(link, DECODES, piece=0.0)
         elif prompt_waits:
             link.overtaken = 0
-            if link.active[_PROMPTS] is None:
-                self._load(link, _PROMPTS)
+            if link.active[PROMPTS] is None:
+                self._load(link, PROMPTS)
             piece = 0.0
             if self._setup.transmission == Transmission.JUST_IN_TIME:
                 piece = self._just_in_time_bytes(link)
             elif decodes:
                 piece = self._setup.piece_bytes
-            self._drive(link, _PROMPTS, piece=piece)
+            self._drive(link, PROMPTS, piece=piece)
         else:
-            link.due_lane = _NO_LANE
+            link.due_lane = NO_LANE
 
-    def _just_in_time_bytes(self, link: "_Link") -> float:
+    def _just_in_time_bytes(self, link: Link) -> float:
         """What fits before the sender's decodes come (MoLink §4.2, cases 1 and 2).
 
         An idle sender (case 3) has no finishing time to wait for: the least piece.
@@ -391,12 +400,12 @@ class PythonEngine:
             return least
         return max(least, (sender.busy_until - self.now) * link.bandwidth)
 
-    def _load(self, link: "_Link", lane: int) -> None:
+    def _load(self, link: Link, lane: int) -> None:
         message = link.queues[lane].popleft()
         link.waiting -= 1
         link.active[lane], link.left[lane] = message, message.size
 
-    def _drive(self, link: "_Link", lane: int, *, piece: float) -> None:
+    def _drive(self, link: Link, lane: int, *, piece: float) -> None:
         """Send from one lane until its message or a piece of it is through."""
         link.due_lane, link.since, link.piece = lane, self.now, piece
         size = link.left[lane]
@@ -406,47 +415,47 @@ class PythonEngine:
             link.piece = 0.0
         self._due(link, self.now + size / link.bandwidth)
 
-    def _interrupt(self, link: "_Link") -> None:
+    def _interrupt(self, link: Link) -> None:
         """A decode came while a prompt is under way: it goes at the end of the present piece."""
         if link.piece > 0 or self._setup.piece_bytes <= 0:
             return
         passed = (self.now - link.since) * link.bandwidth
         piece = self._setup.piece_bytes * math.floor(passed / self._setup.piece_bytes + 1.0)
-        if piece < link.left[_PROMPTS]:
+        if piece < link.left[PROMPTS]:
             link.piece = piece
             self._due(link, link.since + piece / link.bandwidth)
 
-    def _share(self, link: "_Link") -> None:
+    def _share(self, link: Link) -> None:
         """Two lanes: load what waits, and share the bandwidth between lanes that have something."""
         self._progress(link)
-        for lane in (_DECODES, _PROMPTS):
+        for lane in (DECODES, PROMPTS):
             if link.active[lane] is None and link.queues[lane]:
                 self._load(link, lane)
-        both = link.active[_DECODES] is not None and link.active[_PROMPTS] is not None
+        both = link.active[DECODES] is not None and link.active[PROMPTS] is not None
         share = self._setup.lane_share
         rates = (share, 1.0 - share) if both else (1.0, 1.0)
-        link.due_lane, due = _NO_LANE, math.inf
-        for lane in (_DECODES, _PROMPTS):
+        link.due_lane, due = NO_LANE, math.inf
+        for lane in (DECODES, PROMPTS):
             link.rate[lane] = rates[lane] * link.bandwidth
             if link.active[lane] is not None:
                 finish = self.now + link.left[lane] / link.rate[lane]
                 if finish < due:
                     link.due_lane, due = lane, finish
-        if link.due_lane != _NO_LANE:
+        if link.due_lane != NO_LANE:
             self._due(link, due)
 
-    def _progress(self, link: "_Link") -> None:
-        for lane in (_DECODES, _PROMPTS):
+    def _progress(self, link: Link) -> None:
+        for lane in (DECODES, PROMPTS):
             if link.active[lane] is not None:
                 sent = (self.now - link.since) * link.rate[lane]
                 link.left[lane] = max(0.0, link.left[lane] - sent)
         link.since = self.now
 
-    def _due(self, link: "_Link", time: float) -> None:
+    def _due(self, link: Link, time: float) -> None:
         link.version += 1
         self._foresee(time, _LINK_DUE, link.number, link.version)
 
-    def _link_due(self, link: "_Link", version: int) -> None:
+    def _link_due(self, link: Link, version: int) -> None:
         if version != link.version:
             return
         link.account(self.now)
@@ -472,7 +481,7 @@ class PythonEngine:
         kind: int,
         subject: int,
         version: int = 0,
-        message: "_Message | None" = None,
+        message: Message | None = None,
     ) -> None:
         self._order += 1
         heapq.heappush(self._events, (time, self._order, kind, subject, version, message))
@@ -480,138 +489,3 @@ class PythonEngine:
     def _account_running(self) -> None:
         self._running_integral += self._running * (self.now - self._running_changed)
         self._running_changed = self.now
-
-
-class _Item:
-    """A prompt or chunk of `tokens`, or a decode (0 tokens), on the way to or at a stage."""
-
-    __slots__ = ("ends_prompt", "order", "request", "stage", "tokens")
-
-    def __init__(self, request: int, stage: int, tokens: int, *, ends_prompt: bool) -> None:
-        self.request, self.stage, self.tokens = request, stage, tokens
-        self.ends_prompt = ends_prompt
-        self.order = 0  # of arrival in the queue that it waits in
-
-
-class _Queue:
-    """What waits for a segment; apart, so that a full step need not look through all."""
-
-    def __init__(self) -> None:
-        self.prompts: deque[_Item] = deque()
-        self.decodes: deque[_Item] = deque()
-
-
-class _Message:
-    """Items that cross a link together; `size` in bytes."""
-
-    __slots__ = ("items", "link", "size")
-
-    def __init__(self, link: int, items: list[_Item], size: float) -> None:
-        self.link, self.items, self.size = link, items, size
-
-
-class _Messages:
-    """The messages of one step: of every item, or of every link and lane."""
-
-    def __init__(self, grouped: bool) -> None:
-        self.in_order: list[_Message] = []
-        self._open: dict[tuple[int, int], _Message] | None = {} if grouped else None
-
-    def add(self, item: _Item, link: int, lane: int, size: float) -> None:
-        message = None if self._open is None else self._open.get((link, lane))
-        if message is not None:
-            message.items.append(item)
-            message.size += size
-            return
-        message = _Message(link, [item], size)
-        self.in_order.append(message)
-        if self._open is not None:
-            self._open[link, lane] = message
-
-
-class _Request:
-    __slots__ = (
-        "first_token_s",
-        "grow_at",
-        "last_token_s",
-        "link_home",
-        "output_tokens",
-        "produced",
-        "prompt_tokens",
-        "stages",
-    )
-
-    def __init__(
-        self,
-        prompt_tokens: int,
-        output_tokens: int,
-        grow_at: int,
-        stages: tuple[StageVisit, ...],
-        link_home: int,
-    ) -> None:
-        self.prompt_tokens, self.output_tokens = prompt_tokens, output_tokens
-        self.grow_at, self.stages, self.link_home = grow_at, stages, link_home
-        self.produced = 0
-        self.first_token_s = self.last_token_s = 0.0
-
-
-class _Node:
-    def __init__(self, setup: NodeSetup) -> None:
-        self.setup = setup
-        self.queues = [_Queue() for _ in setup.segment_layers]
-        self.batch: list[_Item] = []
-        self.position = self.waiting = self.resident = self.copied_tokens = self.kv_used = 0
-        self.has_decodes = False
-        self.busy_since = self.busy_until = 0.0
-
-    def reset(self, now: float) -> None:
-        self.busy_s = self.resident_integral = self.kv_integral = self.waiting_integral = 0.0
-        self.steps = self.decode_steps = self.decodes = self.decodes_squared = 0
-        self.prompt_tokens = 0
-        self.kv_peak = self.kv_used
-        self.changed_s = self.busy_since = now
-
-    def account(self, now: float) -> None:
-        passed = now - self.changed_s
-        self.resident_integral += self.resident * passed
-        self.kv_integral += self.kv_used * passed
-        self.waiting_integral += self.waiting * passed
-        self.changed_s = now
-
-    def account_busy(self, now: float) -> None:
-        if self.batch:
-            self.busy_s += now - self.busy_since
-            self.busy_since = now
-
-
-class _Link:
-    def __init__(
-        self, number: int, source: int, target: int, bandwidth: float, latency: float
-    ) -> None:
-        self.number, self.source, self.target = number, source, target
-        self.bandwidth, self.latency = bandwidth, latency
-        self.queues: tuple[deque[_Message], deque[_Message]] = (deque(), deque())
-        self.active: list[_Message | None] = [None, None]
-        self.left, self.rate = [0.0, 0.0], [0.0, 0.0]
-        self.since = self.piece = 0.0
-        self.due_lane = _NO_LANE
-        self.version = self.overtaken = self.waiting = 0
-
-    def reset(self, now: float) -> None:
-        self.bytes = self.busy_s = self.waiting_integral = 0.0
-        self.waiting_peak = self.waiting
-        self.changed_s = now
-
-    def account(self, now: float) -> None:
-        passed = now - self.changed_s
-        if self.active[_DECODES] is not None or self.active[_PROMPTS] is not None:
-            self.busy_s += passed
-        self.waiting_integral += self.waiting * passed
-        self.changed_s = now
-
-
-def _seconds(times: StepTimes, amount: int) -> float:
-    last = len(times.seconds) - 1
-    if amount <= last:
-        return float(times.seconds[amount])
-    return float(times.seconds[last]) + (amount - last) * times.slope_s

@@ -25,13 +25,12 @@ from planner.simulator.admission import (
     FixedPrediction,
     LoadOfNodes,
     OutputPrediction,
-    feeder_for,
-    layer_use_of,
 )
 from planner.simulator.compiled.compiled_engine import new_engine
 from planner.simulator.engine import Engine, EngineSetup
+from planner.simulator.feeders import feeder_for, layer_use_of
 from planner.simulator.forecast import Forecast, LinkForecast, NodeForecast, spread_of
-from planner.simulator.setup import Links, Numbering, engine_setup, numbering_of
+from planner.simulator.translation import Links, Numbering, engine_setup, numbering_of
 from planner.workload.demand import Demand
 
 RoutingWeights: TypeAlias = Mapping[str, Mapping[str, float]]
@@ -121,18 +120,19 @@ def simulate(
         if options.fixed_output_tokens is None
         else FixedPrediction(options.fixed_output_tokens)
     )
+    chosen_router = make_router(
+        router,
+        routing_weights=routing_weights,
+        placement=placement,
+        num_layers=problem.model.num_layers,
+        partial_inference=partial_inference,
+        kv=kv,
+        load=LoadOfNodes(engine, numbering),
+        rng=random.Random(options.seed),  # noqa: S311 - a simulation, no secret
+    )
     admission = Admission(
         engine=engine,
-        router=make_router(
-            router,
-            routing_weights=routing_weights,
-            placement=placement,
-            num_layers=problem.model.num_layers,
-            partial_inference=partial_inference,
-            kv=kv,
-            load=LoadOfNodes(engine, numbering),
-            rng=random.Random(options.seed),  # noqa: S311 - a simulation, no secret
-        ),
+        router=chosen_router,
         kv=kv,
         links=links,
         prediction=prediction,
@@ -143,6 +143,8 @@ def simulate(
         demand,
         admission=admission,
         engine=engine,
+        router=chosen_router,
+        placement=placement,
         layer_use=layer_use_of(problem, placement, kv, capacities),
     )
 
@@ -158,7 +160,7 @@ def simulate(
                 feeder.offer()
             else:
                 return True
-            if not admission.running and feeder.due_s() == float("inf"):
+            if not admission.running and feeder.idle():
                 return False
 
     if not run_until(options.warm_up_s):

@@ -1,0 +1,206 @@
+"""When requests are offered to the admission: as they arrive, or as a backlog lets them."""
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from typing import Protocol
+
+from planner.domain.placement import Placement
+from planner.domain.problem import Problem
+from planner.routers.base import RequestSize, Router
+from planner.routers.kv_estimator import KvEstimator
+from planner.routers.waiting import kept_for
+from planner.simulator.admission import Admission
+from planner.simulator.engine import Engine, Occurrence, OccurrenceKind
+from planner.workload.demand import Arrivals, Backlog, Demand, PublishedFeeder
+from planner.workload.request import InvalidWorkload, Request
+
+
+class Feeder(Protocol):
+    """Decides when requests are offered to the admission."""
+
+    def due_s(self) -> float:
+        """When `offer` has to be called next, whatever happens; infinite for never."""
+
+    def offer(self) -> None:
+        """The time of `due_s` has come."""
+
+    def idle(self) -> bool:
+        """Whether no request waits or will come on its own."""
+
+    def hear(self, occurrence: Occurrence) -> None:
+        """The admission has heard of this; there may be room now."""
+
+
+class ArrivalFeeder:
+    """First come, first served in every component, as in the coordinator."""
+
+    def __init__(
+        self, arrivals: Arrivals, admission: Admission, router: Router, placement: Placement
+    ) -> None:
+        self._requests = arrivals.requests
+        self._admission, self._router, self._placement = admission, router, placement
+        self._nodes = frozenset(placement.layers)
+        self._waiting: list[tuple[Request, RequestSize]] = []
+        self._last_s = 0.0
+        self._next = self._following()
+
+    def due_s(self) -> float:
+        return math.inf if self._next is None else self._next.arrival_s
+
+    def offer(self) -> None:
+        if self._next is not None:
+            request, self._next = self._next, self._following()
+            size = self._admission.size_of(request.lengths)
+            kept: frozenset[str] = frozenset()
+            for _, waiting_size in self._waiting:
+                kept |= self._kept_for(waiting_size)
+                if kept.issuperset(self._nodes):
+                    break
+            if not self._admission.try_to_admit(request, size, kept=kept):
+                self._waiting.append((request, size))
+
+    def hear(self, occurrence: Occurrence) -> None:
+        if occurrence.kind == OccurrenceKind.FINISHED:
+            self._let_in()
+
+    def idle(self) -> bool:
+        return self._next is None and not self._waiting
+
+    def _let_in(self) -> None:
+        kept: frozenset[str] = frozenset()
+        position = 0
+        while position < len(self._waiting) and not kept.issuperset(self._nodes):
+            request, size = self._waiting[position]
+            if self._admission.try_to_admit(request, size, kept=kept):
+                del self._waiting[position]
+            else:
+                kept |= self._kept_for(size)
+                position += 1
+
+    def _kept_for(self, size: RequestSize) -> frozenset[str]:
+        return kept_for(size, router=self._router, placement=self._placement)
+
+    def _following(self) -> Request | None:
+        request = next(self._requests, None)
+        if request is not None:
+            if request.arrival_s < self._last_s:
+                raise InvalidWorkload(
+                    f"a request arrives at {request.arrival_s:g} s after one at {self._last_s:g} s;"
+                    " sort the requests by arrival"
+                )
+            self._last_s = request.arrival_s
+        return request
+
+
+class BacklogFeeder:
+    """One more request whenever there is room and few prompts are under way."""
+
+    def __init__(self, backlog: Backlog, admission: Admission, engine: Engine) -> None:
+        self._lengths, self._limit = backlog.lengths, backlog.prompts_in_flight
+        self._admission, self._engine = admission, engine
+        self._prompts = 0
+        self._full = False  # until something finishes there is no room, so why ask
+        self._next = next(self._lengths, None)
+        self._let_in()
+
+    def due_s(self) -> float:
+        return math.inf
+
+    def offer(self) -> None:
+        """A backlog waits for nothing but room."""
+
+    def idle(self) -> bool:
+        return self._next is None
+
+    def hear(self, occurrence: Occurrence) -> None:
+        if occurrence.kind == OccurrenceKind.FIRST_TOKEN:
+            self._prompts -= 1
+        elif occurrence.kind == OccurrenceKind.FINISHED:
+            self._full = False
+        self._let_in()
+
+    def _let_in(self) -> None:
+        while self._prompts < self._limit and self._next is not None and not self._full:
+            request = Request(arrival_s=self._engine.now, lengths=self._next)
+            size = self._admission.size_of(request.lengths)
+            if not self._admission.try_to_admit(request, size):
+                self._full = True
+                return
+            self._prompts += 1
+            self._next = next(self._lengths, None)
+
+
+class LayerUse(Protocol):
+    """The share of KV room that is reserved for the fullest layer, its nodes taken together."""
+
+    def __call__(self) -> float: ...
+
+
+class OfflineFeeder:
+    """The published simulator's feeder for offline runs; see PublishedFeeder."""
+
+    def __init__(
+        self, feeder: PublishedFeeder, admission: Admission, engine: Engine, layer_use: LayerUse
+    ) -> None:
+        self._feeder, self._admission, self._engine = feeder, admission, engine
+        self._layer_use = layer_use
+        self._due = deque(feeder.spacing_s * number for number in range(feeder.first_requests))
+
+    def due_s(self) -> float:
+        return self._due[0] if self._due else math.inf
+
+    def offer(self) -> None:
+        lengths = next(self._feeder.lengths, None)
+        arrival = self._due.popleft()
+        if lengths is not None:
+            request = Request(arrival_s=arrival, lengths=lengths)
+            if not self._admission.try_to_admit(request, self._admission.size_of(lengths)):
+                self._admission.dropped += 1
+
+    def idle(self) -> bool:
+        return not self._due
+
+    def hear(self, occurrence: Occurrence) -> None:
+        if (
+            occurrence.kind != OccurrenceKind.OUTGROWN
+            and self._layer_use() <= self._feeder.feed_high_water
+        ):
+            self._due.append(self._engine.now + self._feeder.spacing_s)
+
+
+def feeder_for(
+    demand: Demand,
+    *,
+    admission: Admission,
+    engine: Engine,
+    router: Router,
+    placement: Placement,
+    layer_use: LayerUse,
+) -> Feeder:
+    """The feeder of a kind of demand; a backlog's begins at once."""
+    if isinstance(demand, Arrivals):
+        return ArrivalFeeder(demand, admission, router, placement)
+    if isinstance(demand, Backlog):
+        return BacklogFeeder(demand, admission, engine)
+    return OfflineFeeder(demand, admission, engine, layer_use)
+
+
+def layer_use_of(
+    problem: Problem, placement: Placement, kv: KvEstimator, capacities: Mapping[str, float]
+) -> LayerUse:
+    """How the published feeder measures fullness: by layer, over its nodes' room per layer."""
+    room = [0.0] * problem.model.num_layers
+    for name, held in placement.layers.items():
+        for layer in range(held.first, held.end):
+            room[layer] += capacities[name] / len(held)
+
+    def fullest() -> float:
+        used = [0.0] * len(room)
+        for name, held in placement.layers.items():
+            share = kv.used_token_layers(name) / len(held)
+            for layer in range(held.first, held.end):
+                used[layer] += share
+        return max(part / whole for part, whole in zip(used, room, strict=True) if whole > 0)
+
+    return fullest

@@ -1,0 +1,143 @@
+"""What `planner.simulator.python_engine` keeps of requests, nodes and links."""
+
+from collections import deque
+
+from planner.simulator.engine import NodeSetup, StageVisit, StepTimes
+
+DECODES, PROMPTS = 0, 1  # lanes
+NO_LANE = -1
+
+
+class Item:
+    """A prompt or chunk of `tokens`, or a decode (0 tokens), on the way to or at a stage."""
+
+    __slots__ = ("ends_prompt", "order", "request", "stage", "tokens")
+
+    def __init__(self, request: int, stage: int, tokens: int, *, ends_prompt: bool) -> None:
+        self.request, self.stage, self.tokens = request, stage, tokens
+        self.ends_prompt = ends_prompt
+        self.order = 0  # of arrival in the queue that it waits in
+
+
+class Queue:
+    """What waits for a segment; apart, so that a full step need not look through all."""
+
+    def __init__(self) -> None:
+        self.prompts: deque[Item] = deque()
+        self.decodes: deque[Item] = deque()
+
+
+class Message:
+    """Items that cross a link together; `size` in bytes."""
+
+    __slots__ = ("items", "link", "size")
+
+    def __init__(self, link: int, items: list[Item], size: float) -> None:
+        self.link, self.items, self.size = link, items, size
+
+
+class Messages:
+    """The messages of one step: of every item, or of every link and lane."""
+
+    def __init__(self, grouped: bool) -> None:
+        self.in_order: list[Message] = []
+        self._open: dict[tuple[int, int], Message] | None = {} if grouped else None
+
+    def add(self, item: Item, link: int, lane: int, size: float) -> None:
+        message = None if self._open is None else self._open.get((link, lane))
+        if message is not None:
+            message.items.append(item)
+            message.size += size
+            return
+        message = Message(link, [item], size)
+        self.in_order.append(message)
+        if self._open is not None:
+            self._open[link, lane] = message
+
+
+class Request:
+    __slots__ = (
+        "first_token_s",
+        "grow_at",
+        "last_token_s",
+        "link_home",
+        "output_tokens",
+        "produced",
+        "prompt_tokens",
+        "stages",
+    )
+
+    def __init__(
+        self,
+        prompt_tokens: int,
+        output_tokens: int,
+        grow_at: int,
+        stages: tuple[StageVisit, ...],
+        link_home: int,
+    ) -> None:
+        self.prompt_tokens, self.output_tokens = prompt_tokens, output_tokens
+        self.grow_at, self.stages, self.link_home = grow_at, stages, link_home
+        self.produced = 0
+        self.first_token_s = self.last_token_s = 0.0
+
+
+class Node:
+    def __init__(self, setup: NodeSetup) -> None:
+        self.setup = setup
+        self.queues = [Queue() for _ in setup.segment_layers]
+        self.batch: list[Item] = []
+        self.position = self.waiting = self.resident = self.copied_tokens = self.kv_used = 0
+        self.has_decodes = False
+        self.busy_since = self.busy_until = 0.0
+
+    def reset(self, now: float) -> None:
+        self.busy_s = self.resident_integral = self.kv_integral = self.waiting_integral = 0.0
+        self.steps = self.decode_steps = self.decodes = self.decodes_squared = 0
+        self.prompt_tokens = 0
+        self.kv_peak = self.kv_used
+        self.changed_s = self.busy_since = now
+
+    def account(self, now: float) -> None:
+        passed = now - self.changed_s
+        self.resident_integral += self.resident * passed
+        self.kv_integral += self.kv_used * passed
+        self.waiting_integral += self.waiting * passed
+        self.changed_s = now
+
+    def account_busy(self, now: float) -> None:
+        if self.batch:
+            self.busy_s += now - self.busy_since
+            self.busy_since = now
+
+
+class Link:
+    def __init__(
+        self, number: int, source: int, target: int, bandwidth: float, latency: float
+    ) -> None:
+        self.number, self.source, self.target = number, source, target
+        self.bandwidth, self.latency = bandwidth, latency
+        self.queues: tuple[deque[Message], deque[Message]] = (deque(), deque())
+        self.active: list[Message | None] = [None, None]
+        self.left, self.rate = [0.0, 0.0], [0.0, 0.0]
+        self.since = self.piece = 0.0
+        self.due_lane = NO_LANE
+        self.version = self.overtaken = self.waiting = 0
+
+    def reset(self, now: float) -> None:
+        self.bytes = self.busy_s = self.waiting_integral = 0.0
+        self.waiting_peak = self.waiting
+        self.changed_s = now
+
+    def account(self, now: float) -> None:
+        passed = now - self.changed_s
+        if self.active[DECODES] is not None or self.active[PROMPTS] is not None:
+            self.busy_s += passed
+        self.waiting_integral += self.waiting * passed
+        self.changed_s = now
+
+
+def seconds_of(times: StepTimes, amount: int) -> float:
+    last = len(times.seconds) - 1
+    if amount <= last:
+        return float(times.seconds[amount])
+    return float(times.seconds[last]) + (amount - last) * times.slope_s
