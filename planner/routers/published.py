@@ -2,7 +2,8 @@
 
 Every successor has a load, the prompt tokens sent there over its flow, and the one whose load would
 be least is next. Successors with less than 5 % of a vertex's flow are never taken. It does not look
-ahead: a request that comes to a vertex whose successors are all full is not let in.
+ahead: a request that comes to a vertex whose successors are all full is not let in. Only what an
+idle cluster could not serve either is avoided from the start, lest it be tried for ever.
 """
 
 from collections.abc import Collection, Mapping
@@ -51,13 +52,16 @@ class PublishedRouter:
 
     def choose(self, size: RequestSize, *, masked: Collection[str] = ()) -> Pipeline | None:
         """The next pipeline; None, and no load added, when the walk meets a full vertex."""
+        ever_open = self._hops.open_when_idle(size)
         path: list[tuple[str, str]] = []
         vertex = SOURCE
         while vertex != SINK:
             after = {
                 target: load + size.prompt_tokens / self._hops.weights[vertex][target]
                 for target, load in self.loads.get(vertex, {}).items()
-                if target not in masked and self._hops.has_room(vertex, target, size)
+                if target in ever_open[vertex]
+                and target not in masked
+                and self._hops.has_room(vertex, target, size)
             }
             if not after:
                 return None

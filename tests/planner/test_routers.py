@@ -185,6 +185,20 @@ def test_the_published_router_walks_into_dead_ends_and_adds_no_load_then() -> No
     ) == ("b", "y")
 
 
+def test_the_published_router_avoids_what_could_never_hold_the_request() -> None:
+    ranges = {"a": (0, 2), "b": (0, 2), "x": (2, 4), "y": (2, 4)}
+    weights = {
+        SOURCE: {"a": 9.0, "b": 1.0},
+        "a": {"x": 1.0},
+        "b": {"y": 1.0},
+        "x": {SINK: 1.0},
+        "y": {SINK: 1.0},
+    }
+    kv = estimator(ranges, x=10.0)  # a request takes 16
+    router = router_of("published", weights=weights, placement=placed(ranges), kv=kv)
+    assert path(router.choose(SMALL)) == ("b", "y")
+
+
 def test_round_robin_takes_everyone_in_turn_and_the_weighted_kind_in_bursts() -> None:
     placement, weights = flat(a=3.0, b=1.0)
     plain = router_of("round_robin", weights=weights, placement=placement)
