@@ -42,11 +42,11 @@ class InterleavedWeightedRoundRobin:
         """Keep what the candidates of before had earned; all credits together stay zero."""
         if not isinstance(before, InterleavedWeightedRoundRobin):
             return
-        kept = {name: before._credit.get(name, 0.0) for name in self._weights}
-        excess, total = sum(kept.values()), sum(self._weights.values())
-        self._credit = {
-            name: credit - excess * self._weights[name] / total for name, credit in kept.items()
-        }
+        self._credit = {name: before._credit.get(name, 0.0) for name in self._weights}
+        gone = sum(before._credit[name] for name in before._credit.keys() - self._weights.keys())
+        total = sum(self._weights.values())
+        for name, weight in self._weights.items():
+            self._credit[name] += gone * weight / total
 
 
 class IwrrRouter(WalkRouter):
