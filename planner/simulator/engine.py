@@ -113,13 +113,17 @@ class Occurrence(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeStatistics:
-    """By node since the statistics began; integrals are over seconds."""
+    """By node since the statistics began; integrals are over seconds.
+
+    Sums over steps: of the decodes, of their square, of them times the resident requests.
+    """
 
     busy_s: Floats
     steps: Counts
     decode_steps: Counts
     decodes: Counts
     decodes_squared: Counts
+    decodes_resident: Counts
     prompt_tokens: Counts
     resident_integral: Floats
     waiting_integral: Floats

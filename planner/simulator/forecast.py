@@ -23,8 +23,8 @@ class Spread:
 class NodeForecast:
     """One node in the window. `utilisation` is the share of time in steps, 0 to 1.
 
-    `batch_decodes` is the mean of decodes over steps that had any. `convoy` is the item-weighted
-    batch over the requests whose pipeline visits the node: 1 when all of them step together.
+    `batch_decodes` is the mean of decodes over steps that had any. `convoy` is the batch over the
+    requests whose pipeline visits the node, both as a decode sees them: 1 when all step together.
     KV is actual use as a share of capacity; `queued` counts items that wait for a step.
     """
 

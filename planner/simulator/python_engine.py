@@ -163,6 +163,9 @@ class PythonEngine:
                 decode_steps=np.array([node.decode_steps for node in nodes], dtype=np.int64),
                 decodes=np.array([node.decodes for node in nodes], dtype=np.int64),
                 decodes_squared=np.array([node.decodes_squared for node in nodes], dtype=np.int64),
+                decodes_resident=np.array(
+                    [node.decodes_resident for node in nodes], dtype=np.int64
+                ),
                 prompt_tokens=np.array([node.prompt_tokens for node in nodes], dtype=np.int64),
                 resident_integral=np.array([node.resident_integral for node in nodes]),
                 waiting_integral=np.array([node.waiting_integral for node in nodes]),
@@ -209,6 +212,7 @@ class PythonEngine:
         node.decode_steps += decodes > 0
         node.decodes += decodes
         node.decodes_squared += decodes * decodes
+        node.decodes_resident += decodes * node.resident
         node.prompt_tokens += prompt_tokens
 
     def _take(self, node: Node) -> tuple[int, int]:

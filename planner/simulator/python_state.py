@@ -93,7 +93,7 @@ class Node:
     def reset(self, now: float) -> None:
         self.busy_s = self.resident_integral = self.kv_integral = self.waiting_integral = 0.0
         self.steps = self.decode_steps = self.decodes = self.decodes_squared = 0
-        self.prompt_tokens = 0
+        self.decodes_resident = self.prompt_tokens = 0
         self.kv_peak = self.kv_used
         self.changed_s = self.busy_since = now
 

@@ -187,7 +187,7 @@ def _forecast(
     batch = nodes.decodes / np.maximum(nodes.decode_steps, 1)
     resident = nodes.resident_integral / seconds
     item_weighted = nodes.decodes_squared / np.maximum(nodes.decodes, 1)
-    convoy = item_weighted / np.maximum(resident, 1e-12)
+    convoy = nodes.decodes_squared / np.maximum(nodes.decodes_resident, 1)
     capacity_N = np.array([capacities[name] for name in numbering.names])
     utilisation = nodes.busy_s / seconds
     decodes = max(1, int(nodes.decodes.sum()))

@@ -23,7 +23,7 @@ from planner.simulator.engine import (
 from planner.simulator.python_engine import PythonEngine
 
 _LIBRARY_NAME = "_engine"
-_EDITION = 3  # of module.c
+_EDITION = 4  # of module.c
 _I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
@@ -192,7 +192,7 @@ class CompiledEngine:
         seconds, running = _REAL(), _REAL()
         whole, gaps = np.zeros(5, dtype=np.int64), np.zeros(NUM_BUCKETS, dtype=np.int64)
         node_sums = np.zeros((self._num_nodes, 4))
-        node_counts = np.zeros((self._num_nodes, 6), dtype=np.int64)
+        node_counts = np.zeros((self._num_nodes, 7), dtype=np.int64)
         link_sums = np.zeros((self._num_links, 3))
         link_peaks = np.zeros(self._num_links, dtype=np.int64)
         self._library.simulator_statistics(
@@ -223,6 +223,7 @@ class CompiledEngine:
                 decodes_squared=node_counts[:, 3],
                 prompt_tokens=node_counts[:, 4],
                 kv_peak=node_counts[:, 5],
+                decodes_resident=node_counts[:, 6],
             ),
             links=LinkStatistics(
                 bytes=link_sums[:, 0],

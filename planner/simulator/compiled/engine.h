@@ -64,7 +64,7 @@ typedef struct {
     List batch;
     i64 batch_count;
     double busy_s, resident_integral, waiting_integral, kv_integral;
-    i64 kv_peak, steps, decode_steps, decodes, decodes_squared, prompt_tokens;
+    i64 kv_peak, steps, decode_steps, decodes, decodes_squared, decodes_resident, prompt_tokens;
 } Node;
 
 typedef struct {

@@ -7,7 +7,7 @@
 
 /* Raised with every change of a source here, and in compiled_engine.py: a library that was built
    before the change is not used. */
-const int64_t simulator_edition = 3;
+const int64_t simulator_edition = 4;
 
 void *PyInit__engine(void);
 
@@ -205,7 +205,7 @@ void simulator_reset_statistics(Engine *e) {
         Node *node = &e->nodes[i];
         node->busy_s = node->resident_integral = node->kv_integral = node->waiting_integral = 0.0;
         node->steps = node->decode_steps = node->decodes = node->decodes_squared = 0;
-        node->prompt_tokens = 0;
+        node->decodes_resident = node->prompt_tokens = 0;
         node->kv_peak = node->kv_used;
         node->changed_s = node->busy_since = now;
     }
@@ -217,7 +217,7 @@ void simulator_reset_statistics(Engine *e) {
     }
 }
 
-/* Fills: whole counts 5, node sums 4 a node, node counts 6 a node, link sums 3 a link, peaks. */
+/* Fills: whole counts 5, node sums 4 a node, node counts 7 a node, link sums 3 a link, peaks. */
 void simulator_statistics(Engine *e, double *seconds, double *running_integral, i64 *whole,
                           i64 *gaps, double *node_sums, i64 *node_counts, double *link_sums,
                           i64 *link_peaks) {
@@ -235,7 +235,7 @@ void simulator_statistics(Engine *e, double *seconds, double *running_integral, 
         account_node(node, e->now);
         account_busy(node, e->now);
         double *sums = node_sums + 4 * i;
-        i64 *counts = node_counts + 6 * i;
+        i64 *counts = node_counts + 7 * i;
         sums[0] = node->busy_s;
         sums[1] = node->resident_integral;
         sums[2] = node->waiting_integral;
@@ -246,6 +246,7 @@ void simulator_statistics(Engine *e, double *seconds, double *running_integral, 
         counts[3] = node->decodes_squared;
         counts[4] = node->prompt_tokens;
         counts[5] = node->kv_peak;
+        counts[6] = node->decodes_resident;
     }
     for (i32 i = 0; i < e->num_links; i++) {
         Link *link = &e->links[i];

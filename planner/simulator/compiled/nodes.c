@@ -119,6 +119,7 @@ static void start_step(Engine *e, i32 number) {
     node->decode_steps += decodes > 0;
     node->decodes += decodes;
     node->decodes_squared += decodes * decodes;
+    node->decodes_resident += decodes * node->resident;
     node->prompt_tokens += prompt_tokens;
 }
 

@@ -1,0 +1,134 @@
+"""Clusters small enough to follow by hand, or drawn at random, for tests of the simulator."""
+
+import random
+
+from planner.domain.cluster import Cluster, Link, Node
+from planner.domain.layer_times import BatchLimits, LayerTimes
+from planner.domain.model_spec import ModelSpec
+from planner.domain.placement import LayerRange, Placement
+from planner.domain.problem import Problem, Workload
+from planner.domain.profile import ComputeProfile
+
+ACTIVATION_BYTES = 1000.0
+TOKEN_BYTES = 2.0
+LATENCY_S = 0.001
+
+
+def cluster_problem(
+    kinds,
+    *,
+    num_layers,
+    bandwidth_bytes_per_s=1e6,
+    kv_token_layers=10_000.0,
+):
+    """Node i is f"n{i}"; kinds[i] is (seconds of a layer for 100 prompt tokens, for 10 decodes).
+
+    Times are proportional to tokens, for decodes on top of half of it.
+    """
+    profiles = {}
+    for prompt_s, decode_s in set(kinds):
+        name = f"{prompt_s:g}/{decode_s:g}"
+        profiles[name] = ComputeProfile(
+            name=name,
+            gpu="test",
+            vram_bytes=1e9,
+            max_layers=num_layers,
+            tokens_per_s=(1.0,) * num_layers,
+            kv_capacity_token_layers=(kv_token_layers,) * num_layers,
+            layer_times=LayerTimes(
+                prompt=((100.0, prompt_s),),
+                decode=((2.0, decode_s * 0.6), (10.0, decode_s)),
+            ),
+            batch_limits=BatchLimits(
+                prompt_max_requests=(1,) * num_layers, decode_max_tokens=(4,) * num_layers
+            ),
+        )
+    return Problem(
+        name="simulated",
+        model=ModelSpec(
+            name="model",
+            num_layers=num_layers,
+            activation_bytes_per_token=ACTIVATION_BYTES,
+            token_bytes=TOKEN_BYTES,
+            bytes_per_layer=1e6,
+        ),
+        workload=Workload(mean_prompt_tokens=100, mean_output_tokens=10),
+        compute_profiles=profiles,
+        cluster=Cluster(
+            name="simulated",
+            coordinator_region="here",
+            nodes=tuple(
+                Node(name=f"n{index}", region="here", compute_profile=f"{prompt_s:g}/{decode_s:g}")
+                for index, (prompt_s, decode_s) in enumerate(kinds)
+            ),
+            region_links=(
+                Link(
+                    source="here",
+                    target="here",
+                    bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+                    latency_s=LATENCY_S,
+                ),
+            ),
+        ),
+    )
+
+
+def placed(*ranges, components=()):
+    """Node i holds ranges[i], as [first, end)."""
+    return Placement(
+        layers={
+            f"n{index}": LayerRange(first=first, end=end)
+            for index, (first, end) in enumerate(ranges)
+        },
+        components=components,
+    )
+
+
+def even_weights(placement, *, num_layers, partial_inference):
+    """A weight of 1 for every hop of a route that leads to the sink."""
+    layers = placement.layers
+
+    def successors(position):
+        return [
+            name
+            for name, held in layers.items()
+            if (held.first <= position < held.end if partial_inference else held.first == position)
+        ]
+
+    def leads_home(name):
+        end = layers[name].end
+        return end == num_layers or any(leads_home(after) for after in successors(end))
+
+    weights = {"source": {name: 1.0 for name in successors(0) if leads_home(name)}}
+    for name, held in layers.items():
+        after = {other: 1.0 for other in successors(held.end) if leads_home(other)}
+        if held.end == num_layers:
+            after = {"sink": 1.0}
+        if after:
+            weights[name] = after
+    return weights
+
+
+def random_case(seed):
+    """(problem, placement, weights, partial inference) that serve every request of 300 tokens."""
+    rng = random.Random(seed)
+    num_layers = rng.randint(2, 8)
+    partial_inference = rng.random() < 0.4
+    while True:
+        ranges = []
+        for _ in range(rng.randint(1, 6)):
+            first = rng.randrange(num_layers)
+            ranges.append((first, rng.randint(first + 1, num_layers)))
+        placement = placed(*ranges)
+        weights = even_weights(
+            placement, num_layers=num_layers, partial_inference=partial_inference
+        )
+        if weights["source"]:
+            break
+    problem = cluster_problem(
+        [(rng.choice([0.01, 0.05]), rng.choice([0.002, 0.01])) for _ in ranges],
+        num_layers=num_layers,
+        bandwidth_bytes_per_s=rng.choice([2e5, 1e6, 1e8]),
+        kv_token_layers=rng.choice([4_000.0, 20_000.0]),
+    )
+    return problem, placement, weights, partial_inference
