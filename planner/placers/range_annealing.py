@@ -1,8 +1,8 @@
 """Layer ranges around a running placement, annealed until every layer has its target speed.
 
-Works on what each layer is covered with and, where links may bind or ranges must meet whole, on
-what can cross each border between layers. No flow exceeds either; how close it comes, only an
-exact max flow says.
+Works on coverage: the flow, if links do not bind and partial inference is allowed. Otherwise a
+node covers its layers with no more than it can receive and send where ranges meet, and only an
+exact max flow says what is true.
 """
 
 import numpy as np
@@ -36,6 +36,24 @@ def coverage_tokens_per_s(problem: Problem, placement: Placement) -> float:
     return min(coverage)
 
 
+def links_that_may_bind(problem: Problem, *, partial_inference: bool) -> IntegerArray | None:
+    """Capacities from node to node, the coordinator last, in the loop's units.
+
+    None if each link passes all that its ends may ever pass it and ranges need not meet.
+    """
+    names = [node.name for node in problem.cluster.nodes]
+    bound = knapsack_bound_tokens_per_s(problem)
+    most = [min(bound, max(problem.profile_of(name).tokens_per_s)) for name in names]
+    passed = np.array([*most, np.inf])
+    needed = np.minimum.outer(passed, passed)
+    np.fill_diagonal(needed, 0.0)
+    capacities = link_capacities_tokens_per_s(problem, [*names, COORDINATOR])
+    if partial_inference and bool((capacities >= needed).all()):
+        return None
+    links: IntegerArray = (np.minimum(capacities, needed) * _UNITS_PER_TOKEN).astype(np.int64)
+    return links
+
+
 class RangeAnnealing:
     """Anneals layer ranges around `running`; made once for a problem, used for many attempts."""
 
@@ -45,8 +63,9 @@ class RangeAnnealing:
         running: Placement,
         *,
         rules: PlacementRules,
-        partial_inference: bool,
+        links: IntegerArray | None,
     ) -> None:
+        """`links` as `links_that_may_bind` has them; None anneals coverage alone."""
         self._problem = problem
         self._running = running
         self._names = [node.name for node in problem.cluster.nodes]
@@ -59,8 +78,7 @@ class RangeAnnealing:
         self._limits_N = np.array(
             [0 if name in rules.pinned else limits[name] for name in self._names]
         )
-        self._whole_ranges = not partial_inference
-        self._links = self._links_that_may_bind()
+        self._links = links
         self._moves = self._moves_in_a_moment()
 
     def attempt(
@@ -90,7 +108,6 @@ class RangeAnnealing:
             penalty=max(1, int(target * _PENALTY_SHARE)),
             charge=int(target * _CHARGE_SHARE),
             links=self._links,
-            whole_ranges=self._whole_ranges,
         )
         _, ranges = anneal_moves(
             task,
@@ -107,25 +124,10 @@ class RangeAnnealing:
             }
         )
 
-    def _links_that_may_bind(self) -> IntegerArray | None:
-        """Every link's capacity, or None if each passes all that its ends may ever pass it."""
-        most = np.minimum(
-            self._speeds_NJ.max(axis=1) / _UNITS_PER_TOKEN,
-            knapsack_bound_tokens_per_s(self._problem),
-        )
-        passed = np.append(most, np.inf)
-        needed = np.minimum.outer(passed, passed)
-        np.fill_diagonal(needed, 0.0)
-        capacities = link_capacities_tokens_per_s(self._problem, [*self._names, COORDINATOR])
-        if not self._whole_ranges and bool((capacities >= needed).all()):
-            return None
-        links: IntegerArray = (np.minimum(capacities, needed) * _UNITS_PER_TOKEN).astype(np.int64)
-        return links
-
     def _moves_in_a_moment(self) -> int:
         moves = min(_MOST_MOVES, _MOVES_PER_NODE * len(self._names))
         if self._links is not None:
-            # To measure a border takes a look at every node.
+            # To measure a node takes a look at every other.
             moves = moves * _LOOKS_PER_MOVE // (_LOOKS_PER_MOVE + len(self._names))
         return moves if is_compiled() else moves // _COMPILED_SPEEDUP
 

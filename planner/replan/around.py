@@ -7,7 +7,11 @@ from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.placers.budgeted_moves import climb
-from planner.placers.range_annealing import RangeAnnealing, coverage_tokens_per_s
+from planner.placers.range_annealing import (
+    RangeAnnealing,
+    coverage_tokens_per_s,
+    links_that_may_bind,
+)
 from planner.replan.answers import Front, ReplanPoint
 from planner.replan.options import ReplanOptions
 
@@ -38,12 +42,12 @@ class Around:
         self._kept = kept
         self._options = options
         self._front = front
-        self._annealing = RangeAnnealing(
-            problem,
-            front.running,
-            rules=options.plan.rules,
-            partial_inference=options.plan.partial_inference,
-        )
+        may_bind = links_that_may_bind(problem, partial_inference=options.plan.partial_inference)
+        # Where links may bind, those who see them see no partial inference: so both by turns.
+        self._annealings = [
+            RangeAnnealing(problem, front.running, rules=options.plan.rules, links=links)
+            for links in ([None] if may_bind is None else [may_bind, None])
+        ]
         # Links, hops or whole ranges took flow from an annealed end that its coverage promised.
         self._coverage_misleads = False
 
@@ -51,7 +55,7 @@ class Around:
         """A first answer that carries flow when the zero-move one carries none."""
         target = _REPAIR_SHARE * knapsack_bound_tokens_per_s(self._problem)
         ends = [
-            self._annealing.attempt(
+            annealing.attempt(
                 self._kept,
                 target_tokens_per_s=max(self._front.flow_of(self._kept), target),
                 budget_layers=self._problem.model.num_layers,
@@ -59,6 +63,7 @@ class Around:
                 effort=_REPAIR_EFFORT,
                 seed=self._options.plan.seed,
             )
+            for annealing in self._annealings
             for hotness in _REPAIR_HOTNESS
         ]
         for end in ends:
@@ -89,7 +94,7 @@ class Around:
             search.is_done = True
             return
         layers = self._front.layers_to_load(cheapest.placement)
-        end = self._annealing.attempt(
+        end = self._annealing(number).attempt(
             self._kept if number % 3 == 2 else cheapest.placement,
             target_tokens_per_s=search.goal_tokens_per_s * (1 + _LEAST_GAIN / 2),
             budget_layers=layers - 1,
@@ -111,7 +116,7 @@ class Around:
             starts.append(before.placement)
         if fresh is not None:
             starts.append(fresh.placement)
-        end = self._annealing.attempt(
+        end = self._annealing(number).attempt(
             starts[number // len(_HOTNESS) % len(starts)],
             target_tokens_per_s=search.target_above(before),
             budget_layers=search.budget_layers,
@@ -126,6 +131,9 @@ class Around:
         if self._coverage_misleads:
             self._climb(search, number=number)
         search.learn(before, self._front.best_within(search.budget_layers))
+
+    def _annealing(self, number: int) -> RangeAnnealing:
+        return self._annealings[number % len(self._annealings)]
 
     def _climb(self, search: "_BudgetSearch", *, number: int) -> None:
         best = self._front.best_within(search.budget_layers)

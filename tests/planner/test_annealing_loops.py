@@ -91,7 +91,6 @@ def test_moves_anneal_to_the_same_ranges_compiled_or_not(seed):
         penalty=int(rng.integers(1, 900)),
         charge=int(rng.integers(0, 300)),
         links=rng.integers(0, 900, size=(n + 1, n + 1)) if seed % 2 else None,
-        whole_ranges=bool(rng.random() < 0.5),
     )
     arguments = {"ranges": ranges, "threshold": 700, "moves": 600, "seed": seed + 1}
     compiled = loops.anneal_moves(task, **arguments)

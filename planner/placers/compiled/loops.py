@@ -21,7 +21,7 @@ from planner.placers.compiled.tasks import (
 )
 
 _LIBRARY_NAME = "_loops"
-_EDITION = 5  # of module.c
+_EDITION = 6  # of module.c
 _I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
@@ -126,7 +126,6 @@ def anneal_moves(
         speeds.ctypes.data,
         limits.ctypes.data,
         None if links is None else links.ctypes.data,
-        int(task.whole_ranges),
         old_firsts.ctypes.data,
         old_ends.ctypes.data,
         task.budget_layers,
@@ -167,7 +166,7 @@ def _library() -> ctypes.CDLL | None:
     ]
     library.anneal_moves.restype = _I64
     library.anneal_moves.argtypes = [
-        *(_I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _I64, _POINTER, _POINTER),
+        *(_I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER),
         *(_I64, _I64, _I64, _I64, _I64, _I64, _POINTER, _POINTER),
     ]
     return library

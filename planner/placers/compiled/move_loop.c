@@ -7,12 +7,13 @@
 typedef int64_t i64;
 
 typedef struct {
-    i64 n, num_layers, target, row, whole, charge;
+    i64 n, num_layers, target, row, charge;
     const i64 *speeds, *links; /* links: (n + 1) x (n + 1), the coordinator last; or NULL */
     i64 *firsts, *ends;
-    i64 *coverage;       /* by layer */
-    i64 *lacks, *marks;  /* by border: what it lacks; when it was last measured */
-    i64 *saved, *changed_borders, num_changed, mark;
+    i64 *coverage;           /* by layer */
+    i64 *carried;            /* by node: what it adds to the coverage of its layers */
+    i64 *affected, *before;  /* nodes whose carried flow a change touches; what it was */
+    i64 num_affected;
 } State;
 
 static i64 next_random(i64 state) { return state * 48271 % 2147483647; }
@@ -31,91 +32,72 @@ static i64 lack(const State *s, i64 carried)
     return carried < s->target ? s->target - carried + s->charge : 0;
 }
 
-/* Add sign * the node's speed to the layers it holds; returns by how much the lack grows. */
+/* Add sign * what the node carries to the layers it holds; returns by how much the lack grows. */
 static i64 cover(State *s, i64 node, i64 sign)
 {
-    i64 grown = 0, speed = sign * s->speeds[node * s->row + s->ends[node] - s->firsts[node]];
+    i64 grown = 0;
     for (i64 layer = s->firsts[node]; layer < s->ends[node]; layer++) {
         grown -= lack(s, s->coverage[layer]);
-        s->coverage[layer] += speed;
+        s->coverage[layer] += sign * s->carried[node];
         grown += lack(s, s->coverage[layer]);
     }
     return grown;
 }
 
-static i64 speed_of(const State *s, i64 node)
+/* What a node computes, and receives and sends at most: it meets others where ranges meet. */
+static i64 measure(const State *s, i64 node)
 {
-    return s->speeds[node * s->row + s->ends[node] - s->firsts[node]];
+    i64 first = s->firsts[node], end = s->ends[node], n = s->n;
+    i64 speed = s->speeds[node * s->row + end - first];
+    if (s->links == NULL || first == end) return speed;
+    i64 received = first == 0 ? s->links[n * (n + 1) + node] : 0;
+    i64 sent = end == s->num_layers ? s->links[node * (n + 1) + n] : 0;
+    for (i64 other = 0; other < n; other++) {
+        if (s->firsts[other] == s->ends[other]) continue;
+        if (s->ends[other] == first) received += s->links[other * (n + 1) + node];
+        if (s->firsts[other] == end) sent += s->links[node * (n + 1) + other];
+    }
+    return least(speed, least(received, sent));
 }
 
-/* What can pass between layer border - 1 and layer border, at most. */
-static i64 crossing(const State *s, i64 border)
+/* The nodes to measure again: those whose ranges change, and those that they meet or will meet. */
+static void find_affected(State *s, i64 changed, const i64 *nodes, const i64 *new_firsts,
+                          const i64 *new_ends)
 {
-    i64 inside = 0, sent = 0, received = 0, n = s->n;
-    for (i64 a = 0; a < n; a++) {
-        if (s->firsts[a] == s->ends[a]) continue;
-        if (s->firsts[a] < border && border < s->ends[a]) inside += speed_of(s, a);
-        if (s->ends[a] == border) {
-            i64 out = border == s->num_layers ? s->links[a * (n + 1) + n] : 0;
-            for (i64 b = 0; b < n; b++)
-                if (s->firsts[b] < s->ends[b] &&
-                    (s->firsts[b] == border ||
-                     (!s->whole && s->firsts[b] < border && border < s->ends[b])))
-                    out += s->links[a * (n + 1) + b];
-            sent += least(speed_of(s, a), out);
+    s->num_affected = 0;
+    for (i64 k = 0; k < changed; k++) s->affected[s->num_affected++] = nodes[k];
+    if (s->links == NULL) return;
+    for (i64 other = 0; other < s->n; other++) {
+        i64 first = s->firsts[other], end = s->ends[other], meets = 0;
+        if (first == end || other == nodes[0] || other == nodes[changed - 1]) continue;
+        for (i64 k = 0; k < changed; k++) {
+            i64 i = nodes[k];
+            meets |= first == s->ends[i] || end == s->firsts[i] || first == new_ends[k] ||
+                     end == new_firsts[k];
         }
-        if (s->firsts[a] == border) {
-            i64 in = border == 0 ? s->links[n * (n + 1) + a] : 0;
-            for (i64 b = 0; b < n; b++)
-                if (s->firsts[b] < s->ends[b] && s->ends[b] == border)
-                    in += s->links[b * (n + 1) + a];
-            received += least(speed_of(s, a), in);
-        }
+        if (meets) s->affected[s->num_affected++] = other;
     }
-    if (border == 0) return received;
-    if (border == s->num_layers) return sent;
-    return inside + least(sent, received);
-}
-
-/* Measure the borders [first, end] again that this mark has not seen; returns how the lack grows. */
-static i64 measure_again(State *s, i64 first, i64 end)
-{
-    i64 grown = 0;
-    for (i64 border = first; border <= end; border++) {
-        if (s->marks[border] == s->mark) continue;
-        s->marks[border] = s->mark;
-        s->saved[s->num_changed] = s->lacks[border];
-        s->changed_borders[s->num_changed++] = border;
-        i64 now = lack(s, crossing(s, border));
-        grown += now - s->lacks[border];
-        s->lacks[border] = now;
-    }
-    return grown;
 }
 
 /* Returns the energy reached, or -1 without memory. */
 i64 anneal_moves(i64 n, i64 num_layers, i64 target, i64 row, const i64 *speeds, const i64 *limits,
-                 const i64 *links, i64 whole, const i64 *old_firsts, const i64 *old_ends,
-                 i64 budget, i64 penalty, i64 charge, i64 threshold, i64 iterations, i64 seed,
+                 const i64 *links, const i64 *old_firsts, const i64 *old_ends, i64 budget, i64 penalty,
+                 i64 charge, i64 threshold, i64 iterations, i64 seed,
                  i64 *firsts, i64 *ends)
 {
-    i64 *memory = calloc((size_t)(5 * num_layers + 4), sizeof(i64));
+    i64 *memory = calloc((size_t)(num_layers + 3 * n), sizeof(i64));
     if (memory == NULL) return -1;
-    State s = {.n = n, .num_layers = num_layers, .target = target, .row = row, .whole = whole,
-               .charge = charge, .speeds = speeds, .links = links, .firsts = firsts, .ends = ends};
+    State s = {.n = n, .num_layers = num_layers, .target = target,
+               .row = row, .charge = charge, .speeds = speeds, .links = links, .firsts = firsts, .ends = ends};
     s.coverage = memory;
-    s.lacks = s.coverage + num_layers;
-    s.marks = s.lacks + num_layers + 1;
-    s.saved = s.marks + num_layers + 1;
-    s.changed_borders = s.saved + num_layers + 1;
+    s.carried = s.coverage + num_layers;
+    s.affected = s.carried + n;
+    s.before = s.affected + n;
     i64 moved = 0, random = seed, energy = num_layers * lack(&s, 0);
     for (i64 node = 0; node < n; node++) {
         moved += to_load(firsts[node], ends[node], old_firsts[node], old_ends[node]);
+        s.carried[node] = measure(&s, node);
         energy += cover(&s, node, 1);
-    }
-    if (links != NULL) {
-        s.mark = 1;
-        energy += measure_again(&s, 0, num_layers);
     }
     energy += penalty * most(0, moved - budget);
     for (i64 iteration = 0; iteration < iterations && energy > 0; iteration++) {
@@ -184,42 +166,43 @@ i64 anneal_moves(i64 n, i64 num_layers, i64 target, i64 row, const i64 *speeds, 
         }
         if (!allowed) continue;
         i64 change = 0, new_moved = moved;
+        find_affected(&s, changed, nodes, new_firsts, new_ends);
+        for (i64 k = 0; k < s.num_affected; k++) {
+            change += cover(&s, s.affected[k], -1);
+            s.before[k] = s.carried[s.affected[k]];
+        }
         for (i64 k = 0; k < changed; k++) {
             i64 i = nodes[k];
             new_moved += to_load(new_firsts[k], new_ends[k], old_firsts[i], old_ends[i]) -
                          to_load(firsts[i], ends[i], old_firsts[i], old_ends[i]);
-            change += cover(&s, i, -1);
             before_firsts[k] = firsts[i];
             before_ends[k] = ends[i];
         }
         for (i64 k = 0; k < changed; k++) {
             firsts[nodes[k]] = new_firsts[k];
             ends[nodes[k]] = new_ends[k];
-            change += cover(&s, nodes[k], 1);
+        }
+        for (i64 k = 0; k < s.num_affected; k++) {
+            s.carried[s.affected[k]] = measure(&s, s.affected[k]);
+            change += cover(&s, s.affected[k], 1);
         }
         change += penalty * (most(0, new_moved - budget) - most(0, moved - budget));
         random = next_random(random);
-        i64 room = (threshold - threshold * iteration / iterations) * (random % 1024) / 1024;
-        s.num_changed = 0;
-        if (links != NULL) {
-            s.mark++;
-            for (i64 k = 0; k < changed; k++) {
-                change += measure_again(&s, before_firsts[k], before_ends[k]);
-                change += measure_again(&s, new_firsts[k], new_ends[k]);
-            }
-        }
-        if (change <= room) {
+        i64 room = threshold - threshold * iteration / iterations;
+        if (change <= room * (random % 1024) / 1024) {
             moved = new_moved;
             energy += change;
             continue;
         }
-        for (i64 k = 0; k < changed; k++) cover(&s, nodes[k], -1);
+        for (i64 k = 0; k < s.num_affected; k++) cover(&s, s.affected[k], -1);
         for (i64 k = 0; k < changed; k++) {
             firsts[nodes[k]] = before_firsts[k];
             ends[nodes[k]] = before_ends[k];
-            cover(&s, nodes[k], 1);
         }
-        for (i64 k = 0; k < s.num_changed; k++) s.lacks[s.changed_borders[k]] = s.saved[k];
+        for (i64 k = 0; k < s.num_affected; k++) {
+            s.carried[s.affected[k]] = s.before[k];
+            cover(&s, s.affected[k], 1);
+        }
     }
     free(memory);
     return energy;

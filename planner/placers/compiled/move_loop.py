@@ -1,19 +1,16 @@
 """The loop of range annealing: ranges near the running ones that carry a target over every layer.
 
-energy = sum over layers of lack(coverage) + sum over borders between layers of lack(crossing)
-         + penalty * max(0, layers to load - budget),
+energy = sum over layers of lack(coverage) + penalty * max(0, layers to load - budget),
 
 where lack(x) is target - x + charge below the target, else 0: the charge makes one layer that
-lacks much better than many that lack little, which is what leads to none. Coverage is the sum of
-T_i(held_i) over the nodes that hold a layer. A crossing is what can pass a border at most: inside
-the nodes that hold both sides, and over links between those that end and those that begin there.
-Borders are left out (`links` None) where links pass all that nodes compute.
+lacks much better than many that lack little, which is what leads to none. Coverage is the sum over
+the nodes that hold a layer of T_i(held_i) or, with links, of what such a node receives and sends
+at most, if that is less. With links, nodes are taken to meet only where ranges meet, as if partial
+inference were not allowed: what gains by it here rarely passes the links.
 
 `move_loop.c` is the same loop compiled; everything is an integer, so both give the same answer.
 Change both together.
 """
-
-from collections.abc import Iterable
 
 from planner.placers.compiled.tasks import MoveTask, next_random
 
@@ -99,7 +96,6 @@ def anneal_moves(
         new_moved = moved
         for i, new in changed:
             new_moved += _to_load(new, task.running[i]) - _to_load(ranges[i], task.running[i])
-        lacks = dict(state.lacks)
         change = state.change(changed)
         change += penalty * (max(0, new_moved - budget) - max(0, moved - budget))
         random = next_random(random)
@@ -109,83 +105,74 @@ def anneal_moves(
             energy += change
         else:
             state.change(before)
-            state.lacks = lacks
     return energy, ranges
 
 
 class _State:
-    """Who holds what, and what layers and borders lack then."""
+    """Who holds what, what it carries, and what covers each layer."""
 
     def __init__(self, task: MoveTask, ranges: list[Ends]) -> None:
         self.speeds: list[list[int]] = task.speeds_NJ.tolist()
         self.ranges = list(ranges)
         self.coverage = [0] * task.num_layers
-        self.lacks: dict[int, int] = {}
         self._task = task
         self._links: list[list[int]] | None = None if task.links is None else task.links.tolist()
+        self._carried = [self._measure(node) for node in range(len(ranges))]
         for node in range(len(ranges)):
             self._cover(node, sign=1)
-        self._measure_again(range(task.num_layers + 1))
 
     def lack_of_all(self) -> int:
-        return sum(map(self._lack, self.coverage)) + sum(self.lacks.values())
+        return sum(map(self._lack, self.coverage))
 
     def change(self, changed: list[tuple[int, Ends]]) -> int:
         """Give nodes these ranges; returns by how much the lack grows."""
-        borders: set[int] = set()
-        grown = sum(self._cover(node, sign=-1) for node, _ in changed)
-        for node, (first, end) in changed:
-            old_first, old_end = self.ranges[node]
-            borders |= {*range(old_first, old_end + 1), *range(first, end + 1)}
-            self.ranges[node] = first, end
-            grown += self._cover(node, sign=1)
-        return grown + self._measure_again(borders)
+        affected = self._affected(changed)
+        grown = sum(self._cover(node, sign=-1) for node in affected)
+        for node, ends in changed:
+            self.ranges[node] = ends
+        for node in affected:
+            self._carried[node] = self._measure(node)
+        return grown + sum(self._cover(node, sign=1) for node in affected)
 
-    def _lack(self, carried: int) -> int:
+    def _affected(self, changed: list[tuple[int, Ends]]) -> set[int]:
+        """Those whose ranges change and, with links, those that they meet or will meet."""
+        affected = {node for node, _ in changed}
+        if self._links is None:
+            return affected
+        touched = [self.ranges[node] for node in affected] + [ends for _, ends in changed]
+        firsts, ends = {first for first, _ in touched}, {end for _, end in touched}
+        return affected | {
+            node
+            for node, (first, end) in enumerate(self.ranges)
+            if first < end and (first in ends or end in firsts)
+        }
+
+    def _measure(self, node: int) -> int:
+        """What a node computes and, with links, receives and sends at most."""
+        first, end = self.ranges[node]
+        speed = self.speeds[node][end - first]
+        if self._links is None or first == end:
+            return speed
+        links, coordinator = self._links, len(self.ranges)
+        received = links[coordinator][node] if first == 0 else 0
+        sent = links[node][coordinator] if end == self._task.num_layers else 0
+        for other, (other_first, other_end) in enumerate(self.ranges):
+            if other_first < other_end:
+                received += links[other][node] if other_end == first else 0
+                sent += links[node][other] if other_first == end else 0
+        return min(speed, received, sent)
+
+    def _lack(self, covered: int) -> int:
         target = self._task.target
-        return target - carried + self._task.charge if carried < target else 0
+        return target - covered + self._task.charge if covered < target else 0
 
     def _cover(self, node: int, *, sign: int) -> int:
-        first, end = self.ranges[node]
         grown = 0
-        for layer in range(first, end):
+        for layer in range(*self.ranges[node]):
             grown -= self._lack(self.coverage[layer])
-            self.coverage[layer] += sign * self._speed(node)
+            self.coverage[layer] += sign * self._carried[node]
             grown += self._lack(self.coverage[layer])
         return grown
-
-    def _speed(self, node: int) -> int:
-        first, end = self.ranges[node]
-        return self.speeds[node][end - first]
-
-    def _measure_again(self, borders: Iterable[int]) -> int:
-        if self._links is None:
-            return 0
-        grown = 0
-        for border in borders:
-            now = self._lack(self._crossing(border, self._links))
-            grown += now - self.lacks.get(border, 0)
-            self.lacks[border] = now
-        return grown
-
-    def _crossing(self, border: int, links: list[list[int]]) -> int:
-        held = [(i, first, end) for i, (first, end) in enumerate(self.ranges) if first < end]
-        within = [i for i, first, end in held if first < border < end]
-        ending = [i for i, _, end in held if end == border]
-        beginning = [i for i, first, _ in held if first == border]
-        reached = beginning if self._task.whole_ranges else beginning + within
-        sources, targets = list(ending), list(reached)
-        if border == 0:
-            sources.append(len(self.ranges))
-        if border == self._task.num_layers:
-            targets.append(len(self.ranges))
-        sent = sum(min(self._speed(i), sum(links[i][k] for k in targets)) for i in ending)
-        received = sum(min(self._speed(k), sum(links[i][k] for i in sources)) for k in beginning)
-        if border == 0:
-            return received
-        if border == self._task.num_layers:
-            return sent
-        return sum(map(self._speed, within)) + min(sent, received)
 
 
 def _to_load(new: Ends, old: Ends) -> int:

@@ -88,9 +88,8 @@ class MoveTask:
     """Ranges (first, end) near the `running` ones that shall carry `target` over every layer.
 
     Speeds and limits as in IntervalTask. Each layer to load beyond `budget_layers` costs `penalty`,
-    each layer or border that lacks anything costs `charge` beside what it lacks. `links` as in
-    StageTask; None where they pass all that nodes compute. `whole_ranges`: a node takes only what
-    begins where its own range begins (no partial inference), which matters with links alone.
+    each layer that lacks anything costs `charge` beside what it lacks. `links` as in StageTask;
+    None where they pass all that nodes compute and ranges need not meet.
     """
 
     num_layers: int
@@ -102,7 +101,6 @@ class MoveTask:
     penalty: int
     charge: int
     links: IntegerArray | None
-    whole_ranges: bool
 
 
 def first_random(seed: int) -> int:
