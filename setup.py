@@ -23,9 +23,16 @@ setup(
             optional=True,
         ),
         Extension(
+            "planner.bounds._cover",
+            sources=["planner/bounds/cover.c"],
+            extra_compile_args=["-O3", "-ffp-contract=off"],
+            optional=True,
+        ),
+        Extension(
             "planner.estimate.compiled._estimate",
             sources=[
                 "planner/estimate/compiled/sustained.c",
+                "planner/estimate/compiled/stage_search.c",
                 "planner/estimate/compiled/module.c",
             ],
             depends=["planner/estimate/compiled/sustained.h"],

@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+
+from planner.bounds import compiled_cover
+from planner.bounds.compiled_cover import Floats, Integers
 
 _UNREACHABLE = np.inf
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +56,33 @@ def cheapest_covers(
 
     price(m, g) = min over items i of
         price_i + price_per_unit_i * min(u_i, g) + price(max(m-1, 0), max(g-u_i, 0)), 0 at (0, 0).
+    Compiled where it can be; the same in `cheapest_covers_in_python`.
+    """
+    per_unit = np.zeros(len(prices)) if prices_per_unit is None else prices_per_unit
+    usable = np.minimum(units, target_units)
+    if compiled_cover.is_compiled():
+        price_of, last = compiled_cover.price_tables(
+            prices, usable, per_unit, target_units=target_units, at_least=at_least
+        )
+        return CoverTable(price_of=price_of, _last_item=last, _units=usable)
+    return cheapest_covers_in_python(
+        prices, usable, per_unit, target_units=target_units, at_least=at_least
+    )
+
+
+def cheapest_covers_in_python(
+    prices: Floats,
+    usable: Integers,
+    per_unit: Floats,
+    *,
+    target_units: int,
+    at_least: int,
+) -> CoverTable:
+    """`cheapest_covers` of items of at most `target_units`.
+
     As every item has u_i >= u_min >= 1, u_min consecutive targets depend on earlier ones only and
     are computed together.
     """
-    usable = np.minimum(units, target_units)
     offset = int(usable.max())
     block = int(usable.min())
     # Column offset + g stands for target g; those to the left of it for "reached already".
@@ -73,10 +96,8 @@ def cheapest_covers(
         end = min(first + block, target_units + 1)
         targets = np.arange(first, end)
         columns = offset + targets[None, :] - usable[:, None]
-        own_prices = prices[:, None]
-        if prices_per_unit is not None:
-            carried = np.minimum(usable[:, None], targets[None, :])
-            own_prices = own_prices + prices_per_unit[:, None] * carried
+        carried = np.minimum(usable[:, None], targets[None, :])
+        own_prices = prices[:, None] + per_unit[:, None] * carried
         for missing in range(at_least + 1):
             candidates = own_prices + table[max(missing - 1, 0)][columns]
             best = candidates.argmin(axis=0)

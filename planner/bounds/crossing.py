@@ -36,7 +36,8 @@ from itertools import permutations
 
 import numpy as np
 
-from planner.bounds.cover import CoverTable, Floats, Integers, cheapest_covers
+from planner.bounds.compiled_cover import Floats, Integers
+from planner.bounds.cover import CoverTable, cheapest_covers
 from planner.bounds.link_groups import LinkTable
 from planner.bounds.node_kinds import NodeKind, undominated_items
 from planner.bounds.packing_program import PackingProgram
@@ -90,6 +91,8 @@ def crossing_bounds_tokens_per_s(
             high = target
             yield high
             step = min(4 * step, 0.5)
+        elif high == known_bound_tokens_per_s:
+            return  # the links cost less than the first step, if anything
         else:
             low = target
 

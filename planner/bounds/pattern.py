@@ -26,7 +26,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.bounds.cover import CoverTable, Floats, Integers, cheapest_covers
+from planner.bounds.compiled_cover import Floats, Integers
+from planner.bounds.cover import CoverTable, cheapest_covers
 from planner.bounds.node_kinds import Item, NodeKind, undominated_items
 from planner.bounds.packing_program import PackingProgram
 

@@ -1,14 +1,15 @@
 """What the annealing placers share: the search, the flow to aim at next, how long a try may take.
 
-A try anneals towards one target flow. What it costs depends on nothing but the problem, the seed
-and the effort, so the same seed gives the same plan, unless the clock ends the search first.
+A try anneals towards one target flow. What it does depends on nothing but the problem, the seed and
+the effort, never on the clock: the same seed finds the same placements in the same order, and the
+clock only says where that order ends.
 """
 
 import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from planner.bounds import upper_bound_tokens_per_s
@@ -23,9 +24,9 @@ NO_SOLVER = "none"
 
 # Where between the best flow and the bound a try aims, at last at anything better; a success begins
 # anew.
-_SHARES = (0.5, 0.25, 0.75, 0.1, 0.001)
-_CHUNK_MOVES = 4096  # between two looks at the clock
-_USED_SHARE_OF_TIME = 0.9
+_SHARES = (0.25, 0.5, 0.1, 0.75, 0.001)
+_CHUNK_S = 0.05  # between two looks at the clock, on a machine as fast as `moves_per_s` says
+_MOST_CHUNK_MOVES = 4096
 
 Energy = TypeVar("Energy", int, float)
 State = TypeVar("State")
@@ -35,12 +36,14 @@ State = TypeVar("State")
 class AnnealingOptions:
     """How hard to try, and when it is enough.
 
-    A try takes `moves_per_node` moves for every node; a search ends when a few in turn have failed.
-    It also ends within `relative_gap` of the bound: `planner.bounds`' quick one, or a tighter
+    A try takes `moves_per_node` moves for every node, or as many as take `most_s_per_try` on a
+    machine of ordinary speed if these are fewer; a search ends when a few in turn have failed. It
+    also ends within `relative_gap` of the bound: `planner.bounds`' quick one, or a tighter
     `known_upper_bound_tokens_per_s`.
     """
 
     moves_per_node: int = 4000
+    most_s_per_try: float = math.inf
     known_upper_bound_tokens_per_s: float = math.inf
     relative_gap: float = 1e-4
 
@@ -73,17 +76,23 @@ class Try:
     best: Placement | None
 
 
-class Attempt(Protocol):
-    """One try of a placer; its flow need not be what the annealing believes."""
+class Annealer(Protocol):
+    """One placer's way to anneal."""
 
-    def __call__(
-        self, tables: FlowTables, aim: Try, *, time_left: TimeLeft
-    ) -> Placement | None: ...
+    def moves_per_s(self, tables: FlowTables) -> float:
+        """About what a machine of ordinary speed makes, by the size of the problem alone."""
+        ...
+
+    def attempt(
+        self, tables: FlowTables, aim: Try, *, chunk_moves: int, time_left: TimeLeft
+    ) -> Placement | None:
+        """One try; the flow of what it finds need not be what the annealing believes."""
+        ...
 
 
 def search_by_annealing(
     problem: Problem,
-    attempt: Attempt,
+    annealer: Annealer,
     *,
     placer: str,
     annealing: AnnealingOptions,
@@ -112,6 +121,10 @@ def search_by_annealing(
     sufficient = bound * (1 - annealing.relative_gap)
     tables = flow_tables(problem, options.rules, bound_tokens_per_s=bound) if bound > 0 else None
     if tables is not None and tables.names:
+        moves_per_s = annealer.moves_per_s(tables)
+        moves = annealing.moves_per_node * len(tables.names)
+        if annealing.most_s_per_try < math.inf:
+            moves = min(moves, int(moves_per_s * annealing.most_s_per_try))
         for number, share in _shares(lambda: best.tokens_per_s):
             if best.tokens_per_s >= sufficient or time_left.is_over():
                 break
@@ -120,10 +133,15 @@ def search_by_annealing(
                 max_stages=options.rules.max_hops or len(tables.names),
                 number=number,
                 seed=options.seed * 1009 + number,
-                moves=annealing.moves_per_node * len(tables.names),
+                moves=max(1, moves),
                 best=best.placement,
             )
-            placement = attempt(tables, aim, time_left=time_left)
+            placement = annealer.attempt(
+                tables,
+                aim,
+                chunk_moves=max(1, min(_MOST_CHUNK_MOVES, int(moves_per_s * _CHUNK_S))),
+                time_left=time_left,
+            )
             if placement is not None:
                 best.offer(placement)
     reason: StopReason = "heuristic"
@@ -157,33 +175,22 @@ def anneal_in_chunks(
     *,
     start: State,
     schedule: Schedule,
+    chunk_moves: int,
     time_left: TimeLeft,
 ) -> Annealed[Energy, State]:
-    """Run a loop by chunks of its schedule, so that the clock and a cancel are heard.
-
-    A schedule that would not end in time is cut to what the first chunk says can be done: a search
-    that is cooled down faster finds more than one that is cut off hot.
-    """
-    began_s = time_left.clock()
-    part = _chunk(schedule, done=0)
-    best = loop(start, part)
-    took_s = time_left.clock() - began_s
-    if took_s > 0:
-        affordable = _USED_SHARE_OF_TIME * time_left.seconds / took_s * _CHUNK_MOVES
-        if affordable < schedule.moves:
-            schedule = replace(schedule, moves=max(_CHUNK_MOVES, int(affordable)))
-    annealed = best
-    for done in range(_CHUNK_MOVES, schedule.moves, _CHUNK_MOVES):
+    """Run a loop by chunks of its schedule, so that the clock and a cancel are heard."""
+    annealed = best = loop(start, _chunk(schedule, done=0, chunk_moves=chunk_moves))
+    for done in range(chunk_moves, schedule.moves, chunk_moves):
         if best.energy <= 0 or time_left.is_over():
             break
-        annealed = loop(annealed.last, _chunk(schedule, done=done))
+        annealed = loop(annealed.last, _chunk(schedule, done=done, chunk_moves=chunk_moves))
         if annealed.energy < best.energy:
             best = annealed
     return best
 
 
-def _chunk(schedule: Schedule, *, done: int) -> Schedule:
-    moves = min(_CHUNK_MOVES, schedule.moves - done)
+def _chunk(schedule: Schedule, *, done: int, chunk_moves: int) -> Schedule:
+    moves = min(chunk_moves, schedule.moves - done)
 
     def temperature(at: int) -> float:
         return schedule.hot * math.exp(
@@ -194,5 +201,5 @@ def _chunk(schedule: Schedule, *, done: int) -> Schedule:
         moves=moves,
         hot=temperature(done),
         cold=temperature(done + moves),
-        seed=schedule.seed * 1_000_003 + done // _CHUNK_MOVES,
+        seed=schedule.seed * 1_000_003 + done // chunk_moves,
     )

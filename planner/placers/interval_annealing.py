@@ -26,6 +26,7 @@ from planner.placers.flow_tables import FlowTables
 NAME = "interval-annealing"
 # In flows on one layer. Measured on the published 42-node cluster and on 100 generated nodes.
 _HOT, _COLD = 1.0, 0.001
+_MOVES_PER_S = 3e6
 
 
 class IntervalAnnealingPlacer:
@@ -56,7 +57,7 @@ class IntervalAnnealingPlacer:
         """The best placement found; never worse than `start`, which every try begins at."""
         return search_by_annealing(
             problem,
-            _try_ranges,
+            _IntervalAnnealer(),
             placer=NAME,
             annealing=self._annealing,
             options=options,
@@ -67,24 +68,33 @@ class IntervalAnnealingPlacer:
         )
 
 
-def _try_ranges(tables: FlowTables, aim: Try, *, time_left: TimeLeft) -> Placement:
-    task = IntervalTask(
-        num_layers=tables.num_layers,
-        target=tables.target(aim.target_tokens_per_s),
-        speeds_NJ=tables.speeds_NJ,
-        limits_N=tables.limits_N,
-    )
+class _IntervalAnnealer:
+    def moves_per_s(self, tables: FlowTables) -> float:
+        """Moves cost what the layers that change hands cost: the same on any number of nodes."""
+        return _MOVES_PER_S / max(1, int(tables.limits_N.max(initial=1)) // 8)
 
-    def loop(ranges: list[Range], schedule: Schedule) -> Annealed[int, list[Range]]:
-        return anneal_intervals(task, ranges=ranges, schedule=schedule)
+    def attempt(
+        self, tables: FlowTables, aim: Try, *, chunk_moves: int, time_left: TimeLeft
+    ) -> Placement:
+        """From the ranges of the best so far."""
+        task = IntervalTask(
+            num_layers=tables.num_layers,
+            target=tables.target(aim.target_tokens_per_s),
+            speeds_NJ=tables.speeds_NJ,
+            limits_N=tables.limits_N,
+        )
 
-    annealed = anneal_in_chunks(
-        loop,
-        start=_ranges_of(tables, aim.best),
-        schedule=Schedule(moves=aim.moves, hot=_HOT, cold=_COLD, seed=aim.seed),
-        time_left=time_left,
-    )
-    return _placement_of(tables, annealed.best)
+        def loop(ranges: list[Range], schedule: Schedule) -> Annealed[int, list[Range]]:
+            return anneal_intervals(task, ranges=ranges, schedule=schedule)
+
+        annealed = anneal_in_chunks(
+            loop,
+            start=_ranges_of(tables, aim.best),
+            schedule=Schedule(moves=aim.moves, hot=_HOT, cold=_COLD, seed=aim.seed),
+            chunk_moves=chunk_moves,
+            time_left=time_left,
+        )
+        return _placement_of(tables, annealed.best)
 
 
 def _ranges_of(tables: FlowTables, placement: Placement | None) -> list[Range]:

@@ -16,6 +16,7 @@ class ChoiceLimits:
 
     solver: SolverName
     time_limit_s: float
+    node_limit: int
     seed: int
     should_stop: Callable[[], bool]
 
@@ -92,7 +93,12 @@ def choose_stages(
         limits.solver,
         model,
         start=None,
-        limits=SolveLimits(time_limit_s=limits.time_limit_s, relative_gap=1e-6, seed=limits.seed),
+        limits=SolveLimits(
+            time_limit_s=limits.time_limit_s,
+            relative_gap=1e-6,
+            seed=limits.seed,
+            node_limit=limits.node_limit,
+        ),
         watcher=watcher,
     )
     if watcher.found is None:

@@ -12,7 +12,8 @@ from functools import partial
 
 import numpy as np
 
-from planner.bounds.cover import Floats, Integers, cheapest_covers
+from planner.bounds.compiled_cover import Floats, Integers
+from planner.bounds.cover import cheapest_covers
 from planner.bounds.node_kinds import NodeKind
 from planner.bounds.packing_program import PackingProgram
 
@@ -87,12 +88,16 @@ class Rows:
 
 
 class PatternPool:
-    """Every pattern found so far, for any flow; patterns are kept from one flow to the next."""
+    """Every pattern found so far, for any flow; patterns are kept from one flow to the next.
+
+    `num_priced` counts the searches for a cheapest pattern, which is what a pool's work consists of.
+    """
 
     def __init__(self, kinds: list[NodeKind], families: list[PatternFamily], rows: Rows) -> None:
         self.kinds = kinds
         self.families = families
         self.rows = rows
+        self.num_priced = 0
         self._patterns: dict[tuple[int, int, tuple[tuple[int, int], ...]], StagePattern] = {}
         self._lengths_of = [
             sorted({layers for kind in family.kinds for layers in kinds[kind].tokens_per_s})
@@ -227,6 +232,7 @@ class PatternPool:
     def _cheapest(
         self, family_number: int, layers: int, *, flow: float, row_prices: Floats
     ) -> StagePattern | None:
+        self.num_priced += 1
         family = self.families[family_number]
         most = min(flow, family.countable_tokens_per_s(flow))
         units_of = {

@@ -27,11 +27,14 @@ from planner.placers.flow_tables import FlowTables
 from planner.placers.stage_chain import placement_of_chain, ranks_of
 
 NAME = "stage-annealing"
-# In missing layers. Measured on generated clusters of 100 nodes in 3 to 20 regions: an impassable
-# crossing that costs 10 layers leads to chains sooner than one that costs 3 or 20.
-_CROSSING_WEIGHT = 10.0
-_HOT, _COLD = 1.0, 0.05
+# In missing layers, and temperatures in the same. Measured on 100 generated nodes in 10 regions: an
+# impassable crossing that costs 2 layers leads to chains sooner than one that costs 1, 5 or 10.
+_CROSSING_WEIGHT = 2.0
+_HOT, _WARM, _COLD = 0.3, 0.1, 0.03
 _NUM_NEIGHBOURS = 8
+# A move looks at four crossings; each costs what its stages' pairs of nodes cost.
+_S_PER_MOVE, _S_PER_PAIR = 0.8e-6, 0.12e-6
+_LAYERS_PER_STAGE = 2.7
 
 
 class StageAnnealingPlacer:
@@ -62,7 +65,7 @@ class StageAnnealingPlacer:
         """The best placement found; never worse than `start`, which half of the tries begin at."""
         return search_by_annealing(
             problem,
-            _try_stages,
+            _StageAnnealer(),
             placer=NAME,
             annealing=self._annealing,
             options=options,
@@ -73,42 +76,63 @@ class StageAnnealingPlacer:
         )
 
 
-def _try_stages(tables: FlowTables, aim: Try, *, time_left: TimeLeft) -> Placement | None:
-    task = StageTask(
-        num_layers=tables.num_layers,
-        target=tables.target(aim.target_tokens_per_s),
-        max_stages=aim.max_stages,
-        speeds_NJ=tables.speeds_NJ,
-        links=tables.links,
-        neighbours_NK=_neighbours(tables, seed=aim.seed),
-        weight=_CROSSING_WEIGHT,
-    )
+class _StageAnnealer:
+    def moves_per_s(self, tables: FlowTables) -> float:
+        width = len(tables.names) / (tables.num_layers / _LAYERS_PER_STAGE)
+        return 1.0 / (_S_PER_MOVE + _S_PER_PAIR * width * width)
 
-    def loop(ranks: list[int], schedule: Schedule) -> Annealed[float, list[int]]:
-        return anneal_stages(task, ranks=ranks, schedule=schedule)
+    def attempt(
+        self, tables: FlowTables, aim: Try, *, chunk_moves: int, time_left: TimeLeft
+    ) -> Placement | None:
+        """From the best stages so far, or on every other try from stages drawn by chance."""
+        task = StageTask(
+            num_layers=tables.num_layers,
+            target=tables.target(aim.target_tokens_per_s),
+            max_stages=aim.max_stages,
+            speeds_NJ=tables.speeds_NJ,
+            links=tables.links,
+            neighbours_NK=_neighbours(tables, seed=aim.seed),
+            weight=_CROSSING_WEIGHT,
+        )
 
-    annealed = anneal_in_chunks(
-        loop,
-        start=_start_ranks(tables, aim),
-        schedule=Schedule(moves=aim.moves, hot=_HOT, cold=_COLD, seed=aim.seed),
-        time_left=time_left,
-    )
-    return placement_of_chain(tables, annealed.best)
+        def loop(ranks: list[int], schedule: Schedule) -> Annealed[float, list[int]]:
+            return anneal_stages(task, ranks=ranks, schedule=schedule)
+
+        known = ranks_of(tables, aim.best) if aim.best is not None else []
+        goes_on = max(known, default=-1) >= 0 and aim.number % 2 == 0
+        annealed = anneal_in_chunks(
+            loop,
+            start=_joined(known, seed=aim.seed) if goes_on else _drawn(tables, seed=aim.seed),
+            schedule=Schedule(
+                moves=aim.moves, hot=_WARM if goes_on else _HOT, cold=_COLD, seed=aim.seed
+            ),
+            chunk_moves=chunk_moves,
+            time_left=time_left,
+        )
+        return placement_of_chain(tables, annealed.best)
 
 
-def _start_ranks(tables: FlowTables, aim: Try) -> list[int]:
-    """The best stages so far, or on every other try as many stages of nodes drawn by chance."""
-    n = len(tables.names)
-    ranks = ranks_of(tables, aim.best) if aim.best is not None else [-1] * n
+def _joined(ranks: list[int], *, seed: int) -> list[int]:
+    """Idle nodes join a stage by chance: the loop opens a stage only beside a node of another."""
+    chance = random.Random(seed)  # noqa: S311 - a search, not a secret
     num_stages = max(ranks) + 1
-    if num_stages == 0:
-        num_stages = min(n, -(-tables.num_layers // max(1, int(tables.limits_N.max()))))
-    elif aim.number % 2 == 0:
-        # Idle nodes join a stage by chance: the loop opens a stage only beside a node of another.
-        chance = random.Random(aim.seed)  # noqa: S311 - a search, not a secret
-        return [rank if rank >= 0 else chance.randrange(num_stages) for rank in ranks]
-    order = np.random.default_rng(aim.seed).permutation(n)
-    return [int(place) * num_stages // n for place in order]
+    return [rank if rank >= 0 else chance.randrange(num_stages) for rank in ranks]
+
+
+def _drawn(tables: FlowTables, *, seed: int) -> list[int]:
+    """Region after region, in an order drawn by chance; each region's nodes in a drawn order too.
+
+    So most crossings are inside a region from the start.
+    """
+    n = len(tables.names)
+    chance = np.random.default_rng(seed)
+    place_of_region = chance.permutation(int(tables.region_N.max(initial=0)) + 1)
+    nodes = chance.permutation(n)
+    nodes = nodes[np.argsort(place_of_region[tables.region_N[nodes]], kind="stable")]
+    num_stages = max(1, min(n, round(tables.num_layers / _LAYERS_PER_STAGE)))
+    ranks = np.zeros(n, dtype=np.int64)
+    ranks[nodes] = np.arange(n) * num_stages // n
+    return [int(rank) for rank in ranks]
 
 
 def _neighbours(tables: FlowTables, *, seed: int) -> IntegerArray:

@@ -27,7 +27,6 @@ from planner.placers.compiled.tasks import (
     next_random,
 )
 
-
 _PARTS_OF_LAYER = 1024
 # Measured on 100 generated nodes in 10 regions: chains that 1e6 moves did not find without credit
 # are found in most tries with 0.3 to 0.5 of a layer, in few with a whole one.
