@@ -6,6 +6,7 @@ from typing import Any
 from django import forms
 from django.core.validators import FileExtensionValidator
 
+from helixweb.common.number_field import NumberField
 from helixweb.inventory.models import (
     NAME_LENGTH,
     PROFILE_NAME_LENGTH,
@@ -35,6 +36,7 @@ class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Cluster
         fields = ["name", "coordinator_region", "mean_prompt_tokens", "mean_output_tokens"]
+        field_classes = {"mean_prompt_tokens": NumberField, "mean_output_tokens": NumberField}
         help_texts = {
             "coordinator_region": "Where the process runs that faces chat clients.",
             "mean_prompt_tokens": "Plans are made for requests of this mean length.",
@@ -146,8 +148,8 @@ class JoinForm(forms.Form):
 class _ConnectionForm(forms.Form):
     """Bandwidth and latency as people know them."""
 
-    mbit_per_s = forms.FloatField(label="Bandwidth (Mbit/s)", validators=[validate_positive])
-    latency_ms = forms.FloatField(
+    mbit_per_s = NumberField(label="Bandwidth (Mbit/s)", validators=[validate_positive])
+    latency_ms = NumberField(
         label="One-way latency (ms)", validators=[validate_not_negative], initial=1
     )
 
@@ -202,6 +204,16 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
             "name", "num_layers", "bytes_per_layer", "activation_bytes_per_token", "token_bytes",
             "checkpoint", "max_context_tokens",
         ]  # fmt: skip
+        field_classes = {
+            "bytes_per_layer": NumberField,
+            "activation_bytes_per_token": NumberField,
+            "token_bytes": NumberField,
+        }
+        labels = {
+            "num_layers": "Layers",
+            "token_bytes": "Bytes of a token",
+            "max_context_tokens": "Longest request (tokens)",
+        }
         help_texts = {
             "name": "What chat clients ask for.",
             "bytes_per_layer": "Weights of one layer: parameters x bytes per parameter.",
@@ -242,7 +254,7 @@ class ProfileForm(forms.Form):
     model = forms.ModelChoiceField(LanguageModel.objects.all(), empty_label=None)
     name = forms.CharField(max_length=PROFILE_NAME_LENGTH, validators=[validate_name])
     gpu = forms.CharField(max_length=PROFILE_NAME_LENGTH, required=False, label="GPU")
-    vram_gb = forms.FloatField(label="Memory (GB)", validators=[validate_positive])
+    vram_gb = NumberField(label="Memory (GB)", validators=[validate_positive])
     tokens_per_s = CurveField(
         label="Tokens/s", help_text="With 1, 2, 3 … layers held, as many as fit."
     )

@@ -7,8 +7,9 @@ class PlanningConfig(AppConfig):
 
     def ready(self) -> None:
         from helixweb.common.tasks import register_leased
-        from helixweb.planning.models import Explanation, PlanRun
-        from helixweb.planning.tasks import wake_explanation, wake_plan_run
+        from helixweb.planning.models import Explanation, ModelMix, PlanRun
+        from helixweb.planning.tasks import wake_explanation, wake_model_mix, wake_plan_run
 
         register_leased(PlanRun, wake_plan_run)
         register_leased(Explanation, wake_explanation)
+        register_leased(ModelMix, wake_model_mix)

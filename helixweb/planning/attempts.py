@@ -188,6 +188,18 @@ def next_queued_ids() -> list[int]:
     return list(queued.values_list("pk", flat=True)[: settings.HELIX_CONCURRENT_SOLVES])
 
 
+def record_finished_run(run: PlanRun, plan: domain.Plan, *, now: datetime) -> PlanRun:
+    """Store a run that was found otherwise than by its own search, with its plan."""
+    run.status = Status.SUCCEEDED
+    run.solver = plan.solver
+    run.flow_tokens_per_s = plan.flow.value_tokens_per_s
+    run.upper_bound_tokens_per_s = plan.upper_bound_tokens_per_s
+    run.started_at = run.finished_at = now
+    run.save()
+    store_plan(run, plan)
+    return run
+
+
 def _announce(run: PlanRun, status: PlanRun.Status, **data: int | str) -> None:
     content = {"run": run.pk, "status": status.value, **data}
     events.emit(run.topic, "plan-run", content)

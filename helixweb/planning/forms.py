@@ -8,7 +8,9 @@ from django.core.exceptions import ValidationError
 from django.urls import reverse_lazy
 
 from helixweb.charts.chart import tokens_per_s
+from helixweb.common.number_field import NumberField, PlainNumberInput
 from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.inventory.services import models_of
 from helixweb.planning import options
 from helixweb.planning.models import Plan
 from helixweb.planning.rule_lines import (
@@ -25,6 +27,7 @@ from planner.domain.rules import InvalidRules, PlacementRules
 T = TypeVar("T")
 PERCENT = 100.0
 BYTES_PER_GB = 1e9
+MAX_WEIGHT = 1e6
 PLACER_LABELS = {
     "auto": "Automatic: all of them in turn",
     "milp": "MILP of the Helix paper",
@@ -50,7 +53,7 @@ WARM_START_LABELS = {
 class SearchForm(forms.Form):
     """How to search and what to honour, as people write it; `plan_options` gives the planner's."""
 
-    time_limit_s = forms.FloatField(
+    time_limit_s = NumberField(
         label="Time limit (seconds)",
         min_value=options.MIN_TIME_LIMIT_S,
         max_value=options.MAX_TIME_LIMIT_S,
@@ -65,7 +68,7 @@ class SearchForm(forms.Form):
         choices=[(name, SOLVER_LABELS[name]) for name in options.SOLVERS],
         initial=options.DEFAULTS.solver,
     )
-    gap_percent = forms.FloatField(
+    gap_percent = NumberField(
         label="Stop within (% of the bound)",
         min_value=0,
         max_value=options.MAX_RELATIVE_GAP * PERCENT,
@@ -77,7 +80,7 @@ class SearchForm(forms.Form):
         initial=options.DEFAULTS.seed,
         help_text="Another seed searches along other ways.",
     )
-    prune_degree = forms.FloatField(
+    prune_degree = NumberField(
         required=False,
         label="Prune links to an average degree of",
         min_value=options.MIN_PRUNE_DEGREE,
@@ -108,7 +111,7 @@ class SearchForm(forms.Form):
         max_value=options.MAX_LAYERS,
         help_text="Blank: what its memory holds.",
     )
-    kv_reserve_tokens = forms.FloatField(
+    kv_reserve_tokens = NumberField(
         required=False,
         label="KV reserve (tokens)",
         min_value=0,
@@ -144,6 +147,7 @@ class SearchForm(forms.Form):
         """Raises planner's InvalidOptions and InvalidRules; call after `is_valid`."""
         values: dict[str, Any] = self.cleaned_data
         return PlanOptions(
+            objective=options.DEFAULTS.objective,
             time_limit_s=values["time_limit_s"],
             partial_inference=values["partial_inference"],
             placer=values["placer"],
@@ -155,7 +159,7 @@ class SearchForm(forms.Form):
             rules=PlacementRules(
                 max_hops=values["max_hops"],
                 excluded_nodes=names_from_lines(values["excluded_nodes"]),
-                pinned=values["pinned"],
+                pinned=values.get("pinned", {}),
                 max_layers_per_node=values["max_layers_per_node"],
                 max_layers_of=values["max_layers_of"],
                 kv_reserve_tokens=values["kv_reserve_tokens"] or 0.0,
@@ -203,7 +207,7 @@ class PlanRunForm(SearchForm):
 class ReplanForm(SearchForm):
     """A search around a plan that runs."""
 
-    budget_gb = forms.FloatField(
+    budget_gb = NumberField(
         required=False,
         label="Move at most (GB)",
         min_value=0,
@@ -223,25 +227,49 @@ class ReplanForm(SearchForm):
         return None if budget_gb is None else budget_gb * BYTES_PER_GB
 
 
+class MixForm(SearchForm):
+    """Weights for several models of one cluster; blank leaves a model out."""
+
+    def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        del self.fields["pinned"]  # of which model would a pin be?
+        self._models = {f"weight-{model.pk}": model for model in models_of(cluster)}
+        for name, model in self._models.items():
+            self.fields[name] = NumberField(
+                required=False, label=model.name, min_value=0, max_value=MAX_WEIGHT, initial=1.0
+            )
+
+    def weight_fields(self) -> list[forms.BoundField]:
+        return [self[name] for name in self._models]
+
+    def weights(self) -> dict[LanguageModel, float]:
+        """Call after `is_valid`."""
+        return {
+            model: self.cleaned_data[name]
+            for name, model in self._models.items()
+            if self.cleaned_data[name]
+        }
+
+
 class ExplanationForm(forms.Form):
     """How long to replan for every kind of node that one more is added of."""
 
-    search_s = forms.FloatField(
+    search_s = NumberField(
         min_value=0,
         max_value=options.MAX_EXPLANATION_SEARCH_S,
         initial=2,
-        widget=forms.NumberInput(attrs={"aria-label": "Seconds for each kind", "class": "short"}),
+        widget=PlainNumberInput(attrs={"aria-label": "Seconds for each kind", "class": "short"}),
     )
 
 
 class ExtensionForm(forms.Form):
     """How much longer to search."""
 
-    seconds = forms.FloatField(
+    seconds = NumberField(
         min_value=options.MIN_TIME_LIMIT_S,
         max_value=options.MAX_TIME_LIMIT_S,
         initial=options.DEFAULTS.time_limit_s,
-        widget=forms.NumberInput(attrs={"aria-label": "Seconds to search on", "class": "short"}),
+        widget=PlainNumberInput(attrs={"aria-label": "Seconds to search on", "class": "short"}),
     )
 
 

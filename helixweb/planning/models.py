@@ -38,6 +38,7 @@ class PlanRun(LeasedTask):
     start_plan = models.ForeignKey(
         "Plan", null=True, on_delete=models.SET_NULL, related_name="started_runs"
     )
+    mix = models.ForeignKey("ModelMix", null=True, on_delete=models.SET_NULL, related_name="runs")
     continues = models.ForeignKey(
         "self", null=True, on_delete=models.SET_NULL, related_name="continuations"
     )
@@ -135,3 +136,38 @@ class Explanation(LeasedTask):
     def topic(self) -> str:
         """Pages hear of it on the topic of the plan's run."""
         return f"plan-run:{self.plan.run_id}"
+
+
+class ModelMix(LeasedTask):
+    """Several models planned on one cluster at once; each one's plan is that of a finished run.
+
+    `level_tokens_per_s` is the least flow / weight; no mix exceeds the bound.
+    """
+
+    cluster = models.ForeignKey("inventory.Cluster", on_delete=models.CASCADE, related_name="mixes")
+    options = models.JSONField()
+    level_tokens_per_s = models.FloatField(null=True)
+    level_bound_tokens_per_s = models.FloatField(null=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+
+    class Meta:
+        ordering = ["-pk"]
+
+    @property
+    def topic(self) -> str:
+        """The event topic of this mix."""
+        return f"model-mix:{self.pk}"
+
+
+class MixShare(models.Model):
+    """One model of a mix, its weight, and the cluster as it was when the mix was started."""
+
+    mix = models.ForeignKey(ModelMix, on_delete=models.CASCADE, related_name="shares")
+    model = models.ForeignKey(
+        "inventory.LanguageModel", on_delete=models.CASCADE, related_name="mix_shares"
+    )
+    weight = models.FloatField()
+    problem = models.JSONField()
+
+    class Meta:
+        ordering = ["pk"]

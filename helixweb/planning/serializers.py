@@ -198,7 +198,7 @@ class PlanRunSerializer(serializers.ModelSerializer[PlanRun]):
         model = PlanRun
         fields = [
             "id", "cluster", "model", "status", "attempt", "cancel_requested", "accept_requested",
-            "error", "options", "survive_one_loss", "start_plan", "continues", "solver",
+            "error", "options", "survive_one_loss", "start_plan", "continues", "mix", "solver",
             "flow_tokens_per_s", "upper_bound_tokens_per_s", "gap", "plan", "created_by",
             "created_at", "started_at", "finished_at",
         ]  # fmt: skip

@@ -1,8 +1,8 @@
-"""Celery's way into plan runs and explanations."""
+"""Celery's way into plan runs, explanations and mixes of models."""
 
 from celery import shared_task
 
-from helixweb.planning import attempts, explaining, solving
+from helixweb.planning import attempts, explaining, mixing, solving
 
 # A wake-up that waited longer than this behind others has been sent again by the reaper.
 WAKE_EXPIRES_S = 10.0
@@ -12,8 +12,7 @@ WAKE_EXPIRES_S = 10.0
 def solve_plan_run(*, run_id: int) -> None:
     """Work on the run if it is free, then have its plan explained and wake the run that waits."""
     solving.solve(run_id=run_id)
-    for explanation_id in explaining.waiting_ids(run_id):
-        wake_explanation(explanation_id)
+    _wake_explanations(run_id)
     for queued_id in attempts.next_queued_ids():
         if queued_id != run_id:
             wake_plan_run(queued_id)
@@ -33,3 +32,20 @@ def explain_plan(*, explanation_id: int) -> None:
 def wake_explanation(explanation_id: int) -> None:
     """Send the explanation's message; harmless if it is owned or finished."""
     explain_plan.apply_async(kwargs={"explanation_id": explanation_id}, expires=WAKE_EXPIRES_S)
+
+
+@shared_task
+def plan_model_mix(*, mix_id: int) -> None:
+    """Work on the mix if it is free, then have its plans explained."""
+    for run_id in mixing.plan_mix(mix_id=mix_id):
+        _wake_explanations(run_id)
+
+
+def wake_model_mix(mix_id: int) -> None:
+    """Send the mix's message; harmless if it is owned or finished."""
+    plan_model_mix.apply_async(kwargs={"mix_id": mix_id}, expires=WAKE_EXPIRES_S)
+
+
+def _wake_explanations(run_id: int) -> None:
+    for explanation_id in explaining.waiting_ids(run_id):
+        wake_explanation(explanation_id)

@@ -100,7 +100,7 @@ def profile_new(request: HttpRequest, pk: int) -> HttpResponse:
         back_url=back_url,
         back_title=cluster.name,
         intro="What one kind of node does with 1, 2, 3 … layers of a model. "
-        "`python -m runtime profile` measures it.",
+        "To measure it, run: python -m runtime profile.",
     )
 
     def save() -> str:

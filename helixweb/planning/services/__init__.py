@@ -3,6 +3,7 @@
 from helixweb.planning.services.ending import accept_best_so_far, cancel_plan_run
 from helixweb.planning.services.explaining import explain_anew
 from helixweb.planning.services.fit import Fit, ProfileFit, preview_fit
+from helixweb.planning.services.mixing import cancel_model_mix, start_model_mix
 from helixweb.planning.services.replanning import (
     Changes,
     adopt_point,
@@ -18,12 +19,14 @@ __all__ = [
     "ProfileFit",
     "accept_best_so_far",
     "adopt_point",
+    "cancel_model_mix",
     "cancel_plan_run",
     "changes_since",
     "explain_anew",
     "extend_plan_run",
     "flow_without_moves",
     "preview_fit",
+    "start_model_mix",
     "start_plan_run",
     "start_replan",
 ]

@@ -118,20 +118,17 @@ def adopt_point(run: PlanRun, number: int, *, user: Any) -> PlanRun:
         is_cancelled=False,
         elapsed_s=0.0,
     )
-    now = timezone.now()
     with transaction.atomic():
-        adopted = PlanRun.objects.create(
-            cluster_id=run.cluster_id,
-            model_id=run.model_id,
-            problem=run.problem,
-            options=run.options,
-            status=PlanRun.Status.SUCCEEDED,
-            solver=plan.solver,
-            flow_tokens_per_s=plan.flow.value_tokens_per_s,
-            upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
-            created_by=user,
-            started_at=now,
-            finished_at=now,
+        adopted = attempts.record_finished_run(
+            PlanRun(
+                cluster_id=run.cluster_id,
+                model_id=run.model_id,
+                problem=run.problem,
+                options=run.options,
+                created_by=user,
+            ),
+            plan,
+            now=timezone.now(),
         )
         Replan.objects.create(
             run=adopted,
@@ -139,7 +136,6 @@ def adopt_point(run: PlanRun, number: int, *, user: Any) -> PlanRun:
             budget_bytes=point["moved_bytes"],
             points=asked.points,
         )
-        attempts.store_plan(adopted, plan)
     return adopted
 
 

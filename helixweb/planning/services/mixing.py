@@ -1,0 +1,65 @@
+"""Starts and cancels the planning of several models on one cluster."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from helixweb.common import events, leases
+from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.inventory.services import build_problem
+from helixweb.planning import tasks
+from helixweb.planning.models import MixShare, ModelMix
+from helixweb.planning.options import options_to_json
+from planner.compute_plan import PlanOptions
+from planner.domain.errors import InvalidProblem
+from planner.domain.rules import InvalidRules
+from planner.feasibility import check_rules
+from planner.multi_model import ModelShare
+from planner.serialization import problem_to_dict
+
+LEAST_MODELS = 2
+
+
+def start_model_mix(
+    *, cluster: Cluster, weights: Mapping[LanguageModel, float], options: PlanOptions, user: Any
+) -> ModelMix:
+    """Queue a plan for each model, flows in proportion to the weights, on the inventory as it is.
+
+    Raises InvalidProblem, InvalidRules and ModelDoesNotFit, before anything is written.
+    """
+    if len(weights) < LEAST_MODELS:
+        raise InvalidProblem(f"{len(weights)} models are no mix; choose {LEAST_MODELS} or more")
+    if options.rules.pinned:
+        raise InvalidRules(
+            f"node {min(options.rules.pinned)!r} is pinned, but several models share the cluster; "
+            "pins work for one model only"
+        )
+    shares = []
+    for model, weight in weights.items():
+        problem = build_problem(cluster, model)
+        check_rules(problem, options.rules)
+        shares.append((model, ModelShare(problem=problem, weight=weight)))
+    with transaction.atomic():
+        mix = ModelMix.objects.create(
+            cluster=cluster, options=options_to_json(options), created_by=user
+        )
+        for model, share in shares:
+            MixShare.objects.create(
+                mix=mix, model=model, weight=share.weight, problem=problem_to_dict(share.problem)
+            )
+        names = ", ".join(model.name for model in weights)
+        events.emit(f"cluster:{cluster.pk}", "event", {"text": f"{user} started a mix of {names}."})
+        transaction.on_commit(lambda: tasks.wake_model_mix(mix.pk), robust=True)
+    return mix
+
+
+def cancel_model_mix(mix: ModelMix) -> bool:
+    """Ask it to end with its best so far; False if it had ended already."""
+    with transaction.atomic():
+        cancelled = leases.request_cancel(ModelMix, task_id=mix.pk, now=timezone.now())
+        if cancelled:
+            mix.refresh_from_db(fields=["status", "cancel_requested", "finished_at"])
+            events.emit(mix.topic, "model-mix", {"mix": mix.pk, "status": mix.status})
+    return cancelled

@@ -1,0 +1,61 @@
+"""Pages of mixes: several models planned on one cluster."""
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from helixweb.common import events
+from helixweb.inventory.models import Cluster
+from helixweb.planning import services
+from helixweb.planning.forms import MixForm
+from helixweb.planning.models import ModelMix
+from planner.domain.errors import PlannerError
+
+
+@require_http_methods(["GET", "POST"])
+def mix_new(request: HttpRequest, cluster_pk: int) -> HttpResponse:
+    """Choose weights for the models that the cluster has profiles for; POST starts and shows it."""
+    cluster = get_object_or_404(Cluster, pk=cluster_pk)
+    form = MixForm(request.POST if request.method == "POST" else None, cluster=cluster)
+    if form.is_valid():
+        try:
+            mix = services.start_model_mix(
+                cluster=cluster,
+                weights=form.weights(),
+                options=form.plan_options(),
+                user=request.user,
+            )
+        except PlannerError as error:
+            form.add_error(None, str(error))
+        else:
+            return redirect("model-mix", mix.pk)
+    status = 422 if form.is_bound else 200
+    context = {"cluster": cluster, "form": form, "weights": form.weight_fields()}
+    return render(request, "planning/mix_new.html", context, status=status)
+
+
+@require_GET
+def mix(request: HttpRequest, pk: int) -> HttpResponse:
+    """How far it is, and the plan of each model once it has ended."""
+    last_event_id = events.latest_id()
+    row = get_object_or_404(ModelMix.objects.select_related("cluster", "created_by"), pk=pk)
+    context = {
+        "mix": row,
+        "shares": row.shares.select_related("model").defer("problem"),
+        "runs": row.runs.select_related("model", "plan")
+        .defer("problem", "plan__problem")
+        .order_by("pk"),
+        "last_event_id": last_event_id,
+    }
+    is_swap = request.headers.get("HX-Request") == "true"
+    return render(request, f"planning/{'_mix' if is_swap else 'mix'}.html", context)
+
+
+@require_POST
+def mix_cancel(request: HttpRequest, pk: int) -> HttpResponse:
+    """End the search with what it has."""
+    row = get_object_or_404(ModelMix, pk=pk)
+    if not services.cancel_model_mix(row):
+        messages.info(request, "The search had ended already.")
+    return redirect("model-mix", pk)

@@ -1,0 +1,169 @@
+"""Several models planned on one cluster at once."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from rest_framework.test import APIClient
+
+from helixweb.inventory.models import Cluster, LanguageModel, Node, Profile
+from helixweb.planning import mixing, services
+from helixweb.planning.models import ModelMix, PlanRun
+from helixweb.planning.options import options_from_json
+from planner.domain.rules import PlacementRules
+from planner.feasibility import check_rules
+from planner.serialization import problem_from_dict
+
+MIXES = "/api/v1/model-mixes/"
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def models(cluster: Cluster) -> list[LanguageModel]:
+    """Two models that six nodes of the cluster can serve."""
+    first = LanguageModel.objects.get()
+    second = LanguageModel.objects.create(
+        name="second-llama",
+        num_layers=3,
+        activation_bytes_per_token=256,
+        bytes_per_layer=1e6,
+    )
+    for profile in Profile.objects.filter(model=first):
+        profile.pk = None
+        profile.model = second
+        profile.save()
+    for number in range(3):
+        Node.objects.create(
+            cluster=cluster, name=f"tower-{number}", region="home", profile_name="big"
+        )
+    return [first, second]
+
+
+@pytest.fixture
+def body(cluster: Cluster, models: list[LanguageModel]) -> dict[str, Any]:
+    return {
+        "cluster": cluster.pk,
+        "models": [{"model": models[0].pk}, {"model": models[1].pk, "weight": 2}],
+        "options": {"time_limit_s": 2},
+    }
+
+
+def planned(mix: ModelMix) -> ModelMix:
+    mixing.plan_mix(mix_id=mix.pk)
+    mix.refresh_from_db()
+    assert (mix.status, mix.error) == ("succeeded", "")
+    return mix
+
+
+def test_every_model_gets_a_plan_and_no_two_use_a_node(
+    api: APIClient, body: dict[str, Any], models: list[LanguageModel]
+) -> None:
+    answer = api.post(MIXES, body)
+    assert answer.status_code == 202, answer.content
+    planned(ModelMix.objects.get(pk=answer.json()["id"]))
+    shown = api.get(answer.headers["Location"]).json()
+    runs = [PlanRun.objects.get(pk=pk) for pk in shown["runs"]]
+    assert [run.model for run in runs] == models
+    first, second = (set(run.plan.document["placement"]) for run in runs)
+    assert first
+    assert second
+    assert not first & second
+    levels = [
+        run.flow_tokens_per_s / row["weight"]
+        for run, row in zip(runs, shown["models"], strict=True)
+    ]
+    assert min(levels) == pytest.approx(shown["level_tokens_per_s"])
+    assert shown["level_tokens_per_s"] <= shown["level_bound_tokens_per_s"] * (1 + 1e-6)
+    for run, others in zip(runs, (second, first), strict=True):
+        options = options_from_json(run.options)
+        assert options.rules == PlacementRules(excluded_nodes=frozenset(others))
+        check_rules(problem_from_dict(run.problem), options.rules)
+        assert run.plan.explanation.status == "queued"
+
+
+def test_the_page_starts_a_mix_and_shows_its_plans(
+    browser: Client, cluster: Cluster, models: list[LanguageModel]
+) -> None:
+    address = f"/plans/mixes/new/{cluster.pk}"
+    assert "second-llama" in browser.get(address).content.decode()
+    form = {
+        "time_limit_s": "2", "placer": "auto", "solver": "auto", "gap_percent": "0.1", "seed": "0",
+        "warm_start": "best", "partial_inference": "on",
+        f"weight-{models[0].pk}": "1", f"weight-{models[1].pk}": "",
+    }  # fmt: skip
+    refused = browser.post(address, form)
+    assert refused.status_code == 422
+    assert "1 models are no mix; choose 2 or more" in refused.content.decode()
+    answer = browser.post(address, {**form, f"weight-{models[1].pk}": "0.5"})
+    mix = ModelMix.objects.get()
+    assert answer.headers["Location"] == f"/plans/mixes/{mix.pk}/"
+    waiting = browser.get(f"/plans/mixes/{mix.pk}/").content.decode()
+    assert f'data-topics="model-mix:{mix.pk}"' in waiting
+    planned(mix)
+    page = browser.get(f"/plans/mixes/{mix.pk}/").content.decode()
+    for run in mix.runs.all():
+        assert f'href="/plans/{run.pk}/"' in page
+        assert f"mix {mix.pk}" in browser.get(f"/plans/{run.pk}/").content.decode()
+    browser.post(f"/plans/mixes/{mix.pk}/cancel")
+    assert b"had ended already" in browser.get(f"/plans/mixes/{mix.pk}/").content
+
+
+def test_a_cluster_with_one_model_says_what_a_mix_needs(browser: Client, cluster: Cluster) -> None:
+    page = browser.get(f"/plans/mixes/new/{cluster.pk}").content.decode()
+    assert "has profiles for 1 model; a mix needs two or more" in page
+
+
+def test_what_cannot_be_is_refused_in_words(
+    api: APIClient, body: dict[str, Any], models: list[LanguageModel]
+) -> None:
+    pins = {"rules": {"pinned": {"tower": {"first": 0, "end": 1}}}}
+    twice = [{"model": models[0].pk}, {"model": models[0].pk}]
+    for change, says in [
+        ({"models": twice}, "tiny-llama is named twice"),
+        ({"models": twice[:1]}, "choose 2 or more"),
+        ({"models": [{"model": models[0].pk}, {"model": models[1].pk, "weight": 0}]}, "above 0"),
+        ({"options": pins}, "pins work for one model only"),
+        ({"options": {"rules": {"excluded_nodes": ["nobody"]}}}, "'nobody'"),
+        ({"weights": [1, 2]}, "Unknown field"),
+    ]:
+        answer = api.post(MIXES, {**body, **change})
+        assert answer.status_code == 400, change
+        assert says in answer.json()["detail"]
+    assert not ModelMix.objects.exists()
+
+
+def test_models_that_do_not_fit_side_by_side_fail_in_words(
+    api: APIClient, body: dict[str, Any], cluster: Cluster
+) -> None:
+    cluster.nodes.filter(name__startswith="tower-").delete()
+    cluster.links.all().delete()
+    LanguageModel.objects.update(num_layers=4)  # seven layers fit, eight do not
+    answer = api.post(MIXES, body)
+    assert answer.status_code == 202, answer.content
+    mixing.plan_mix(mix_id=answer.json()["id"])
+    mix = ModelMix.objects.get()
+    assert mix.status == "failed"
+    assert mix.error
+    assert not PlanRun.objects.exists()
+
+
+def test_a_queued_mix_is_cancelled_at_once(api: APIClient, body: dict[str, Any]) -> None:
+    mix = api.post(MIXES, body).json()["id"]
+    assert api.post(f"{MIXES}{mix}/cancel/").json()["status"] == "cancelled"
+    assert mixing.plan_mix(mix_id=mix) == []
+    assert api.post(f"{MIXES}{mix}/cancel/").status_code == 409
+
+
+def test_a_mix_that_kills_every_worker_is_given_up(
+    cluster: Cluster, models: list[LanguageModel], user: Any
+) -> None:
+    mix = services.start_model_mix(
+        cluster=cluster,
+        weights=dict.fromkeys(models, 1.0),
+        options=options_from_json({}),
+        user=user,
+    )
+    ModelMix.objects.filter(pk=mix.pk).update(attempt=mixing.MAX_ATTEMPTS)
+    assert mixing.plan_mix(mix_id=mix.pk) == []
+    mix.refresh_from_db()
+    assert "died 3 times" in mix.error
