@@ -1,79 +1,148 @@
-"""Loses each node of a plan in turn and replans; prints what moves how many bytes.
+"""Changes a cluster under its plan in many ways and replans; prints what moves how many bytes.
 
-    OMP_NUM_THREADS=1 python benchmarks/planner/replan.py cluster.json --seconds 10
+    OMP_NUM_THREADS=1 python benchmarks/planner/replan.py cluster.json --change lost --seconds 10
 
 README.md beside this file says how to read the table.
 """
 
 import argparse
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from planner.compute_plan import PlanOptions, compute_plan
+from planner.domain.cluster import COORDINATOR
 from planner.domain.placement import Placement
+from planner.domain.plan import Plan
 from planner.domain.problem import Problem
+from planner.explain import with_one_more_node
+from planner.placers.alignment import aligned_to
 from planner.placers.base import NeverCancelled
+from planner.placers.budgeted_moves import moved_layers
 from planner.replan import ReplanOptions, ReplanPoint, replan
 from planner.serialization import problem_from_text
 
 HEADER = (
-    f"{'lost':<14}{'held':>10}{'zero moves':>12}{'scratch':>10}{'GB':>8}"
-    f"{'1/4 of it':>11}{'ratio':>8}{'GB':>8}{'first at':>10}{'3 % at':>8}"
+    f"{'change':<28}{'zero moves':>11}{'scratch':>9}{'GB':>7}{'alike':>7}"
+    f"{'1/4 of GB':>11}{'at':>6}{'of alike':>10}{'at':>6}{'first':>7}"
 )
 QUARTER = 0.25
 CLOSE_ENOUGH = 0.97
+SLOWER = 0.1
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("problem", type=Path, metavar="PROBLEM")
-    parser.add_argument("--seconds", type=float, default=10.0, help="per loss")
+    parser.add_argument("--change", choices=sorted(CHANGES), default="lost")
+    parser.add_argument("--seconds", type=float, default=10.0, help="per change, and from scratch")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--every", type=int, default=1, help="lose only every so many-th node")
+    parser.add_argument("--every", type=int, default=1, help="make only every so many-th change")
     parsed = parser.parse_args()
     problem = problem_from_text(parsed.problem.read_text(), name_hint=str(parsed.problem))
-    options = PlanOptions(time_limit_s=parsed.seconds, seed=parsed.seed)
-    running = compute_plan(
-        problem, options=options, progress=lambda _: None, cancel=NeverCancelled()
-    )
-    print(f"{problem.name}: {running.flow.value_tokens_per_s:.1f} tokens/s before the loss")
+    options = PlanOptions(objective="flow", time_limit_s=parsed.seconds, seed=parsed.seed)
+    running = _plan(problem, options)
+    print(f"{problem.name}: {running.flow.value_tokens_per_s:.1f} tokens/s before")
     print(HEADER, flush=True)
-    for name in sorted(running.placement.layers)[:: parsed.every]:
-        print(
-            _row(problem, running.placement, name, options=options, seconds=parsed.seconds),
-            flush=True,
-        )
+    changes = list(CHANGES[parsed.change](problem, running.placement))
+    reached = [
+        _replan(label, changed, running.placement, options=options)
+        for label, changed in changes[:: parsed.every]
+    ]
+    print(f"{sum(reached)} of {len(reached)} within 3 % of the flow at a quarter of the bytes")
     return 0
 
 
-def _row(
-    problem: Problem, running: Placement, lost: str, *, options: PlanOptions, seconds: float
-) -> str:
-    left = replace(problem, cluster=problem.cluster.without({lost}))
+def _lost(problem: Problem, running: Placement) -> Iterator[tuple[str, Problem]]:
+    for name in sorted(running.layers):
+        yield _label(problem, name), _without(problem, {name})
+
+
+def _two_lost(problem: Problem, running: Placement) -> Iterator[tuple[str, Problem]]:
+    for one, other in pairwise(sorted(running.layers)):
+        yield f"{_label(problem, one)}, {other}", _without(problem, {one, other})
+
+
+def _added(problem: Problem, _running: Placement) -> Iterator[tuple[str, Problem]]:
+    for resource, larger in with_one_more_node(problem):
+        yield str(resource), larger
+
+
+def _slower(problem: Problem, running: Placement) -> Iterator[tuple[str, Problem]]:
+    """All links of one node carry a tenth."""
+    cluster = problem.cluster
+    ends = [node.name for node in cluster.nodes] + [COORDINATOR]
+    for name in sorted(running.layers):
+        links = {(link.source, link.target): link for link in cluster.links}
+        for source, target in [(name, end) for end in ends] + [(end, name) for end in ends]:
+            link = cluster.link_between(source, target) if source != target else None
+            if link is not None:
+                slow = link.bandwidth_bytes_per_s * SLOWER
+                links[source, target] = replace(link, bandwidth_bytes_per_s=slow)
+        changed = replace(cluster, links=tuple(links.values()))
+        yield f"{_label(problem, name)} slow", replace(problem, cluster=changed)
+
+
+CHANGES = {"lost": _lost, "two-lost": _two_lost, "added": _added, "slower": _slower}
+
+
+def _label(problem: Problem, name: str) -> str:
+    return f"{name} {problem.cluster.node(name).compute_profile}"
+
+
+def _without(problem: Problem, names: set[str]) -> Problem:
+    return replace(problem, cluster=problem.cluster.without(names))
+
+
+def _plan(problem: Problem, options: PlanOptions) -> Plan:
+    return compute_plan(problem, options=options, progress=lambda _: None, cancel=NeverCancelled())
+
+
+def _replan(label: str, changed: Problem, running: Placement, *, options: PlanOptions) -> bool:
+    """Print a row; whether the plain reading of the aim is reached."""
+    fresh = _plan(changed, options)
+    alike = aligned_to(changed, fresh.placement, running, rules=options.rules)
     heard: list[ReplanPoint] = []
     found = replan(
-        left,
+        changed,
         running,
-        options=ReplanOptions(plan=options, time_limit_s=seconds),
+        options=ReplanOptions(plan=options, time_limit_s=options.time_limit_s),
         progress=heard.append,
         cancel=NeverCancelled(),
     )
-    fresh = found.from_scratch
-    first = next((point for point in heard if point.flow_tokens_per_s > 0), None)
-    row = f"{lost:<14}{running.layers[lost]!s:>10}{found.zero_moves.flow_tokens_per_s:>12.1f}"
-    if fresh is None or first is None:
-        return f"{row}  nothing found from scratch"
-    within = [p for p in heard if p.moved_bytes <= QUARTER * fresh.moved_bytes]
-    best = max(within, key=lambda point: point.flow_tokens_per_s)
-    enough = CLOSE_ENOUGH * fresh.flow_tokens_per_s
-    close = next((p for p in within if p.flow_tokens_per_s >= enough), None)
-    return (
-        f"{row}{fresh.flow_tokens_per_s:>10.1f}{fresh.moved_bytes / 1e9:>8.1f}"
-        f"{best.flow_tokens_per_s:>11.1f}{best.flow_tokens_per_s / fresh.flow_tokens_per_s:>8.3f}"
-        f"{best.moved_bytes / 1e9:>8.1f}{first.elapsed_s:>10.2f}"
-        f"{'-' if close is None else f'{close.elapsed_s:.2f}':>8}"
+    flow = fresh.flow.value_tokens_per_s
+    moved, moved_alike = (
+        moved_layers(running, placed) * changed.model.bytes_per_layer
+        for placed in (fresh.placement, alike)
     )
+    first = next((point.elapsed_s for point in heard if point.flow_tokens_per_s > 0), None)
+    quarters = [_within(heard, QUARTER * limit, flow) for limit in (moved, moved_alike)]
+    columns = "".join(
+        f"{ratio:>{width}.3f}{_seconds(at):>6}"
+        for width, (ratio, at) in zip((11, 10), quarters, strict=True)
+    )
+    print(
+        f"{label:<28}{found.zero_moves.flow_tokens_per_s:>11.1f}{flow:>9.1f}{moved / 1e9:>7.1f}"
+        f"{moved_alike / 1e9:>7.1f}{columns}{_seconds(first):>7}",
+        flush=True,
+    )
+    return quarters[0][0] >= CLOSE_ENOUGH
+
+
+def _within(
+    heard: list[ReplanPoint], limit_bytes: float, flow: float
+) -> tuple[float, float | None]:
+    """The best answer's share of the flow, and when one first came close enough."""
+    within = [point for point in heard if point.moved_bytes <= limit_bytes]
+    shares = [(point.flow_tokens_per_s / flow, point.elapsed_s) for point in within]
+    at = next((elapsed_s for share, elapsed_s in shares if share >= CLOSE_ENOUGH), None)
+    return max((share for share, _ in shares), default=0.0), at
+
+
+def _seconds(elapsed_s: float | None) -> str:
+    return "-" if elapsed_s is None else f"{elapsed_s:.2f}"
 
 
 if __name__ == "__main__":
