@@ -16,6 +16,7 @@ from runtime.models.checkpoint import Piece
 from runtime.models.config import CompactConfig
 from runtime.models.decoder import Attend, AttentionRule, Rotation
 from runtime.models.layers import gated_mlp, rms_norm, rotary_angles, rotate
+from runtime.models.linear import linear
 from runtime.models.ranks import Ranks
 from runtime.models.rope import inverse_frequencies
 from runtime.models.sharding import WHOLE, Shard, layer_pieces, shard_config
@@ -94,9 +95,7 @@ class CompactDecoder:
         config = self.config
         weights = self.layers[layer - self.first]
         normed_TD = rms_norm(hidden_TD, weights.attention_norm_D, eps=config.rms_norm_eps)
-        fused_TE = functional.linear(
-            normed_TD, weights.query_key_value_ED, weights.query_key_value_E
-        )
+        fused_TE = linear(normed_TD, weights.query_key_value_ED, weights.query_key_value_E)
         fused_TAH = fused_TE.view(len(fused_TE), -1, config.head_size)  # A = N + 2 K
         key_at, value_at = config.num_heads, config.num_heads + config.num_kv_heads
         query_TNH, key_TKH = fused_TAH[:, :key_at], fused_TAH[:, key_at:value_at]
@@ -111,7 +110,7 @@ class CompactDecoder:
             fused_TAH[:, value_at:],
             self.rules[layer - self.first],
         )
-        projected_TD = functional.linear(attended_TNH.flatten(1), weights.output_DE)
+        projected_TD = linear(attended_TNH.flatten(1), weights.output_DE)
         hidden_TD = hidden_TD + self.ranks.sum(projected_TD)
         normed_TD = rms_norm(hidden_TD, weights.mlp_norm_D, eps=config.rms_norm_eps)
         mlp_TD = gated_mlp(normed_TD, weights.gate_up_ID, weights.down_DI)
@@ -122,7 +121,7 @@ class CompactDecoder:
         if self.final_norm_D is None or self.head_VD is None:
             raise ValueError(f"layers [{self.first}, {self.end}) have no head: not the last")
         normed_TD = rms_norm(hidden_TD, self.final_norm_D, eps=self.config.rms_norm_eps)
-        logits_TV = functional.linear(normed_TD, self.head_VD)
+        logits_TV = linear(normed_TD, self.head_VD)
         return self.ranks.join(logits_TV, width=self.config.vocab_size).float()
 
     def repeating(self, count: int) -> "CompactDecoder":

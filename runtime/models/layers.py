@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from runtime.models.linear import linear
+
 
 def rms_norm(hidden_TD: Tensor, weight_D: Tensor, *, eps: float) -> Tensor:
     """Root-mean-square norm; computed in float32, returned in the dtype of the input."""
@@ -18,8 +20,8 @@ def rms_norm(hidden_TD: Tensor, weight_D: Tensor, *, eps: float) -> Tensor:
 
 def gated_mlp(hidden_TD: Tensor, gate_up_ID: Tensor, down_DI: Tensor) -> Tensor:
     """down(silu(gate(x)) * up(x)); `gate_up_ID` stacks gate over up (2 I rows)."""
-    gate_TI, up_TI = functional.linear(hidden_TD, gate_up_ID).chunk(2, dim=-1)
-    return functional.linear(functional.silu(gate_TI) * up_TI, down_DI)
+    gate_TI, up_TI = linear(hidden_TD, gate_up_ID).chunk(2, dim=-1)
+    return linear(functional.silu(gate_TI) * up_TI, down_DI)
 
 
 def rotary_angles(
