@@ -32,6 +32,7 @@ setup(
             "planner.estimate.compiled._estimate",
             sources=[
                 "planner/estimate/compiled/sustained.c",
+                "planner/estimate/compiled/stage_search.c",
                 "planner/estimate/compiled/module.c",
             ],
             depends=["planner/estimate/compiled/sustained.h"],

@@ -3,7 +3,9 @@
 1. Apply the rules; refuse what cannot hold the model; prove an upper bound on any placement's flow.
 2. Place by the baselines (separate pipelines, Swarm, Petals). Milliseconds; never do worse.
 3. Unless a baseline is at the bound already, search by the chosen placer, warm-started.
-4. Recompute the winner's flow by a second method. A plan that fails its check is an error.
+4. Unless flow is the objective, that took a tenth of the time: its answer, the baselines and much
+   else now compete by what they are forecast to serve (`planner.objectives`).
+5. Recompute the winner's flow by a second method. A plan that fails its check is an error.
 
 Every flow in here is an exact max flow of a placement, never a search's own bookkeeping.
 """
@@ -18,9 +20,14 @@ from planner.checked_plan import checked_plan
 from planner.domain.errors import PlannerError
 from planner.domain.placement import Placement
 from planner.domain.plan import Incumbent, Plan
+from planner.domain.plan_forecast import Objective
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
+from planner.domain.serving_policy import RUNTIME_POLICY, ServingPolicy
 from planner.feasibility import check_rules, conform, restricted_problem
+from planner.objectives.goal import check_goal_options, goal_for
+from planner.objectives.search import ServingSearch
+from planner.objectives.trial import Trial, Trials
 from planner.placers.base import CancelToken, InvalidOptions, Progress, SearchOptions
 from planner.placers.choice import PlacerName, PlacerOptions, chosen_placer
 from planner.placers.flow_meter import FlowMeter
@@ -31,6 +38,9 @@ from planner.placers.swarm import place_swarm
 
 # What computing the answer's flow a second time takes; kept back from the search.
 _CHECK_S_PER_NODE = 6e-4
+# Of the time, where flow is not the objective: for the flow, and for all searching.
+_FLOW_SHARE_OF_TIME = 0.1
+_SEARCH_SHARE_OF_TIME = 0.65
 
 BASELINES: dict[str, Callable[[Problem], Placement | None]] = {
     "separate_pipelines": place_separate_pipelines,
@@ -53,9 +63,19 @@ class PlanOptions:
     (of the baselines), "none", or the name of one of `baselines`. The search ends within
     `relative_gap` of a proven bound. `prune_degree` keeps that many links per node on average in
     the MILP; None keeps all.
+
+    `objective`: "decode" makes the forecast decode throughput under `policy` large, "flow" the
+    paper's max flow, "latency" the throughput at which the median request keeps to `ttft_limit_s`
+    and `tpot_limit_s`, "cost" the tokens per price of the nodes in use; "fewest_nodes" leaves as
+    many nodes idle as `demand_tokens_per_s` of decode throughput allows.
     """
 
     time_limit_s: float = 60.0
+    objective: Objective = "decode"
+    ttft_limit_s: float | None = None
+    tpot_limit_s: float | None = None
+    demand_tokens_per_s: float | None = None
+    policy: ServingPolicy = RUNTIME_POLICY
     partial_inference: bool = True
     placer: PlacerName = "auto"
     solver: SolverName = "auto"
@@ -77,8 +97,25 @@ class PlanOptions:
                 f"warm_start is {self.warm_start!r}; use one of: "
                 f"{', '.join(('best', 'none', *self.baselines))}"
             )
+        check_goal_options(
+            objective=self.objective,
+            ttft_limit_s=self.ttft_limit_s,
+            tpot_limit_s=self.tpot_limit_s,
+            demand_tokens_per_s=self.demand_tokens_per_s,
+        )
         self.search_options(time_limit_s=self.time_limit_s)
         self.placer_options(known_upper_bound_tokens_per_s=math.inf)
+
+    @property
+    def for_flow(self) -> "PlanOptions":
+        """The same search for the largest flow."""
+        return replace(
+            self,
+            objective="flow",
+            ttft_limit_s=None,
+            tpot_limit_s=None,
+            demand_tokens_per_s=None,
+        )
 
     def placer_options(self, *, known_upper_bound_tokens_per_s: float) -> PlacerOptions:
         return PlacerOptions(
@@ -120,7 +157,128 @@ def compute_plan(
     check_rules(problem, options.rules)
     problem = restricted_problem(problem, options.rules)
     options = replace(options, rules=options.rules.once_restricted)
-    standing = _Standing(problem, options, progress, elapsed=lambda: clock() - started_s)
+    run = _Run(
+        problem=problem,
+        options=options,
+        progress=progress,
+        cancel=cancel,
+        clock=clock,
+        started_s=started_s,
+    )
+    if options.objective == "flow":
+        return _plan_for_flow(run, best_known=best_known, start=start)
+    return _plan_for_serving(run, best_known=best_known, start=start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """What every step of one computation needs; `problem` has the rules applied."""
+
+    problem: Problem
+    options: PlanOptions
+    progress: Progress
+    cancel: CancelToken
+    clock: Callable[[], float]
+    started_s: float
+
+    @property
+    def elapsed_s(self) -> float:
+        return self.clock() - self.started_s
+
+
+def _plan_for_flow(run: _Run, *, best_known: Incumbent | None, start: Placement | None) -> Plan:
+    found = _largest_flow(run, best_known=best_known, start=start)
+    if found.standing.best is None:
+        raise NoPlacementFound(_NOTHING_FOUND.format(reason=found.stop_reason))
+    return _checked(run, found, found.standing.best, found.standing.placer, found.stop_reason)
+
+
+def _plan_for_serving(run: _Run, *, best_known: Incumbent | None, start: Placement | None) -> Plan:
+    """As much of the goal as is found; the flow's answer where nothing is forecast to serve."""
+    options, limit_s = run.options, run.options.time_limit_s
+    silent = replace(
+        run,
+        options=replace(options, time_limit_s=limit_s * _FLOW_SHARE_OF_TIME),
+        progress=lambda _: None,
+    )
+    found = _largest_flow(silent, best_known=best_known, start=start)
+    trials = Trials(
+        run.problem,
+        goal=goal_for(
+            run.problem,
+            objective=options.objective,
+            ttft_limit_s=options.ttft_limit_s,
+            tpot_limit_s=options.tpot_limit_s,
+            demand_tokens_per_s=options.demand_tokens_per_s,
+        ),
+        policy=options.policy,
+        partial_inference=options.partial_inference,
+        max_hops=options.rules.max_hops,
+    )
+
+    def report(trial: Trial) -> None:
+        flow = trial.flow.value_tokens_per_s
+        run.progress(
+            Incumbent(
+                elapsed_s=run.elapsed_s,
+                flow_tokens_per_s=flow,
+                upper_bound_tokens_per_s=max(found.standing.upper_bound, flow),
+                placer=trial.placer,
+                placement=trial.placement,
+                objective_value=trial.value,
+            )
+        )
+
+    serving = ServingSearch(
+        trials,
+        rules=options.rules,
+        seed=options.seed,
+        cancel=run.cancel,
+        clock=run.clock,
+        on_better=report,
+    )
+    if best_known is not None:
+        serving.offer(best_known.placement, placer=best_known.placer, is_guard=True)
+    if start is not None:
+        serving.offer(conform(run.problem, start, options.rules), placer=START, is_guard=True)
+    for name, placement in found.placed.items():
+        if placement is not None:
+            serving.offer(placement, placer=name, is_guard=True)
+    if found.standing.best is not None:
+        serving.offer(found.standing.best, placer=found.standing.placer)
+    stop_reason = serving.run(time_limit_s=limit_s * _SEARCH_SHARE_OF_TIME - run.elapsed_s)
+    decision = serving.decide(time_limit_s=limit_s - run.elapsed_s - _check_s(run.problem))
+    if decision is None:
+        if found.standing.best is None:
+            raise NoPlacementFound(_NOTHING_FOUND.format(reason=stop_reason))
+        return _checked(run, found, found.standing.best, found.standing.placer, stop_reason)
+    trial = decision.trial
+    plan = _checked(run, found, trial.placement, trial.placer, stop_reason)
+    return replace(plan, forecast=decision.forecast)
+
+
+_NOTHING_FOUND = (
+    "no placement that carries any flow was found ({reason}); give the search more time, allow "
+    "partial inference or more hops, or check that links lead from the coordinator to the nodes, "
+    "between them, and back"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FlowSearch:
+    """What the search for flow found; `placed` are the baselines' placements."""
+
+    standing: "_Standing"
+    placed: dict[str, Placement | None]
+    solver: str
+    stop_reason: str
+
+
+def _largest_flow(
+    run: _Run, *, best_known: Incumbent | None, start: Placement | None
+) -> _FlowSearch:
+    problem, options = run.problem, run.options
+    standing = _Standing(problem, options, run.progress, elapsed=lambda: run.elapsed_s)
     if best_known is not None:
         standing.offer(
             best_known.placement,
@@ -140,26 +298,30 @@ def compute_plan(
             options=options,
             start=_warm_start(options, standing=standing, placed=placed),
             standing=standing,
-            cancel=cancel,
-            clock=clock,
+            cancel=run.cancel,
+            clock=run.clock,
         )
-    if standing.best is None:
-        raise NoPlacementFound(
-            f"no placement that carries any flow was found ({stop_reason}); give the search more "
-            "time, allow partial inference or more hops, or check that links lead from the "
-            "coordinator to the nodes, between them, and back"
-        )
+    return _FlowSearch(standing=standing, placed=placed, solver=solver, stop_reason=stop_reason)
+
+
+def _checked(
+    run: _Run, found: _FlowSearch, placement: Placement, placer: str, stop_reason: str
+) -> Plan:
     return checked_plan(
-        problem,
-        standing.best,
-        partial_inference=options.partial_inference,
-        max_hops=options.rules.max_hops,
-        upper_bound_tokens_per_s=standing.upper_bound,
-        placer=standing.placer,
-        solver=solver,
+        run.problem,
+        placement,
+        partial_inference=run.options.partial_inference,
+        max_hops=run.options.rules.max_hops,
+        upper_bound_tokens_per_s=found.standing.upper_bound,
+        placer=placer,
+        solver=found.solver,
         stop_reason=stop_reason,
-        elapsed_s=standing.elapsed_s,
+        elapsed_s=run.elapsed_s,
     )
+
+
+def _check_s(problem: Problem) -> float:
+    return _CHECK_S_PER_NODE * len(problem.cluster.nodes)
 
 
 def _place(name: str, problem: Problem, rules: PlacementRules) -> Placement | None:
@@ -244,8 +406,7 @@ def _search(
     clock: Callable[[], float],
 ) -> tuple[str, str]:
     """Improve the standing until the placer stops; returns (solver, stop reason)."""
-    check_s = _CHECK_S_PER_NODE * len(problem.cluster.nodes)
-    left_s = options.time_limit_s - check_s - standing.elapsed_s
+    left_s = options.time_limit_s - _check_s(problem) - standing.elapsed_s
     if left_s <= 0:
         return NO_SOLVER, "time limit"
     placer = chosen_placer(

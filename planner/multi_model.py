@@ -282,7 +282,7 @@ def _plans(
         plans.append(
             compute_plan(
                 problem,
-                options=replace(options, time_limit_s=seconds),
+                options=replace(options.for_flow, time_limit_s=seconds),
                 progress=lambda _: None,
                 cancel=cancel,
             )

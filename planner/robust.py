@@ -103,7 +103,9 @@ def compute_robust_plan(
     options = replace(options, rules=options.rules.once_restricted)
     plain = compute_plan(
         problem,
-        options=replace(options, time_limit_s=options.time_limit_s * _PLAIN_SEARCH_SHARE),
+        options=replace(
+            options.for_flow, time_limit_s=options.time_limit_s * _PLAIN_SEARCH_SHARE
+        ),
         progress=lambda _: None,
         cancel=cancel,
         start=start,

@@ -147,6 +147,7 @@ class SearchForm(forms.Form):
         """Raises planner's InvalidOptions and InvalidRules; call after `is_valid`."""
         values: dict[str, Any] = self.cleaned_data
         return PlanOptions(
+            objective=options.DEFAULTS.objective,
             time_limit_s=values["time_limit_s"],
             partial_inference=values["partial_inference"],
             placer=values["placer"],

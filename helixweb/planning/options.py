@@ -24,7 +24,8 @@ MAX_LAYERS = 10_000
 MAX_KV_RESERVE_TOKENS = 1e12
 MAX_BUDGET_BYTES = 1e18
 MAX_EXPLANATION_SEARCH_S = 60.0
-DEFAULTS = PlanOptions()
+# Pages and charts show flow and its bound; runs are for it.
+DEFAULTS = PlanOptions(objective="flow")
 
 
 _JSON = TypeAdapter(PlanOptions)
@@ -43,7 +44,7 @@ def options_from_json(values: Mapping[str, Any]) -> PlanOptions:
     Raises planner's InvalidOptions.
     """
     try:
-        return _JSON.validate_python(dict(values))
+        return _JSON.validate_python({"objective": DEFAULTS.objective} | dict(values))
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)
         raise InvalidOptions("; ".join(detail["msg"] for detail in details)) from error

@@ -14,11 +14,15 @@ RESERVED_NAMES = frozenset({COORDINATOR, SOURCE, SINK})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One machine, its GPUs seen as one logical device (Helix §4.1)."""
+    """One machine, its GPUs seen as one logical device (Helix §4.1).
+
+    `price_per_hour` is this machine's, where it differs from its profile's.
+    """
 
     name: str
     region: str
     compute_profile: str
+    price_per_hour: float | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -27,6 +31,11 @@ class Node:
             raise InvalidProblem(
                 f"node name {self.name!r} is reserved; rename the node "
                 f"(reserved: {', '.join(sorted(RESERVED_NAMES))})"
+            )
+        if self.price_per_hour is not None and not self.price_per_hour > 0:
+            raise InvalidProblem(
+                f"node {self.name!r}: price_per_hour is {self.price_per_hour}; it must be above 0, "
+                "or left out"
             )
 
 

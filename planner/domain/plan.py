@@ -5,17 +5,22 @@ from dataclasses import dataclass
 
 from planner.domain.flow import Flow
 from planner.domain.placement import Placement
+from planner.domain.plan_forecast import PlanForecast
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incumbent:
-    """The best placement known at one moment of a search."""
+    """The best placement known at one moment of a search.
+
+    `objective_value` is its estimated `PlanForecast.value`; None where the flow is the objective.
+    """
 
     elapsed_s: float
     flow_tokens_per_s: float
     upper_bound_tokens_per_s: float
     placer: str
     placement: Placement
+    objective_value: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +28,8 @@ class Plan:
     """What is deployed. `flow` was recomputed from `placement` by a second method.
 
     `routing_weights[u][v]` is the weight of v among u's successors (Helix §5.1); u is `source`
-    or a node, v a node or `sink`. `hops` is the flow-weighted mean number of stages.
+    or a node, v a node or `sink`. `hops` is the flow-weighted mean number of stages. `forecast` is
+    there where it was the objective.
     """
 
     problem_name: str
@@ -39,6 +45,7 @@ class Plan:
     solver: str
     stop_reason: str
     elapsed_s: float
+    forecast: PlanForecast | None = None
 
     @property
     def gap(self) -> float:

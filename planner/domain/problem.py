@@ -46,3 +46,8 @@ class Problem:
     def profile_of(self, node_name: str) -> ComputeProfile:
         """The compute profile of a node; raises KeyError for an unknown node."""
         return self.compute_profiles[self.cluster.node(node_name).compute_profile]
+
+    def price_per_hour(self, node_name: str) -> float | None:
+        """The node's own price, else its profile's; None where neither is known."""
+        own = self.cluster.node(node_name).price_per_hour
+        return self.profile_of(node_name).price_per_hour if own is None else own

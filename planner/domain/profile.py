@@ -23,11 +23,16 @@ class ComputeProfile:
     kv_capacity_token_layers: tuple[float, ...]
     layer_times: LayerTimes | None = None
     batch_limits: BatchLimits | None = None
+    price_per_hour: float | None = None
 
     def __post_init__(self) -> None:
         where = f"compute profile {self.name!r}"
         if not self.vram_bytes > 0:
             raise InvalidProblem(f"{where}: vram_bytes is {self.vram_bytes}; it must be above 0")
+        if self.price_per_hour is not None and not self.price_per_hour > 0:
+            raise InvalidProblem(
+                f"{where}: price_per_hour is {self.price_per_hour}; it must be above 0, or left out"
+            )
         if self.max_layers < 0:
             raise InvalidProblem(f"{where}: max_layers is {self.max_layers}; it must be 0 or more")
         for key in ("tokens_per_s", "kv_capacity_token_layers"):

@@ -71,7 +71,12 @@ def sustained(model: Model, load: Load, tables: Tables) -> Sustained:
             rate = low - below * (high - low) / (above - below)
         trip, ttft = cluster.delays_s(rate)
         excess = rate * trip + rate / model.output_tokens * ttft - room
-        if trip < 0 or trip > model.tpot_limit_s or ttft > model.ttft_limit_s:
+        if (
+            trip < 0
+            or trip > model.tpot_limit_s
+            or ttft > model.ttft_limit_s
+            or rate / model.output_tokens * ttft > model.prompts_in_flight
+        ):
             high, above, side = rate, math.inf, 0
         elif excess > 0:
             high, above = rate, excess
@@ -254,7 +259,7 @@ class _Cluster:
         message, chunk = batch * per_token, model.step_tokens * per_token
         wait = decodes * message / 2 / (1 - decodes)
         if model.prompts_first > 0:
-            wait = (decodes * message + prompts * model.squares_ratio * chunk) / 2
+            wait = (decodes * message + prompts * model.link_wait_weight * chunk) / 2
             wait /= 1 - decodes - prompts
         elif model.decode_share < 1:
             wait += message * prompts * (1 / model.decode_share - 1)
@@ -262,5 +267,6 @@ class _Cluster:
             piece = min(chunk, model.piece_bytes / float(load.bandwidth_E[edge]))
             wait += prompts * piece / 2
         sent = chunk / (1 - decodes)
-        queued = prompts * model.squares_ratio * sent / 2 / (1 - decodes - prompts)
+        queued = prompts * model.link_queue_weight * sent / 2
+        queued /= 1 - decodes - prompts
         return float(load.latency_E[edge]) + message + wait, sent + queued, sent

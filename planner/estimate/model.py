@@ -15,6 +15,9 @@ _CHUNK_WASTE = 1.08
 # Two copies on the way into a step, at 4 and 5 GB/s (the published simulator's overhead).
 _HOST_COPY_S_PER_BYTE = 1 / 4e9 + 1 / 5e9
 
+# A backlog is let in this many prompts at a time (`planner.workload.demand.Backlog`).
+_PROMPTS_IN_FLIGHT = 20.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
@@ -23,7 +26,9 @@ class Model:
     A prompt takes `steps_per_prompt` steps of `step_tokens`. A visit of a node takes
     `cycle_weight` cycles of the node's decodes, `residual_weight` times what is left of a prompt
     step on average, and `convoy_weight` and `own_weight` prompt steps per request that all share
-    (see `fixed_point`). `decode_share` < 1 is a decode lane's; `prompts_first` and `grouped` are 1
+    (see `fixed_point`). `link_queue_weight` is how much longer prompts queue on a link than
+    independent chunks would: they come in bursts; `link_wait_weight` the same for what waits behind
+    whole prompts. No more than `prompts_in_flight` prompts are under way. `decode_share` < 1 is a decode lane's; `prompts_first` and `grouped` are 1
     or 0: one queue per link, one message per step and next hop. No limit is infinity.
     """
 
@@ -36,6 +41,8 @@ class Model:
     convoy_weight: float
     own_weight: float
     squares_ratio: float
+    link_queue_weight: float
+    link_wait_weight: float
     step_overhead_s: float
     copy_s_per_token: float
     activation_bytes: float
@@ -44,6 +51,7 @@ class Model:
     decode_share: float
     prompts_first: float
     grouped: float
+    prompts_in_flight: float
     tpot_limit_s: float = math.inf
     ttft_limit_s: float = math.inf
 
@@ -52,15 +60,17 @@ class Model:
 
 
 def model_of(policy: ServingPolicy, *, spec: ModelSpec, lengths: LengthStatistics) -> Model:
-    """Chunked prompts: a gated cycle. Whole prompts: weights fitted to simulations."""
+    """The delays' weights were fitted to simulations of 174 plans of the three published clusters."""
     chunk = policy.prompt_chunk_tokens
     if chunk is None:
         step_tokens, steps, squares = lengths.prompt_tokens, 1.0, lengths.squared_ratio
-        cycle, residual, convoy, own = 0.72, 0.63, 0.43, 0.08
+        cycle, residual, convoy, own = 0.6, 0.63, 0.6, 0.1
+        queue, wait = 4.0, 2.5
     else:
         step_tokens = min(float(chunk), lengths.prompt_tokens)
         steps, squares = _CHUNK_WASTE * lengths.prompt_tokens / step_tokens, 1.0
-        cycle, residual, convoy, own = 1.5, 1.0, 0.0, 0.0
+        cycle, residual, convoy, own = 1.05, 1.75, 0.0, 0.0
+        queue, wait = 22.0, 1.0
     return Model(
         prompt_tokens=lengths.prompt_tokens,
         output_tokens=lengths.output_tokens,
@@ -71,6 +81,8 @@ def model_of(policy: ServingPolicy, *, spec: ModelSpec, lengths: LengthStatistic
         convoy_weight=convoy,
         own_weight=own,
         squares_ratio=squares,
+        link_queue_weight=queue,
+        link_wait_weight=wait,
         step_overhead_s=policy.step_overhead_s,
         copy_s_per_token=spec.activation_bytes_per_token * _HOST_COPY_S_PER_BYTE,
         activation_bytes=spec.activation_bytes_per_token,
@@ -79,4 +91,5 @@ def model_of(policy: ServingPolicy, *, spec: ModelSpec, lengths: LengthStatistic
         decode_share=policy.decode_lane_share if policy.transmission == "two_lanes" else 1.0,
         prompts_first=1.0 if policy.transmission == "fifo" else 0.0,
         grouped=1.0 if policy.messages == "grouped" else 0.0,
+        prompts_in_flight=_PROMPTS_IN_FLIGHT,
     )

@@ -98,7 +98,9 @@ def _from_scratch(
     problem: Problem, front: Front, *, options: PlanOptions, cancel: CancelToken
 ) -> ReplanPoint | None:
     try:
-        plan = compute_plan(problem, options=options, progress=lambda _: None, cancel=cancel)
+        plan = compute_plan(
+            problem, options=options.for_flow, progress=lambda _: None, cancel=cancel
+        )
     except NoPlacementFound:
         return None
     fresh = front.offer(plan.placement, method=FROM_SCRATCH)

@@ -16,6 +16,7 @@ from planner.domain.flow import (
 )
 from planner.domain.placement import Placement
 from planner.domain.plan import Plan
+from planner.serialization.forecasts import forecast_from, forecast_to_dict
 from planner.serialization.placements import check_format, one_of, placement_from
 
 PLAN_FORMAT = "helixweb.plan/1"
@@ -50,6 +51,7 @@ def plan_from_dict(document: object) -> Plan:
         "elapsed_s",
         "routing_weights",
         "flow",
+        "forecast",
     )
     num_layers = top.integer("num_layers", minimum=1)
     return Plan(
@@ -68,6 +70,7 @@ def plan_from_dict(document: object) -> Plan:
         solver=top.text("solver"),
         stop_reason=top.text("stop_reason"),
         elapsed_s=top.number_from_zero("elapsed_s"),
+        forecast=forecast_from(top.section("forecast")) if top.has("forecast") else None,
     )
 
 
@@ -97,6 +100,7 @@ def plan_to_dict(plan: Plan) -> dict[str, object]:
             "min_cut": _min_cut_to_dict(plan.flow.min_cut),
             **({"shared": [asdict(s) for s in plan.flow.shared]} if plan.flow.shared else {}),
         },
+        **({"forecast": forecast_to_dict(plan.forecast)} if plan.forecast else {}),
     }
 
 

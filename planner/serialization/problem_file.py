@@ -71,7 +71,7 @@ def problem_to_dict(problem: Problem) -> dict[str, object]:
         "compute_profiles": {
             name: profile_to_dict(profile) for name, profile in problem.compute_profiles.items()
         },
-        "nodes": [asdict(node) for node in cluster.nodes],
+        "nodes": [_node_to_dict(node) for node in cluster.nodes],
         "coordinator": {"region": cluster.coordinator_region},
         "network": {
             "region_pairs": [asdict(link) for link in cluster.region_links],
@@ -90,6 +90,8 @@ def profile_to_dict(profile: ComputeProfile) -> dict[str, object]:
         "tokens_per_s": list(profile.tokens_per_s),
         "kv_capacity_token_layers": list(profile.kv_capacity_token_layers),
     }
+    if profile.price_per_hour is not None:
+        section["price_per_hour"] = profile.price_per_hour
     if profile.layer_times is not None:
         section["layer_times"] = {
             "prompt": [list(point) for point in profile.layer_times.prompt],
@@ -100,6 +102,13 @@ def profile_to_dict(profile: ComputeProfile) -> dict[str, object]:
             "prompt_max_requests": list(profile.batch_limits.prompt_max_requests),
             "decode_max_tokens": list(profile.batch_limits.decode_max_tokens),
         }
+    return section
+
+
+def _node_to_dict(node: Node) -> dict[str, object]:
+    section: dict[str, object] = asdict(node)
+    if node.price_per_hour is None:
+        del section["price_per_hour"]
     return section
 
 
@@ -145,6 +154,7 @@ def _compute_profiles(top: Section) -> Iterator[ComputeProfile]:
             "kv_capacity_token_layers",
             "layer_times",
             "batch_limits",
+            "price_per_hour",
         )
         yield ComputeProfile(
             name=name,
@@ -155,7 +165,13 @@ def _compute_profiles(top: Section) -> Iterator[ComputeProfile]:
             kv_capacity_token_layers=section.numbers_from_zero("kv_capacity_token_layers"),
             layer_times=_layer_times(section) if section.has("layer_times") else None,
             batch_limits=_batch_limits(section) if section.has("batch_limits") else None,
+            price_per_hour=_price(section),
         )
+
+
+def _price(section: Section) -> float | None:
+    key = "price_per_hour"
+    return section.positive_number(key) if section.has(key) else None
 
 
 def _layer_times(profile: Section) -> LayerTimes:
@@ -214,7 +230,7 @@ def _cluster(top: Section, *, name: str, profiles: Mapping[str, ComputeProfile])
 def _nodes(top: Section, profiles: Mapping[str, ComputeProfile]) -> Iterator[Node]:
     path_by_name: dict[str, str] = {}
     for section in top.sections("nodes"):
-        section.allow_only("name", "region", "compute_profile")
+        section.allow_only("name", "region", "compute_profile", "price_per_hour")
         name = section.name("name")
         if name in path_by_name:
             raise InvalidProblem(
@@ -228,7 +244,12 @@ def _nodes(top: Section, profiles: Mapping[str, ComputeProfile]) -> Iterator[Nod
                 f"{section.path_of('compute_profile')} is {profile!r}, which is unknown; add it to "
                 f"compute_profiles or use one of: {', '.join(sorted(profiles)) or 'none yet'}"
             )
-        yield Node(name=name, region=section.name("region"), compute_profile=profile)
+        yield Node(
+            name=name,
+            region=section.name("region"),
+            compute_profile=profile,
+            price_per_hour=_price(section),
+        )
 
 
 def _node_links(network: Section, node_names: set[str]) -> Iterator[Link]:

@@ -182,7 +182,7 @@ def make_plan(cluster: Cluster, *, without: str = "") -> Plan:
     ]
     plan = compute_plan(
         problem_from_dict(document),
-        options=PlanOptions(time_limit_s=5.0, solver="highs"),
+        options=PlanOptions(objective="flow", time_limit_s=5.0, solver="highs"),
         progress=lambda incumbent: None,
         cancel=NeverCancelled(),
     )

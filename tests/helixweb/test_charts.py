@@ -33,7 +33,7 @@ def problem(tiny_problem: dict[str, Any]) -> Problem:
 def plan(problem: Problem) -> Plan:
     return compute_plan(
         problem,
-        options=PlanOptions(time_limit_s=10),
+        options=PlanOptions(objective="flow", time_limit_s=10),
         progress=lambda incumbent: None,
         cancel=NeverCancelled(),
     )

@@ -34,7 +34,7 @@ def charts(tiny_problem: dict[str, Any]) -> list[Chart]:
     problem = problem_from_dict(document)
     plan = compute_plan(
         problem,
-        options=PlanOptions(time_limit_s=10),
+        options=PlanOptions(objective="flow", time_limit_s=10),
         progress=lambda incumbent: None,
         cancel=NeverCancelled(),
     )

@@ -34,7 +34,7 @@ def plan(run: PlanRun) -> Plan:
     assert attempt is not None
     found = compute_plan(
         problem_from_dict(run.problem),
-        options=PlanOptions(time_limit_s=10),
+        options=PlanOptions(objective="flow", time_limit_s=10),
         progress=lambda incumbent: attempts.record_incumbents(
             run_id=run.pk, attempt=attempt, incumbents=[incumbent], elapsed_before_s=0.0
         ),

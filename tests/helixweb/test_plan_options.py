@@ -21,7 +21,7 @@ def test_options_come_back_from_json_as_they_were() -> None:
 
 
 def test_keys_left_out_take_their_defaults() -> None:
-    assert options_from_json({}) == PlanOptions()
+    assert options_from_json({}) == PlanOptions(objective="flow")
 
 
 def test_what_the_planner_refuses_is_refused_in_its_words() -> None:

@@ -39,7 +39,7 @@ def run(cluster: Cluster, user: Any) -> PlanRun:
     return services.start_plan_run(
         cluster=cluster,
         model=LanguageModel.objects.get(),
-        options=PlanOptions(time_limit_s=10),
+        options=PlanOptions(objective="flow", time_limit_s=10),
         user=user,
     )
 
@@ -49,7 +49,7 @@ def finish(run: PlanRun) -> None:
     assert attempt is not None
     plan = compute_plan(
         problem_from_dict(run.problem),
-        options=PlanOptions(time_limit_s=10),
+        options=PlanOptions(objective="flow", time_limit_s=10),
         progress=lambda incumbent: attempts.record_incumbents(
             run_id=run.pk, attempt=attempt, incumbents=[incumbent], elapsed_before_s=0.0
         ),
@@ -100,6 +100,7 @@ def test_every_option_of_the_form_reaches_the_run(
     browser.post("/plans/new", {**form, **typed})
     started = PlanRun.objects.exclude(pk=run.pk).get()
     assert options_from_json(started.options) == PlanOptions(
+        objective="flow",
         placer="milp",
         seed=7,
         rules=PlacementRules(
@@ -148,7 +149,7 @@ def test_starting_from_a_plan_fills_the_form_with_how_it_was_searched_for(
     run = services.start_plan_run(
         cluster=cluster,
         model=LanguageModel.objects.get(),
-        options=PlanOptions(time_limit_s=12, rules=rules),
+        options=PlanOptions(objective="flow", time_limit_s=12, rules=rules),
         user=user,
     )
     finish(run)

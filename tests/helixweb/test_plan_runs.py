@@ -30,7 +30,7 @@ from planner.robust import survival
 from planner.serialization import plan_from_dict, problem_from_dict
 
 Status = PlanRun.Status
-OPTIONS = PlanOptions(time_limit_s=20)
+OPTIONS = PlanOptions(objective="flow", time_limit_s=20)
 
 
 @pytest.fixture(autouse=True)

@@ -43,7 +43,9 @@ def best_flow_of_all_placements(problem, *, partial_inference):
 def plan_of(problem, *, progress=lambda _: None, cancel=None, **options):
     return compute_plan(
         problem,
-        options=PlanOptions(**{"time_limit_s": 20.0, "solver": "highs", **options}),
+        options=PlanOptions(
+            **{"objective": "flow", "time_limit_s": 20.0, "solver": "highs", **options}
+        ),
         progress=progress,
         cancel=cancel or NeverCancelled(),
     )
@@ -119,7 +121,7 @@ def test_a_clock_that_leaves_no_time_for_the_milp_leaves_the_best_baseline():
     ticks = itertools.count(0, 100)
     plan = compute_plan(
         UNEVEN,
-        options=PlanOptions(time_limit_s=1.0),
+        options=PlanOptions(objective="flow", time_limit_s=1.0),
         progress=lambda _: None,
         cancel=NeverCancelled(),
         clock=lambda: float(next(ticks)),

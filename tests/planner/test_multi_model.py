@@ -12,7 +12,7 @@ from planner.max_flow import max_flow
 from planner.multi_model import ModelShare, level_bound_tokens_per_s, plan_models
 from planner.placers.base import NeverCancelled
 
-OPTIONS = PlanOptions(solver="highs", time_limit_s=20.0)
+OPTIONS = PlanOptions(objective="flow", solver="highs", time_limit_s=20.0)
 BIG = tiny_problem([[90.0, 50.0], [90.0, 50.0], [40.0, 20.0], [40.0, 20.0]], num_layers=3)
 SMALL = tiny_problem([[300.0, 200.0], [300.0, 200.0], [90.0, 40.0], [90.0, 40.0]], num_layers=2)
 

@@ -15,7 +15,7 @@ from planner.robust import (
     survival_bound_tokens_per_s,
 )
 
-OPTIONS = PlanOptions(solver="highs", time_limit_s=10.0)
+OPTIONS = PlanOptions(objective="flow", solver="highs", time_limit_s=10.0)
 SPARE = tiny_problem([[50.0, 30.0], [50.0, 30.0], [50.0, 30.0], [50.0, 30.0]], num_layers=2)
 
 

@@ -71,7 +71,10 @@ def document():
 def plan():
     problem = tiny_problem([[9.0, 8.0], [9.0, 8.0]], num_layers=4)
     return compute_plan(
-        problem, options=PlanOptions(), progress=lambda _: None, cancel=NeverCancelled()
+        problem,
+        options=PlanOptions(objective="flow"),
+        progress=lambda _: None,
+        cancel=NeverCancelled(),
     )
 
 
@@ -275,7 +278,10 @@ def test_shared_bandwidth_and_the_prices_it_sets_survive_writing_and_reading():
     problem = sharing(tiny_problem([[9.0, 8.0], [9.0, 8.0]], num_layers=4), shared)
     assert problem_from_dict(json.loads(json.dumps(problem_to_dict(problem)))) == problem
     plan = compute_plan(
-        problem, options=PlanOptions(), progress=lambda _: None, cancel=NeverCancelled()
+        problem,
+        options=PlanOptions(objective="flow"),
+        progress=lambda _: None,
+        cancel=NeverCancelled(),
     )
     assert plan.flow.min_cut.prices
     assert plan.flow.shared

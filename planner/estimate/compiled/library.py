@@ -6,8 +6,8 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 _LIBRARY_NAME = "_estimate"
-_EDITION = 1  # of module.c
-_I64, _POINTER = ctypes.c_int64, ctypes.c_void_p
+_EDITION = 4  # of module.c
+_I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
 def is_compiled() -> bool:
@@ -33,4 +33,11 @@ def library() -> ctypes.CDLL | None:
         return None
     found.sustained_load.restype = None
     found.sustained_load.argtypes = [_POINTER, _I64, _I64, _I64, *[_POINTER] * 16]
+    found.anneal_estimate.restype = _REAL
+    found.anneal_estimate.argtypes = [
+        *(_POINTER, _I64, _I64, _I64, _I64, _I64, _I64, _REAL),
+        *[_POINTER] * 12,
+        *(_I64, _I64, _REAL, _REAL, _I64),
+        *[_POINTER] * 6,
+    ]
     return found

@@ -94,7 +94,7 @@ static double round_trip_s(const Model *model, const Load *load, const double *s
         double message = batch * per_token, chunk = model->step_tokens * per_token;
         double wait = decodes * message / 2 / (1 - decodes);
         if (model->prompts_first > 0)
-            wait = (decodes * message + prompts * model->squares_ratio * chunk) / 2
+            wait = (decodes * message + prompts * model->link_wait_weight * chunk) / 2
                    / (1 - decodes - prompts);
         else if (model->decode_share < 1)
             wait += message * prompts * (1 / model->decode_share - 1);
@@ -103,7 +103,8 @@ static double round_trip_s(const Model *model, const Load *load, const double *s
         trip += share * (load->latency[edge] + message + wait);
         if (head < 0) continue;
         double sent = chunk / (1 - decodes);
-        first += share * (sent + prompts * model->squares_ratio * sent / 2 / (1 - decodes - prompts));
+        first += share * (sent + prompts * model->link_queue_weight * sent / 2
+                                     / (1 - decodes - prompts));
         if (sent > slowest) slowest = sent;
     }
     *ttft = trip + first + fmax(0, model->steps_per_prompt - 1) * slowest;
@@ -146,7 +147,8 @@ void sustained(const Model *model, const Load *load, double *work, double result
         if (above < INFINITY) rate = low - below * (high - low) / (above - below);
         trip = round_trip_s(model, load, shares, edge_shares, batches, rate, &ttft);
         double excess = rate * trip + rate / model->output_tokens * ttft - held;
-        if (trip < 0 || trip > model->tpot_limit_s || ttft > model->ttft_limit_s) {
+        if (trip < 0 || trip > model->tpot_limit_s || ttft > model->ttft_limit_s
+            || rate / model->output_tokens * ttft > model->prompts_in_flight) {
             high = rate;
             above = INFINITY;
             side = 0;

@@ -11,9 +11,10 @@ typedef int64_t i64;
 typedef struct {
     double prompt_tokens, output_tokens, step_tokens, steps_per_prompt;
     double cycle_weight, residual_weight, convoy_weight, own_weight, squares_ratio;
+    double link_queue_weight, link_wait_weight;
     double step_overhead_s, copy_s_per_token, activation_bytes, token_bytes;
     double piece_bytes, decode_share, prompts_first, grouped;
-    double tpot_limit_s, ttft_limit_s;
+    double prompts_in_flight, tpot_limit_s, ttft_limit_s;
 } Model;
 
 /* One component; as planner.estimate.load.Load. Nodes of one group are in a row. */

@@ -1,0 +1,67 @@
+"""What a plan is expected to deliver, and what that expectation stands on."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from planner.domain.serving_policy import ServingPolicy
+
+Objective = Literal["decode", "flow", "latency", "cost", "fewest_nodes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Percentiles:
+    """Of durations, in seconds."""
+
+    p50_s: float
+    p95_s: float
+    p99_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimatedFigures:
+    """By `planner.estimate`, while requests always wait: means, without the wait for KV room."""
+
+    decode_tokens_per_s: float
+    ttft_s: float
+    tpot_s: float
+    requests_in_flight: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedFigures:
+    """By `planner.simulator`, means over `seeds`.
+
+    `requests_per_s` is the offered rate; None where requests always wait, and TTFT and end-to-end
+    times then begin when a request is let in.
+    """
+
+    seeds: tuple[int, ...]
+    requests_per_s: float | None
+    window_s: float
+    decode_tokens_per_s: float
+    prompt_tokens_per_s: float
+    ttft: Percentiles
+    itl: Percentiles
+    tpot: Percentiles
+    e2e: Percentiles
+    requests_in_flight: float
+    utilisation_mean: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanForecast:
+    """`value` is what the objective made large: tokens/s, or million tokens per unit of price.
+
+    `timing` is "measured" or "derived" (`planner.timing`). Lengths are those of the workload,
+    spread like published conversations. `simulated` is None where the time limit left no time, or
+    no request of such lengths fits.
+    """
+
+    objective: Objective
+    value: float
+    timing: Literal["measured", "derived"]
+    policy: ServingPolicy
+    mean_prompt_tokens: float
+    mean_output_tokens: float
+    estimated: EstimatedFigures
+    simulated: SimulatedFigures | None

@@ -1,0 +1,132 @@
+"""One set of nodes on which stages are searched, and the best stages known there."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from planner.domain.placement import Placement
+from planner.domain.problem import Problem
+from planner.domain.rules import PlacementRules
+from planner.estimate.compiled.stage_search import Stages
+from planner.estimate.estimate import Estimator
+from planner.objectives.goal import Goal
+from planner.placers.base import CancelToken, SearchOptions
+from planner.placers.decode_search import StageSearch
+from planner.placers.stage_patterns import StagePatternPlacer
+
+_KEPT = 6
+_HOP_LIMITS = (1.0, 1.15, 1.35, 1.6, 1.9, 2.3, 3.0)
+_PATTERNS_SHARE_OF_TIME = 0.3
+
+
+class Arena:
+    """A component's nodes: seeded by stage patterns over a sweep of hop limits, then annealed."""
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        *,
+        names: Sequence[str],
+        rules: PlacementRules,
+        goal: Goal,
+        seed: int,
+    ) -> None:
+        self.names = frozenset(names)
+        self._problem = estimator.figures.problem
+        self._rules = rules
+        self._seed = seed
+        self._rounds = 0
+        self._search = StageSearch(
+            estimator,
+            names=names,
+            rules=rules,
+            aim=goal.aim,
+            demand_tokens_per_s=goal.demand_tokens_per_s,
+            price_of=goal.price_of,
+        )
+        self._known: dict[Stages, float] = {}
+
+    @property
+    def best(self) -> Placement | None:
+        """The best placement known; its value is `score`."""
+        if not self._known:
+            return None
+        return self._search.placement_of(max(self._known, key=self._known.__getitem__))
+
+    @property
+    def score(self) -> float:
+        return max(self._known.values(), default=0.0)
+
+    def placements(self) -> list[Placement]:
+        """The best known first."""
+        ranked = sorted(self._known, key=self._known.__getitem__, reverse=True)
+        return [self._search.placement_of(stages) for stages in ranked]
+
+    def offer(self, placement: Placement) -> None:
+        """Begin from it too, if it is stages."""
+        stages = self._search.stages_of(placement)
+        if stages is not None:
+            self._keep(stages, self._search.score(stages))
+
+    def seed_by_patterns(
+        self, *, time_limit_s: float, cancel: CancelToken, clock: Callable[[], float]
+    ) -> None:
+        """The most flow at a sweep of hop limits: the front of few hops against much flow."""
+        nodes = [node for node in self._problem.cluster.nodes if node.name in self.names]
+        apart = self._problem
+        outside = {node.name for node in self._problem.cluster.nodes} - self.names
+        if outside:
+            apart = replace(apart, cluster=apart.cluster.without(outside))
+        fewest = self._fewest_stages(apart)
+        most = min(len(nodes), self._problem.model.num_layers, self._rules.max_hops or len(nodes))
+        limits = sorted({min(most, max(fewest, round(fewest * share))) for share in _HOP_LIMITS})
+        ends_s = clock() + time_limit_s
+        for limit in [*limits, most] if most not in limits else limits:
+            left_s = ends_s - clock()
+            if left_s <= 0 or cancel.is_cancelled():
+                return
+            found = StagePatternPlacer(clock=clock).search(
+                apart,
+                options=SearchOptions(
+                    time_limit_s=max(left_s * _PATTERNS_SHARE_OF_TIME, 1e-3),
+                    seed=self._seed,
+                    rules=PlacementRules(max_hops=limit),
+                ),
+                start=None,
+                progress=lambda _: None,
+                cancel=cancel,
+            )
+            if found.placement is not None:
+                self.offer(found.placement)
+
+    def anneal(self, *, moves: int, hot: float) -> bool:
+        """One round; whether it found better stages."""
+        if not self._known:
+            return False
+        ranked = sorted(self._known, key=self._known.__getitem__, reverse=True)
+        start = ranked[(self._rounds // 2) % len(ranked)] if self._rounds % 2 else ranked[0]
+        before = self.score
+        self._rounds += 1
+        score, stages = self._search.annealed(
+            start, moves=moves, hot=hot, seed=self._seed * 1009 + self._rounds
+        )
+        self._keep(stages, score)
+        return self.score > before * (1 + 1e-3)
+
+    def _keep(self, stages: Stages, score: float) -> None:
+        if score <= 0:
+            return
+        self._known[stages] = score
+        if len(self._known) > _KEPT:
+            del self._known[min(self._known, key=self._known.__getitem__)]
+
+    def _fewest_stages(self, problem: Problem) -> int:
+        held = sorted(
+            (problem.profile_of(node.name).max_layers for node in problem.cluster.nodes),
+            reverse=True,
+        )
+        total = 0
+        for count, layers in enumerate(held, start=1):
+            total += layers
+            if total >= problem.model.num_layers:
+                return count
+        return len(held)

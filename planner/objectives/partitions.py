@@ -1,0 +1,63 @@
+"""Ways to divide a cluster's nodes among components that each hold the whole model."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from planner.capacity import max_layers
+from planner.domain.problem import Problem
+
+Partition = tuple[tuple[str, ...], ...]
+
+_MOST_COPIES = 4
+
+
+def partitions(problem: Problem) -> list[Partition]:
+    """By compute profile, by region, by both, and into 2 to 4 parts of equal mix; none twice.
+
+    Groups too small for the model join the smallest group with which they can hold it.
+    """
+    found: dict[frozenset[frozenset[str]], Partition] = {}
+    for groups in _groupings(problem):
+        parts = _joined(problem, groups)
+        if len(parts) > 1:
+            found.setdefault(frozenset(map(frozenset, parts)), parts)
+    return list(found.values())
+
+
+def _groupings(problem: Problem) -> Iterator[list[list[str]]]:
+    nodes = problem.cluster.nodes
+    profile_of = {node.name: node.compute_profile for node in nodes}
+    region_of = {node.name: node.region for node in nodes}
+    both_of = {node.name: f"{node.region}/{node.compute_profile}" for node in nodes}
+    for key_of in (profile_of, region_of, both_of):
+        yield _grouped(key_of)
+    for copies in range(2, _MOST_COPIES + 1):
+        # Like nodes dealt out in turn, beginning where the last kind ended: parts of equal size.
+        in_turn = [name for group in _grouped(both_of) for name in group]
+        yield [in_turn[first::copies] for first in range(copies)]
+
+
+def _grouped(key_of: Mapping[str, str]) -> list[list[str]]:
+    groups: dict[str, list[str]] = {}
+    for name, key in key_of.items():
+        groups.setdefault(key, []).append(name)
+    return list(groups.values())
+
+
+def _joined(problem: Problem, groups: Sequence[Sequence[str]]) -> Partition:
+    """Smallest first, every group that cannot hold the model joins the next larger one."""
+
+    def holds(group: Sequence[str]) -> int:
+        return sum(max_layers(problem, name) for name in group)
+
+    waiting = sorted((list(group) for group in groups), key=holds)
+    parts: list[list[str]] = []
+    while waiting:
+        group = waiting.pop(0)
+        if holds(group) >= problem.model.num_layers:
+            parts.append(group)
+        elif waiting:
+            waiting[0] = group + waiting[0]
+            waiting.sort(key=holds)
+        elif parts:
+            parts[0] += group
+    return tuple(tuple(sorted(part)) for part in parts)

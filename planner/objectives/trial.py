@@ -1,0 +1,225 @@
+"""One placement held against a goal: its balanced flow, its estimate, and its simulations."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from planner.balanced_flow import balanced_flow
+from planner.domain.flow import Flow
+from planner.domain.placement import Placement
+from planner.domain.plan_forecast import (
+    EstimatedFigures,
+    Percentiles,
+    PlanForecast,
+    SimulatedFigures,
+)
+from planner.domain.problem import Problem
+from planner.domain.serving_policy import ServingPolicy
+from planner.estimate.estimate import Estimate, Estimator
+from planner.max_flow import routing_weights
+from planner.objectives.goal import Goal
+from planner.simulator.forecast import Forecast, Spread
+from planner.simulator.simulate import InvalidSimulation, SimulationOptions, simulate
+from planner.timing import timing_source
+from planner.workload.arrivals import poisson, requests
+from planner.workload.demand import Arrivals, Backlog, Demand
+from planner.workload.lengths import published_lengths
+from planner.workload.request import InvalidWorkload, Lengths
+
+# Means of `published_lengths`, which the workload's are scaled from.
+_PUBLISHED_PROMPT_TOKENS, _PUBLISHED_OUTPUT_TOKENS = 763.0, 232.4
+_LATENCY_TRIES = 4
+_LATENCY_STEP_DOWN = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """`value` is the goal's, by the estimate."""
+
+    placement: Placement
+    placer: str
+    flow: Flow
+    estimate: Estimate
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """How long to simulate, in lifetimes of a request."""
+
+    warm_up: float
+    window: float
+
+
+class Trials:
+    """Holds placements of one problem against one goal under one policy."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        goal: Goal,
+        policy: ServingPolicy,
+        partial_inference: bool,
+        max_hops: int | None,
+    ) -> None:
+        self.problem = problem
+        self.goal = goal
+        self.policy = policy
+        self.partial_inference = partial_inference
+        self._max_hops = max_hops
+        self.estimator = Estimator(problem, policy=policy)
+        self.estimator.model = goal.limited(self.estimator.model)
+
+    def estimated(self, placement: Placement, *, placer: str) -> Trial:
+        """Raises InvalidPlacement and EvenProgramFailed."""
+        flow = balanced_flow(
+            self.problem,
+            placement,
+            partial_inference=self.partial_inference,
+            max_hops=self._max_hops,
+        )
+        estimate = self.estimator.of(placement, flow)
+        return Trial(
+            placement=placement,
+            placer=placer,
+            flow=flow,
+            estimate=estimate,
+            value=self.value(placement, estimate.decode_tokens_per_s),
+        )
+
+    def value(self, placement: Placement, decode_tokens_per_s: float) -> float:
+        return self.goal.value(
+            decode_tokens_per_s,
+            used=tuple(placement.layers),
+            nodes=len(self.problem.cluster.nodes),
+        )
+
+    def simulated(
+        self, trial: Trial, *, seeds: Sequence[int], span: Span
+    ) -> SimulatedFigures | None:
+        """None where the estimate serves nothing, or no request of the workload fits.
+
+        Requests always wait; for "latency" they arrive at random, at the highest rate tried at
+        which the median request keeps to the limits.
+        """
+        rate = trial.estimate.decode_tokens_per_s
+        if rate <= 0:
+            return None
+        lifetime_s = (
+            trial.estimate.ttft_s + trial.estimate.tpot_s * self.problem.workload.mean_output_tokens
+        )
+        options = SimulationOptions(
+            warm_up_s=span.warm_up * lifetime_s, window_s=span.window * lifetime_s
+        )
+        weights = routing_weights(trial.flow)
+        try:
+            if self.goal.objective != "latency":
+                return _mean(
+                    [self._run(trial, weights, options, seed=seed) for seed in seeds],
+                    seeds=seeds,
+                    requests_per_s=None,
+                )
+            offered = rate / self.problem.workload.mean_output_tokens
+            for _ in range(_LATENCY_TRIES):
+                found = _mean(
+                    [
+                        self._run(trial, weights, options, seed=seed, requests_per_s=offered)
+                        for seed in seeds
+                    ],
+                    seeds=seeds,
+                    requests_per_s=offered,
+                )
+                if (
+                    found.ttft.p50_s <= self.goal.ttft_limit_s
+                    and found.tpot.p50_s <= self.goal.tpot_limit_s
+                ):
+                    return found
+                offered *= _LATENCY_STEP_DOWN
+        except (InvalidSimulation, InvalidWorkload):
+            return None  # requests that never fit, or all served at once: nothing to measure
+        return None
+
+    def forecast(self, trial: Trial, simulated: SimulatedFigures | None) -> PlanForecast:
+        rate = (
+            trial.estimate.decode_tokens_per_s
+            if simulated is None
+            else simulated.decode_tokens_per_s
+        )
+        workload = self.problem.workload
+        return PlanForecast(
+            objective=self.goal.objective,
+            value=self.value(trial.placement, rate),
+            timing=timing_source(self.problem),
+            policy=self.policy,
+            mean_prompt_tokens=workload.mean_prompt_tokens,
+            mean_output_tokens=workload.mean_output_tokens,
+            estimated=EstimatedFigures(
+                decode_tokens_per_s=trial.estimate.decode_tokens_per_s,
+                ttft_s=trial.estimate.ttft_s,
+                tpot_s=trial.estimate.tpot_s,
+                requests_in_flight=trial.estimate.held,
+            ),
+            simulated=simulated,
+        )
+
+    def _run(
+        self,
+        trial: Trial,
+        weights: Mapping[str, Mapping[str, float]],
+        options: SimulationOptions,
+        *,
+        seed: int,
+        requests_per_s: float | None = None,
+    ) -> Forecast:
+        lengths = self._lengths(seed)
+        demand: Demand = Backlog(lengths=lengths)
+        if requests_per_s is not None:
+            arrivals = poisson(rate_per_s=requests_per_s, seed=seed)
+            demand = Arrivals(requests=requests(arrivals, lengths))
+        return simulate(
+            self.problem,
+            placement=trial.placement,
+            routing_weights=weights,
+            demand=demand,
+            policy=self.policy,
+            partial_inference=self.partial_inference,
+            options=options,
+        )
+
+    def _lengths(self, seed: int) -> Iterator[Lengths]:
+        workload = self.problem.workload
+        prompts = workload.mean_prompt_tokens / _PUBLISHED_PROMPT_TOKENS
+        outputs = workload.mean_output_tokens / _PUBLISHED_OUTPUT_TOKENS
+        for pair in published_lengths(seed):
+            yield replace(
+                pair,
+                prompt_tokens=max(1, round(pair.prompt_tokens * prompts)),
+                output_tokens=max(1, round(pair.output_tokens * outputs)),
+            )
+
+
+def _mean(
+    runs: Sequence[Forecast], *, seeds: Sequence[int], requests_per_s: float | None
+) -> SimulatedFigures:
+    return SimulatedFigures(
+        seeds=tuple(seeds),
+        requests_per_s=requests_per_s,
+        window_s=runs[0].window_s,
+        decode_tokens_per_s=fmean(run.decode_tokens_per_s for run in runs),
+        prompt_tokens_per_s=fmean(run.prompt_tokens_per_s for run in runs),
+        ttft=_percentiles([run.ttft for run in runs]),
+        itl=_percentiles([run.itl for run in runs]),
+        tpot=_percentiles([run.tpot for run in runs]),
+        e2e=_percentiles([run.e2e for run in runs]),
+        requests_in_flight=fmean(run.requests_running for run in runs),
+        utilisation_mean=fmean(run.utilisation_mean for run in runs),
+    )
+
+
+def _percentiles(spreads: Sequence[Spread]) -> Percentiles:
+    return Percentiles(
+        p50_s=fmean(spread.p50_s for spread in spreads),
+        p95_s=fmean(spread.p95_s for spread in spreads),
+        p99_s=fmean(spread.p99_s for spread in spreads),
+    )
