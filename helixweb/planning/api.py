@@ -1,5 +1,6 @@
 """REST: plan runs with their incumbents, plans with their figures."""
 
+from dataclasses import replace
 from typing import Any
 
 from django.http import Http404
@@ -17,7 +18,7 @@ from helixweb.common.pagination import Pages
 from helixweb.common.problems import Conflict
 from helixweb.planning import services
 from helixweb.planning.models import Plan, PlanRun, Replan
-from helixweb.planning.options import options_from_json
+from helixweb.planning.options import DEFAULTS, options_from_json
 from helixweb.planning.presentation import FIGURES, explanation_of, figure_of
 from helixweb.planning.serializers import (
     AdoptionSerializer,
@@ -33,7 +34,6 @@ from helixweb.planning.serializers import (
     ReplanSerializer,
     UnmovedSerializer,
 )
-from planner.compute_plan import PlanOptions
 from planner.domain.rules import PlacementRules
 
 
@@ -183,7 +183,8 @@ class PlanViewSet(viewsets.ReadOnlyModelViewSet[Plan]):
         """What this plan's placement carries on the cluster as it is now, no layer moved."""
         plan = self.get_object()
         changes = services.changes_since(plan, now=timezone.now())
-        options = PlanOptions(
+        options = replace(
+            DEFAULTS,
             partial_inference=plan.document["partial_inference"],
             rules=PlacementRules(excluded_nodes=frozenset(changes.silent)),
         )

@@ -1,7 +1,7 @@
 """One attempt at explaining a plan: what limits it, what survives a loss, what more would bring."""
 
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from django.db import transaction
@@ -10,8 +10,7 @@ from django.utils import timezone
 from helixweb.common import events, leases
 from helixweb.planning.keeper import LeaseKeeper
 from helixweb.planning.models import Explanation
-from helixweb.planning.options import options_from_json
-from planner.compute_plan import PlanOptions
+from helixweb.planning.options import DEFAULTS, options_from_json
 from planner.domain.errors import PlannerError
 from planner.explain import MarginalValue, explain_min_cut, marginal_values
 from planner.placers.base import CancelToken
@@ -62,7 +61,7 @@ def _explained(row: Explanation, *, cancel: CancelToken) -> dict[str, Any]:
     options = (
         options_from_json(row.plan.run.options)
         if row.plan.run
-        else PlanOptions(partial_inference=plan.partial_inference)
+        else replace(DEFAULTS, partial_inference=plan.partial_inference)
     )
     standing = zero_moves(problem, plan.placement, options=options)
     worst = survival(problem, plan.placement, options=options)

@@ -14,7 +14,7 @@ from helixweb.common.queries import parsed_id
 from helixweb.planning import services
 from helixweb.planning.forms import ReplanForm, initial_from
 from helixweb.planning.models import Plan, PlanRun
-from helixweb.planning.options import options_from_json
+from helixweb.planning.options import DEFAULTS, options_from_json
 from planner.compute_plan import PlanOptions
 from planner.domain.errors import PlannerError
 
@@ -70,7 +70,7 @@ def _standing(plan: Plan) -> dict[str, Any]:
 
 def _search_without(plan: Plan, changes: services.Changes) -> PlanOptions:
     """The options that the plan was searched for with, without the nodes that are silent."""
-    search = options_from_json(plan.run.options) if plan.run else PlanOptions()
+    search = options_from_json(plan.run.options) if plan.run else DEFAULTS
     known = {node.name for node in plan.cluster.nodes.all()}
     rules = replace(
         search.rules,

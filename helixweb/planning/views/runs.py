@@ -18,10 +18,9 @@ from helixweb.inventory.services import models_of
 from helixweb.planning import services
 from helixweb.planning.forms import ExtensionForm, PlanRunForm, initial_from
 from helixweb.planning.models import Plan, PlanRun
-from helixweb.planning.options import options_from_json
+from helixweb.planning.options import DEFAULTS, options_from_json
 from helixweb.planning.presentation import age_s, answers_of, plan_view, run_curve
 from helixweb.planning.views.explanations import explanation_context
-from planner.compute_plan import PlanOptions
 from planner.domain.errors import PlannerError
 
 RUNS_PER_PAGE = 30
@@ -75,7 +74,7 @@ def _choices(request: HttpRequest) -> dict[str, Any]:
     """
     start = _plans().filter(pk=query_id(request, "start")).first()
     if start is not None:
-        search = options_from_json(start.run.options) if start.run else PlanOptions()
+        search = options_from_json(start.run.options) if start.run else DEFAULTS
         chosen = {"cluster": start.cluster, "model": start.model, "start_plan": start.pk}
         return {**initial_from(search), **chosen}
     cluster = Cluster.objects.filter(pk=query_id(request, "cluster")).first()
