@@ -102,6 +102,10 @@ class Front:
         within = [point for point in self._points if point.moved_bytes <= budget_bytes]
         return max(within, key=lambda point: point.flow_tokens_per_s, default=None)
 
+    @property
+    def most_flow_tokens_per_s(self) -> float:
+        return max((point.flow_tokens_per_s for point in self._points), default=0.0)
+
     def cheapest_from(self, flow_tokens_per_s: float) -> ReplanPoint | None:
         """The answer of fewest bytes with that flow or more."""
         enough = [p for p in self._points if p.flow_tokens_per_s >= flow_tokens_per_s]

@@ -30,6 +30,7 @@ _GOAL_EFFORT = 0.3
 _BUDGET_SHARE = 0.25
 _PATIENCE = 60
 _LEAST_GAIN = 2e-3
+_STEP = 0.01
 
 
 class Around:
@@ -74,12 +75,8 @@ class Around:
 
         The second finds most: from a good placement that moves too much, the way down is short.
         """
-        goal = max(point.flow_tokens_per_s for point in self._front.pareto())
-        budgets = [
-            _BudgetSearch(budget_layers=layers, goal_tokens_per_s=goal)
-            for layers in self._budgets(fresh)
-        ]
-        goals = [_GoalSearch(goal_tokens_per_s=share * goal) for share in _GOAL_SHARES]
+        budgets = [_BudgetSearch(budget_layers=layers) for layers in self._budgets(fresh)]
+        goals = [_GoalSearch(share=share) for share in _GOAL_SHARES]
         for number in range(self._options.attempts):
             for search in budgets:
                 if not search.is_done and not should_stop():
@@ -89,23 +86,24 @@ class Around:
                     self._load_less(goal_search, number=number)
 
     def _load_less(self, search: "_GoalSearch", *, number: int) -> None:
-        cheapest = self._front.cheapest_from(search.goal_tokens_per_s)
+        goal = search.share * self._front.most_flow_tokens_per_s
+        cheapest = self._front.cheapest_from(goal)
         if cheapest is None or cheapest.moved_bytes == 0:
             search.is_done = True
             return
         layers = self._front.layers_to_load(cheapest.placement)
         end = self._annealing(number).attempt(
             self._kept if number % 3 == 2 else cheapest.placement,
-            target_tokens_per_s=search.goal_tokens_per_s * (1 + _LEAST_GAIN / 2),
+            target_tokens_per_s=goal * (1 + _LEAST_GAIN / 2),
             budget_layers=layers - 1,
             hotness=_COOL_HOTNESS[number // 3 % len(_COOL_HOTNESS)],
             effort=_GOAL_EFFORT,
             seed=self._options.plan.seed + number,
         )
         is_cheaper = self._front.layers_to_load(end) < layers
-        if is_cheaper and coverage_tokens_per_s(self._problem, end) >= search.goal_tokens_per_s:
+        if is_cheaper and coverage_tokens_per_s(self._problem, end) >= goal:
             self._front.offer(end, method=ANNEALED)
-        search.learn(cheapest, self._front.cheapest_from(search.goal_tokens_per_s))
+        search.learn(cheapest, self._front.cheapest_from(goal))
 
     def _raise_flow(
         self, search: "_BudgetSearch", *, number: int, fresh: ReplanPoint | None
@@ -118,7 +116,9 @@ class Around:
             starts.append(fresh.placement)
         end = self._annealing(number).attempt(
             starts[number // len(_HOTNESS) % len(starts)],
-            target_tokens_per_s=search.target_above(before),
+            target_tokens_per_s=search.target_above(
+                before, goal_tokens_per_s=self._front.most_flow_tokens_per_s
+            ),
             budget_layers=search.budget_layers,
             hotness=_HOTNESS[number % len(_HOTNESS)],
             effort=1.0,
@@ -168,16 +168,15 @@ class _BudgetSearch:
     """One budget whose flow shall rise towards the goal; rests after many failures."""
 
     budget_layers: int
-    goal_tokens_per_s: float
     failures: int = 0
     is_done: bool = False
 
-    def target_above(self, best: ReplanPoint | None) -> float:
+    def target_above(self, best: ReplanPoint | None, *, goal_tokens_per_s: float) -> float:
         """The next of the goal's shares; where that fails, every third time only half as far."""
         reached = best.flow_tokens_per_s if best is not None else 0.0
         least = reached * (1 + _LEAST_GAIN)
-        shares = [share * self.goal_tokens_per_s for share in _GOAL_SHARES]
-        following = next((flow for flow in shares if flow > least), least)
+        shares = [share * goal_tokens_per_s for share in _GOAL_SHARES]
+        following = next((flow for flow in shares if flow > least), reached * (1 + _STEP))
         return (reached + following) / 2 if self.failures % 3 == 2 else following
 
     def learn(self, before: ReplanPoint | None, after: ReplanPoint | None) -> None:
@@ -190,9 +189,9 @@ class _BudgetSearch:
 
 @dataclass(slots=True, kw_only=True)
 class _GoalSearch:
-    """One flow whose bytes shall fall; rests after many failures."""
+    """A share of the most flow known, whose bytes shall fall; rests after many failures."""
 
-    goal_tokens_per_s: float
+    share: float
     failures: int = 0
     is_done: bool = False
 
