@@ -7,10 +7,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from planner.compute_plan import BASELINES as PLANNER_BASELINES
 from planner.compute_plan import PlanOptions
+from planner.domain.plan_forecast import Objective
 from planner.placers.base import InvalidOptions
 from planner.placers.choice import PlacerName
 from planner.placers.solvers.choice import SolverName
 
+OBJECTIVES: tuple[str, ...] = get_args(Objective)
 PLACERS: tuple[str, ...] = get_args(PlacerName)
 SOLVERS: tuple[str, ...] = get_args(SolverName)
 BASELINES = tuple(PLANNER_BASELINES)
@@ -32,8 +34,8 @@ _JSON = TypeAdapter(PlanOptions)
 
 
 def options_to_json(options: PlanOptions) -> dict[str, Any]:
-    """Plain JSON values."""
-    values: dict[str, Any] = _JSON.dump_python(options, mode="json")
+    """Plain JSON values; the policy is always the runtime's."""
+    values: dict[str, Any] = _JSON.dump_python(options, mode="json", exclude={"policy"})
     values["rules"]["excluded_nodes"].sort()  # a set has no order of its own
     return values
 

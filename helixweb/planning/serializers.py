@@ -55,6 +55,12 @@ class PlanOptionsSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
         max_value=options.MAX_TIME_LIMIT_S,
         default=options.DEFAULTS.time_limit_s,
     )
+    objective = serializers.ChoiceField(
+        choices=options.OBJECTIVES, default=options.DEFAULTS.objective
+    )
+    ttft_limit_s = serializers.FloatField(min_value=0, allow_null=True, default=None)
+    tpot_limit_s = serializers.FloatField(min_value=0, allow_null=True, default=None)
+    demand_tokens_per_s = serializers.FloatField(min_value=0, allow_null=True, default=None)
     partial_inference = serializers.BooleanField(default=options.DEFAULTS.partial_inference)
     placer = serializers.ChoiceField(choices=options.PLACERS, default=options.DEFAULTS.placer)
     solver = serializers.ChoiceField(choices=options.SOLVERS, default=options.DEFAULTS.solver)
