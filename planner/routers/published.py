@@ -1,9 +1,10 @@
 """The router of Helix's published prototype, which differs from the paper's (Helix §5.1).
 
 Every successor has a load, the prompt tokens sent there over its flow, and the one whose load would
-be least is next. Successors with less than 5 % of a vertex's flow are never taken. It does not look
-ahead: a request that comes to a vertex whose successors are all full is not let in. Only what an
-idle cluster could not serve either is avoided from the start, lest it be tried for ever.
+be least is next (the prototype adds decodes too, as they come: in the long run the same shares).
+Successors with less than 5 % of a vertex's flow are never taken. It does not look ahead: a request
+that comes to a vertex whose successors are all full is not let in. Only what an idle cluster could
+not serve either is avoided from the start, lest it be tried for ever.
 """
 
 from collections.abc import Collection, Mapping
@@ -69,7 +70,7 @@ class PublishedRouter:
             path.append((vertex, following))
             vertex = following
         for source, target in path:
-            self.loads[source][target] += size.prompt_tokens / self._hops.weights[source][target]
+            self.loads[source][target] += size.total_tokens / self._hops.weights[source][target]
         return self._hops.pipeline([target for _, target in path[:-1]])
 
     def can_ever_serve(self, size: RequestSize) -> bool:
