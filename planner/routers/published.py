@@ -1,10 +1,10 @@
 """The router of Helix's published prototype, which differs from the paper's (Helix §5.1).
 
-Every successor has a load, the prompt tokens sent there over its flow, and the one whose load would
-be least is next (the prototype adds decodes too, as they come: in the long run the same shares).
-Successors with less than 5 % of a vertex's flow are never taken. It does not look ahead: a request
-that comes to a vertex whose successors are all full is not let in. Only what an idle cluster could
-not serve either is avoided from the start, lest it be tried for ever.
+Every successor has a load, the tokens sent there over its flow, and the one whose load would be
+least with the prompt is next. The prototype adds decodes as they come; here those expected count
+when the request is let in. Successors with less than 5 % of a vertex's flow are never taken. It does
+not look ahead: a request that comes to a vertex whose successors are all full is not let in. Only
+what an idle cluster could not serve either is avoided from the start, lest it be tried for ever.
 """
 
 from collections.abc import Collection, Mapping

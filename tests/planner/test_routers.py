@@ -153,10 +153,10 @@ def test_an_unknown_router_is_refused_by_name() -> None:
         router_of("best")
 
 
-def test_the_published_router_balances_prompt_tokens_not_requests() -> None:
+def test_the_published_router_balances_tokens_not_requests() -> None:
     placement, weights = flat(a=1.0, b=1.0)
     router = router_of("published", weights=weights, placement=placement)
-    long = RequestSize(prompt_tokens=40, predicted_output_tokens=4)
+    long = RequestSize(prompt_tokens=10 * SMALL.total_tokens - 4, predicted_output_tokens=4)
     assert path(router.choose(long)) == ("a",)
     assert firsts(router, 10) == ["b"] * 10
     assert set(firsts(router, 2)) == {"a", "b"}
