@@ -2,9 +2,10 @@
 
 Every successor has a load, the tokens sent there over its flow, and the one whose load would be
 least with the prompt is next. The prototype adds decodes as they come; here those expected count
-when the request is let in. Successors with less than 5 % of a vertex's flow are never taken. It does
-not look ahead: a request that comes to a vertex whose successors are all full is not let in. Only
-what an idle cluster could not serve either is avoided from the start, lest it be tried for ever.
+when the request is let in. Successors with less than 5 % of a vertex's flow are never taken. It
+does not look ahead: a request that comes to a vertex whose successors are all full is not let in.
+Only what an idle cluster could not serve either is avoided from the start, lest it be tried for
+ever.
 """
 
 from collections.abc import Collection, Mapping
