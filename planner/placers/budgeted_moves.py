@@ -1,7 +1,8 @@
 """Better placements close to a running one: few layers loaded where they are not held yet.
 
 `climb` changes one node at a time and measures each change by exact max flow, so it sees links,
-hops and shared bandwidth. `planner.placers.range_annealing` is far faster and sees none of these.
+hops and shared bandwidth. `planner.placers.range_annealing` is far faster, estimates what links
+pass and sees neither hops nor shared bandwidth.
 """
 
 import random
