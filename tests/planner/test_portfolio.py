@@ -1,6 +1,8 @@
 """All placers in turn."""
 
 import itertools
+import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -93,3 +95,32 @@ def test_a_hundred_nodes_in_one_region_come_within_a_tenth_of_the_bound():
     seen = []
     search(problem, progress=seen.append, cancel=CancelledAfter(seen, 2))
     assert seen[-1].flow_tokens_per_s >= 0.9 * knapsack_bound_tokens_per_s(problem)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "count"),
+    [
+        ({"num_nodes": 30, "num_regions": 6, "seed": 2}, 4),
+        ({"num_nodes": 40, "num_regions": 1, "seed": 1}, 7),
+    ],
+)
+def test_a_seed_finds_the_same_placements_in_the_same_order_however_fast_the_clock_runs(
+    cluster, count
+):
+    problem = generated_cluster(**cluster)
+    orders = []
+    for pace in (1.0, 0.1):
+        seen = []
+        PortfolioPlacer(
+            options=PortfolioOptions(solver="highs"),
+            clock=lambda pace=pace: pace * time.monotonic(),
+        ).search(
+            problem,
+            options=SearchOptions(time_limit_s=300.0, seed=3),
+            start=place_swarm(problem),
+            progress=seen.append,
+            cancel=CancelledAfter(seen, count),
+        )
+        orders.append([replace(incumbent, elapsed_s=0.0) for incumbent in seen[:count]])
+    assert len(orders[0]) == count
+    assert orders[0] == orders[1]
