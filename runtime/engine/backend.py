@@ -4,10 +4,15 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from runtime.engine.limits import EngineLimits
 from runtime.engine.pages import PageBooks
 from runtime.engine.sequence import RequestKey, Work
 from runtime.protocol.data import DType, Reason
 from runtime.protocol.sampled import Logprobs
+
+
+class CannotRun(Exception):
+    """What keeps a stage from its assignment; the message says what, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,3 +80,12 @@ class Backend(Protocol):
 
     def forget(self, key: RequestKey) -> None:
         """A request ended; known or not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A backend ready to run, the limits it was made for, and where it runs, for the log."""
+
+    backend: Backend
+    limits: EngineLimits
+    device: str

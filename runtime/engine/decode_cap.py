@@ -23,6 +23,7 @@ class DecodeCap:
         self._rule = options.decode_cap
         self._least = options.least_decode_cap
         self._most_micro_batches = options.most_micro_batches
+        self._fixed_micro_batches = options.micro_batches
         self._step_s: float | None = None
         self._away_s: float | None = None
 
@@ -41,6 +42,8 @@ class DecodeCap:
     @property
     def micro_batches(self) -> float | None:
         """M: steps of this stage that fit into a cycle; None before both times are known."""
+        if self._fixed_micro_batches is not None:
+            return self._fixed_micro_batches
         if self._step_s is None or self._away_s is None or self._step_s <= 0:
             return None
         steps = self._away_s / self._step_s + _OWN_STEPS

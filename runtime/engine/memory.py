@@ -1,29 +1,17 @@
 """How a memory budget is split into weights, activations and KV pages."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from runtime.engine.kv_cache import page_bytes
+from runtime.engine.limits import EngineLimits
 from runtime.models.config import ModelConfig
 
 _BUDGET_PER_ACTIVATIONS = 8
+_FREE_SHARE = 0.9  # of what is free now; the rest is for what grows beside us
 
 
 class BudgetTooSmall(Exception):
     """The memory budget leaves no room for a useful KV cache."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineLimits:
-    """What bounds a stage's memory besides the model: page, step and context, in tokens."""
-
-    page_tokens: int
-    max_batch_tokens: int
-    max_context_tokens: int
-
-    @property
-    def context_pages(self) -> int:
-        """Pages of one request of the longest context in one layer."""
-        return -(-self.max_context_tokens // self.page_tokens)
 
 
 def activation_bytes(config: ModelConfig, limits: EngineLimits, *, has_head: bool) -> int:
@@ -80,5 +68,27 @@ def kv_pages(
             f"{limits.max_batch_tokens} tokens, {least * one_page} for the KV cache of one request "
             f"of {limits.max_context_tokens} tokens); raise the budget, give the node fewer "
             "layers, or lower max_context_tokens"
+        )
+    return pages
+
+
+def pages_in_free_memory(
+    config: ModelConfig, limits: EngineLimits, *, free_bytes: int, first: int, end: int
+) -> int:
+    """Pages that fit beside activations into what is free now that the weights are loaded.
+
+    What other processes hold is not free, whatever the budget says. Raises BudgetTooSmall when
+    one request of `max_context_tokens` does not fit.
+    """
+    activations = activation_bytes(config, limits, has_head=end == config.num_layers)
+    one_page = page_bytes(config, page_tokens=limits.page_tokens)
+    pages = (int(free_bytes * _FREE_SHARE) - activations) // one_page
+    least = limits.context_pages * (end - first)
+    if pages < least:
+        raise BudgetTooSmall(
+            f"{free_bytes} bytes are free beside the weights of layers [{first}, {end}), other "
+            f"processes hold the rest; {activations} for activations and {least * one_page} for "
+            f"the KV cache of one request of {limits.max_context_tokens} tokens are needed; end "
+            "what else uses the memory, give the node fewer layers, or lower max_context_tokens"
         )
     return pages

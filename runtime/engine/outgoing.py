@@ -44,16 +44,21 @@ def finish_reason(work: Work, drawn: Drawn, *, max_context_tokens: int) -> Reaso
 def rows_messages(
     step: Items[Work], rows: Rows, *, dtype: DType, generation: int, rule: MessageRule
 ) -> list[Outgoing]:
-    """ROWS messages, one per next stage or request; the route goes along once per request."""
-    entries: dict[tuple[str, int], list[Entry]] = {}
-    spans: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    """ROWS messages: to each next stage one of decodes and one of prompts, or one per request.
+
+    The route goes along once per request.
+    """
+    entries: dict[tuple[str, Flag, int], list[Entry]] = {}
+    spans: dict[tuple[str, Flag, int], list[tuple[int, int]]] = {}
     start = 0
     for work in step:
         sequence, chunk = work.sequence, work.chunk
         start, rows_start = start + chunk.n_tokens, start
         if sequence.is_last_stage:
             continue
-        together = (sequence.next_stage, _message_of(work, rule))
+        is_prompt = chunk.position < sequence.route.prompt_tokens
+        lane = Flag.PREFILL if is_prompt else Flag.NONE
+        together = (sequence.next_stage, lane, _message_of(work, rule))
         entries.setdefault(together, []).append(
             Entry(
                 request=sequence.key.request,
@@ -61,7 +66,7 @@ def rows_messages(
                 position=chunk.position,
                 n_tokens=chunk.n_tokens,
                 hop=sequence.hop + 1,
-                flags=Flag.PROMPT_END if chunk.is_sampled else Flag.NONE,
+                flags=lane | (Flag.PROMPT_END if chunk.is_sampled else Flag.NONE),
                 route=None if sequence.route_sent else sequence.route,
             )
         )

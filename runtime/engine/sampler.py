@@ -9,10 +9,9 @@ from collections import Counter
 import torch
 from torch import Tensor
 
+from runtime.engine.noise import mixed
 from runtime.protocol.data import Sampling
 from runtime.protocol.sampled import Logprobs
-
-_MASK_64 = (1 << 64) - 1
 
 
 class TokenHistory:
@@ -116,9 +115,5 @@ def _keep_top_p(logits_V: Tensor, top_p: float) -> Tensor:
 
 
 def _noise_seed(seed: int, position: int) -> int:
-    """A well mixed signed 64-bit seed (splitmix64), so that neighbours share no noise."""
-    mixed = (seed + (position + 1) * 0x9E3779B97F4A7C15) & _MASK_64
-    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK_64
-    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK_64
-    mixed ^= mixed >> 31
-    return mixed - (1 << 63)
+    """Signed 64 bits, as torch takes them."""
+    return mixed(seed, position) - (1 << 63)

@@ -15,7 +15,7 @@ from runtime.engine.backend import Backend, StepResult
 from runtime.engine.batcher import Pick, pick_step
 from runtime.engine.decode_cap import DecodeCap
 from runtime.engine.intake import Intake, Refusal, StageShape
-from runtime.engine.memory import EngineLimits
+from runtime.engine.limits import EngineLimits
 from runtime.engine.outgoing import (
     Outgoing,
     Sampled,

@@ -16,7 +16,8 @@ from bisect import bisect_left
 from planner.domain.problem import Workload
 from planner.domain.profile import ComputeProfile
 from runtime.engine.kv_cache import page_bytes
-from runtime.engine.memory import EngineLimits, activation_bytes, fit_step
+from runtime.engine.limits import EngineLimits
+from runtime.engine.memory import activation_bytes, fit_step
 from runtime.models.config import ModelConfig
 from runtime.profiler.step_times import StepCost, StepTimes
 

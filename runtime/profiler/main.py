@@ -12,7 +12,7 @@ import torch
 
 from planner.domain.problem import Workload
 from planner.domain.profile import ComputeProfile
-from runtime.engine.memory import EngineLimits
+from runtime.engine.limits import EngineLimits
 from runtime.models.checkpoint import CheckpointError
 from runtime.models.config import ModelConfig, read_config
 from runtime.models.weights import load_decoder

@@ -4,7 +4,8 @@ A message is two ZeroMQ frames:
 
     [header | entries | routes]  [payload]
 
-One message carries every row that goes to the same next hop in one step. A request's route and
+One message carries every decode that goes to the same next hop in one step, another one the rows of
+prompts (flag PREFILL), so that a link can send decodes first. A request's route and
 sampling parameters travel with its first entry (flag ROUTE) and never again in the same epoch; what
 few requests need follows behind the route (flag EXTENDED).
 
@@ -75,6 +76,7 @@ class Flag(IntFlag):
     FINISHED = 4  # SAMPLED: no token follows this one
     EXTENDED = 8  # an extension follows the route of this entry; set and taken off by this file
     LOGPROBS = 16  # SAMPLED: logprobs of this token follow the token ids
+    PREFILL = 32  # ROWS: of a prompt; they may wait where decodes must not
 
 
 class Reason(IntEnum):

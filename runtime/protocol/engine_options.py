@@ -21,7 +21,8 @@ class PromptRule(StrEnum):
 
 
 class MessageRule(StrEnum):
-    """What a step sends to one next hop: one message, or one per request (Helix's prototype)."""
+    """What a step sends to one next hop: one message of decodes and one of rows of prompts, or one
+    for each request (Helix's prototype)."""
 
     PER_HOP = "per_hop"
     PER_REQUEST = "per_request"
@@ -41,7 +42,7 @@ class EngineOptions(BaseModel):
     leave of `max_batch_tokens`. `max_prompts`: most prompts of a step. `decode_cap`: most decodes
     of a step; "adaptive" is ceil(R / M) of R decoding requests, with M micro-batches from measured
     times (MoLink §4.3), at most `most_micro_batches` and never less than `least_decode_cap`
-    decodes; "off" takes all that are there.
+    decodes; "off" takes all that are there. `micro_batches` fixes M instead of measuring it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,6 +52,7 @@ class EngineOptions(BaseModel):
     prefill_tokens: int | None = Field(default=None, ge=1)
     max_prompts: int | None = Field(default=None, ge=1)
     decode_cap: Literal["adaptive", "off"] | Annotated[int, Field(ge=1)] = "adaptive"
+    micro_batches: float | None = Field(default=None, ge=1)
     least_decode_cap: int = Field(default=16, ge=1)
     most_micro_batches: int = Field(default=4, ge=1)
     messages: MessageRule = MessageRule.PER_HOP

@@ -46,6 +46,8 @@ def test_the_cap_never_falls_below_its_floor_nor_micro_batches_rise_above_their_
 def test_it_can_be_switched_off_or_fixed() -> None:
     off = observed(EngineOptions(decode_cap="off"), step_s=0.1, away_s=9.0)
     assert off.limit(resident=200) is None
+    fixed = DecodeCap(EngineOptions(micro_batches=2.5))
+    assert fixed.limit(resident=100) == 40
     assert observed(EngineOptions(decode_cap=7), step_s=0.1, away_s=9.0).limit(resident=200) == 7
 
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from planner.domain.problem import Workload
-from runtime.engine.memory import BudgetTooSmall, EngineLimits, activation_bytes, fit_step, kv_pages
+from runtime.engine.limits import EngineLimits
+from runtime.engine.memory import BudgetTooSmall, activation_bytes, fit_step, kv_pages
 from runtime.models.config import ModelConfig, read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.profiler.compute import compute_profile, needed_bytes, throughput_tokens_per_s

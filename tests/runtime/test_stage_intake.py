@@ -10,7 +10,7 @@ import torch
 from runtime.engine.grammar import Grammars
 from runtime.engine.intake import MAX_TOMBSTONES, Intake, StageShape
 from runtime.engine.kv_cache import KvCache
-from runtime.engine.memory import EngineLimits
+from runtime.engine.limits import EngineLimits
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.sequence import RequestKey, Sequence
 from runtime.engine.stage import ORPHAN_AFTER_S, Stage

@@ -1,0 +1,140 @@
+"""A backend without a model: it takes the time that a profile says, and makes up tokens.
+
+Tokens depend on (seed, position) alone, as sampled ones do, and never end an answer early. Rows
+are nothing but a few bytes; what they would weigh on a link is `EmulatedLinks`' business.
+"""
+
+import itertools
+import time
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+
+from runtime.engine.backend import Drawn, ModelShape, StepResult
+from runtime.engine.emulation import Emulation
+from runtime.engine.noise import mixed
+from runtime.engine.pages import PageBooks
+from runtime.engine.sequence import RequestKey, Work
+from runtime.protocol.data import DTYPE_BYTES, DType, Reason, Sampling
+
+_HIDDEN_SIZE = 1
+_DTYPE = DType.FLOAT16
+_LEAST_CHARGED = 2  # one decode costs what two cost, as in the published simulator
+
+
+class EmulatedRunner:
+    """Implements `Backend`. `clock` and `sleep` are in seconds."""
+
+    def __init__(
+        self,
+        emulation: Emulation,
+        *,
+        first: int,
+        end: int,
+        page_tokens: int,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Raises EmulationRefused for more layers than the profile holds."""
+        self._emulation = emulation
+        self._first = first
+        self._end = end
+        self._clock = clock
+        self._sleep = sleep
+        self._books = PageBooks(
+            pages=emulation.pages(layers=end - first, page_tokens=page_tokens),
+            page_tokens=page_tokens,
+            prepare=lambda pages: None,
+        )
+
+    @property
+    def shape(self) -> ModelShape:
+        return ModelShape(
+            first=self._first,
+            end=self._end,
+            num_layers=self._emulation.model.num_layers,
+            hidden_size=_HIDDEN_SIZE,
+            vocab_size=self._emulation.vocab_size,
+            dtype=_DTYPE,
+        )
+
+    @property
+    def books(self) -> PageBooks:
+        return self._books
+
+    @property
+    def weights_bytes(self) -> int:
+        return int(self._emulation.model.bytes_per_layer * (self._end - self._first))
+
+    @property
+    def kv_bytes(self) -> int:
+        """What is left of the emulated memory, as far as it is told."""
+        return max(0, int(self._emulation.profile.vram_bytes) - self.weights_bytes)
+
+    @property
+    def emulated(self) -> bool:
+        return True
+
+    def run(self, step: Items[Work]) -> StepResult:
+        ends_s = self._clock() + step_s(step, self._emulation) * self._emulation.time_scale
+        drawn, failed = {}, {}
+        for index, work in enumerate(step):
+            sampling = work.sequence.route.sampling
+            if not (work.sequence.is_last_stage and work.chunk.is_sampled):
+                continue
+            if sampling.grammar:
+                failed[index] = Reason.GRAMMAR_FAILED  # made-up tokens follow none
+                continue
+            token_id = made_up_token(
+                sampling, position=work.chunk.end, vocab_size=self._emulation.vocab_size
+            )
+            drawn[index] = Drawn(token_id=token_id)
+        self._sleep(max(0.0, ends_s - self._clock()))
+        return StepResult(rows=_NoRows(), drawn=drawn, failed=failed)
+
+    def forget(self, key: RequestKey) -> None:
+        """Nothing is kept of a request but its pages."""
+
+
+def step_s(step: Items[Work], emulation: Emulation) -> float:
+    """Seconds of the emulated machine for a step, layer by layer.
+
+    A layer takes the time of the prompt tokens that run it and of the decodes that run it; a
+    request that enters or leaves within the stage counts only where it runs (Helix §4.3).
+    """
+    times = emulation.layer_times
+    seconds = emulation.step_overhead_s
+    borders = sorted({work.sequence.first for work in step} | {work.sequence.end for work in step})
+    for first, end in itertools.pairwise(borders):
+        prompt_tokens = decodes = 0
+        for work in step:
+            if not work.sequence.first <= first < work.sequence.end:
+                continue
+            if work.chunk.position < work.sequence.route.prompt_tokens:
+                prompt_tokens += work.chunk.n_tokens
+            else:
+                decodes += work.chunk.n_tokens
+        prompt_s = times.prompt_s(prompt_tokens)
+        decode_s = times.decode_s(max(decodes, _LEAST_CHARGED)) if decodes else 0.0
+        if prompt_tokens and not decodes:
+            prompt_s = max(prompt_s, times.decode_s(_LEAST_CHARGED))
+        seconds += (end - first) * (prompt_s + decode_s)
+    arrived = sum(work.chunk.n_tokens for work in step if not work.sequence.is_first_stage)
+    row_bytes = emulation.model.activation_bytes_per_token
+    return seconds + arrived * row_bytes * emulation.host_copy_s_per_byte
+
+
+def made_up_token(sampling: Sampling, *, position: int, vocab_size: int) -> int:
+    """A token for `position` that does not end the answer."""
+    token_id = mixed(sampling.seed, position) % vocab_size
+    for candidate in range(token_id, token_id + len(sampling.stop_token_ids) + 1):
+        if candidate % vocab_size not in sampling.stop_token_ids:
+            return candidate % vocab_size
+    return token_id
+
+
+class _NoRows:
+    """Implements `Rows` with zeros."""
+
+    def gather(self, spans: Items[tuple[int, int]]) -> bytes:
+        rows = sum(end - start for start, end in spans)
+        return bytes(rows * _HIDDEN_SIZE * DTYPE_BYTES[_DTYPE])

@@ -1,0 +1,84 @@
+"""What an emulated node is made to look like: a JSON file, written by whoever builds the cluster.
+
+`profile` and `model` are the sections of a problem file with their names filled in. All times are
+those of the emulated machine; `time_scale` of ours pass for each of them.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from planner.domain.errors import InvalidProblem
+from planner.domain.layer_times import LayerTimes
+from planner.domain.model_spec import ModelSpec
+from planner.domain.profile import ComputeProfile
+
+
+class EmulationRefused(Exception):
+    """A file that describes no node; the message names it, what is wrong and the remedy."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class EmulatedLink(_Section):
+    """The way to one peer, in one direction."""
+
+    bandwidth_bytes_per_s: float = Field(gt=0)
+    latency_s: float = Field(ge=0)
+
+
+class Emulation(_Section):
+    """A node of that profile and its links; a peer that `links` does not name is reached at once.
+
+    `transmission`: "decode_first" lets decodes overtake prompts that wait for a link, "fifo" does
+    not (the published systems). `prompt_floor` as in the simulator: a step without decodes takes no
+    less than one with two. `step_overhead_s` is added to each step, `host_copy_s_per_byte` for each
+    byte of activations that arrives.
+    """
+
+    profile: ComputeProfile
+    model: ModelSpec
+    vocab_size: int = Field(ge=2)
+    links: dict[str, EmulatedLink] = {}
+    transmission: Literal["decode_first", "fifo"] = "decode_first"
+    step_overhead_s: float = Field(default=0.0, ge=0)
+    host_copy_s_per_byte: float = Field(default=0.0, ge=0)
+    time_scale: float = Field(default=1.0, gt=0)
+
+    @model_validator(mode="after")
+    def _has_times(self) -> "Emulation":
+        if self.profile.layer_times is None:
+            raise ValueError(
+                f"profile {self.profile.name!r} has no layer_times; an emulated node needs them"
+            )
+        return self
+
+    @property
+    def layer_times(self) -> LayerTimes:
+        if self.profile.layer_times is None:
+            raise ValueError("validated to be there")
+        return self.profile.layer_times
+
+    def pages(self, *, layers: int, page_tokens: int) -> int:
+        """KV pages of a node that holds so many layers. Raises EmulationRefused beyond its most."""
+        if not 1 <= layers <= self.profile.max_layers:
+            raise EmulationRefused(
+                f"{layers} layers are assigned, profile {self.profile.name!r} holds at most "
+                f"{self.profile.max_layers}; give the node fewer"
+            )
+        return int(self.profile.kv_capacity_token_layers[layers - 1]) // page_tokens
+
+
+def read_emulation(path: Path) -> Emulation:
+    """Raises EmulationRefused."""
+    try:
+        return Emulation.model_validate_json(path.read_text(encoding="utf-8"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise EmulationRefused(f"{path}: {where}: {first['msg']}") from error
+    except (OSError, ValueError, InvalidProblem) as error:
+        raise EmulationRefused(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,17 @@
+"""What bounds a stage's memory besides the model."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLimits:
+    """Page, step and context, in tokens."""
+
+    page_tokens: int
+    max_batch_tokens: int
+    max_context_tokens: int
+
+    @property
+    def context_pages(self) -> int:
+        """Pages of one request of the longest context in one layer."""
+        return -(-self.max_context_tokens // self.page_tokens)

@@ -1,0 +1,225 @@
+"""Emulated nodes: times and links of a profile, everything else as with a model."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from emulated_cluster import LAYERS, MODEL, EmulatedCluster, emulation_of
+from pydantic import ValidationError
+
+from runtime.engine.emulated_links import EmulatedLinks, LinkQueue, is_prefill, wire_bytes
+from runtime.engine.emulated_runner import EmulatedRunner, made_up_token, step_s
+from runtime.engine.emulation import Emulation, EmulationRefused, read_emulation
+from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
+from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route, Sampling
+from runtime.protocol.engine_options import EngineOptions
+from runtime.transport.in_memory import InMemoryNetwork
+
+SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, seed=7, max_tokens=9)
+
+
+def work(*, first: int, end: int, position: int, n_tokens: int, hop: int = 0) -> Work:
+    """A chunk of a request with a prompt of 10 tokens."""
+    hops = (Hop(node="x", first=0, end=first), Hop(node="a", first=first, end=end))
+    route = Route(hops=hops[1 - hop :], sampling=SAMPLING, prompt_tokens=10)
+    chunk = Chunk(
+        position=position, n_tokens=n_tokens, payload=memoryview(b""), is_sampled=True, arrival=0
+    )
+    sequence = Sequence(key=RequestKey(request=position, epoch=0), route=route, hop=hop, arrival=0)
+    return Work(sequence=sequence, chunk=chunk)
+
+
+def prompt(n_tokens: int, **place: int) -> Work:
+    return work(**{"first": 0, "end": 4, "position": 0, "n_tokens": n_tokens, **place})
+
+
+def decode(**place: int) -> Work:
+    return work(**{"first": 0, "end": 4, "position": 12, "n_tokens": 1, **place})
+
+
+def test_a_step_takes_what_the_tables_say_for_each_layer() -> None:
+    emulation = emulation_of()
+    assert step_s([prompt(10)], emulation) == pytest.approx(4 * 0.1)
+    assert step_s([decode(), decode(), decode(), decode()], emulation) == pytest.approx(4 * 0.02)
+    mixed = [prompt(10), prompt(5), decode(), decode(), decode(), decode()]
+    assert step_s(mixed, emulation) == pytest.approx(4 * (0.125 + 0.02))
+
+
+def test_one_decode_costs_what_two_cost_and_a_tiny_chunk_no_less() -> None:
+    emulation = emulation_of()
+    two = 4 * (0.01 + (0.02 - 0.01) / 3)
+    assert step_s([decode()], emulation) == pytest.approx(two)
+    assert step_s([decode(), decode()], emulation) == pytest.approx(two)
+    assert step_s([prompt(1)], emulation) == pytest.approx(two)
+
+
+def test_a_request_that_enters_late_costs_only_where_it_runs() -> None:
+    emulation = emulation_of()
+    late = decode(first=2, end=4, hop=1)
+    alone = emulation.layer_times.decode_s(2)
+    three = emulation.layer_times.decode_s(3)
+    expected = 2 * alone + 2 * three
+    assert step_s([decode(), decode(), late], emulation) == pytest.approx(expected)
+
+
+def test_overhead_and_copies_of_what_arrived_are_added() -> None:
+    plain = emulation_of()
+    loaded = emulation_of(step_overhead_s=0.5, host_copy_s_per_byte=1e-4)
+    arrived = prompt(10, first=4, end=8, hop=1)
+    assert step_s([arrived], loaded) - step_s([arrived], plain) == pytest.approx(
+        0.5 + 10 * 1000 * 1e-4
+    )
+    assert step_s([prompt(10)], loaded) - step_s([prompt(10)], plain) == pytest.approx(0.5)
+
+
+def test_the_runner_sleeps_for_the_step_stretched_by_the_time_scale() -> None:
+    slept: list[float] = []
+    runner = EmulatedRunner(
+        emulation_of(time_scale=3.0),
+        first=0,
+        end=4,
+        page_tokens=4,
+        clock=lambda: 5.0,
+        sleep=slept.append,
+    )
+    runner.run([prompt(10)])
+    assert slept == [pytest.approx(3 * 4 * 0.1)]
+
+
+def test_tokens_depend_on_seed_and_position_alone_and_never_stop_an_answer() -> None:
+    stopping = Sampling(
+        temperature=1.0, top_p=1.0, top_k=0, seed=7, max_tokens=9, stop_token_ids=(0, 1, 2)
+    )
+    tokens = [made_up_token(stopping, position=position, vocab_size=4) for position in range(50)]
+    assert tokens == [3] * 50
+    free = [made_up_token(SAMPLING, position=position, vocab_size=300) for position in range(50)]
+    assert len(set(free)) > 40
+    assert free == [
+        made_up_token(SAMPLING, position=position, vocab_size=300) for position in range(50)
+    ]
+
+
+def test_an_emulated_pipeline_answers_whole_and_says_that_it_is_emulated() -> None:
+    cluster = EmulatedCluster({"a": (0, 3), "b": (3, LAYERS)}, options=EngineOptions())
+    cluster.prompt(7, range(20), max_tokens=5, epoch=0)
+    tokens: list[int] = []
+    last = Flag.NONE
+    for _ in range(50):
+        for entry, token_id in cluster.turn():
+            assert token_id is not None
+            tokens.append(token_id)
+            last = entry.flags
+    assert tokens == [
+        made_up_token(SAMPLING, position=position, vocab_size=300) for position in range(20, 25)
+    ]
+    assert Flag.FINISHED in last
+    stats = cluster.stages["b"].stats()
+    assert stats.emulated
+    assert (stats.prompt_tokens_total, stats.decode_tokens_total) == (20, 4)
+    two = emulation_of().layer_times.decode_s(2)
+    assert cluster.slept_s["a"] == [pytest.approx(3 * 0.15)] + [pytest.approx(3 * two)] * 4
+
+
+def message(n_tokens: int, flags: Flag = Flag.NONE, *, kind: Kind = Kind.ROWS) -> Message:
+    entry = Entry(request=n_tokens, epoch=0, position=0, n_tokens=n_tokens, hop=1, flags=flags)
+    return Message(kind=kind, generation=1, entries=(entry,), dtype=DType.FLOAT16)
+
+
+def test_a_message_weighs_what_the_model_would_send() -> None:
+    emulation = emulation_of()
+    assert wire_bytes(message(3), emulation) == 3 * MODEL.activation_bytes_per_token
+    assert wire_bytes(message(1, kind=Kind.SAMPLED), emulation) == MODEL.token_bytes
+    assert wire_bytes(message(0, kind=Kind.NACK), emulation) == 0
+    assert is_prefill(message(3, Flag.PREFILL))
+    assert not is_prefill(message(3))
+
+
+def arrivals(queue: LinkQueue, *moments: float) -> list[list[int]]:
+    """Tokens of the messages that have arrived by each moment."""
+    return [[sent.entries[0].n_tokens for sent in queue.advance(moment)] for moment in moments]
+
+
+def test_a_link_transmits_one_message_after_another_and_then_they_fly() -> None:
+    queue = LinkQueue(latency_s=0.25)
+    queue.push(message(1), seconds=1.0, urgent=False, now_s=10.0)
+    queue.push(message(2), seconds=2.0, urgent=False, now_s=10.0)
+    assert queue.next_s() == 11.0
+    assert arrivals(queue, 11.0, 11.25, 13.2, 13.25) == [[], [1], [], [2]]
+    assert queue.next_s() is None
+
+
+def test_decodes_overtake_prompts_that_wait_but_not_the_one_under_way() -> None:
+    queue = LinkQueue(latency_s=0.0)
+    queue.push(message(1), seconds=1.0, urgent=False, now_s=0.0)
+    queue.push(message(2), seconds=1.0, urgent=False, now_s=0.0)
+    queue.push(message(3), seconds=0.5, urgent=True, now_s=0.5)
+    assert arrivals(queue, 1.0, 1.5, 2.5) == [[1], [3], [2]]
+
+
+def test_links_delay_what_is_sent_and_keep_its_order() -> None:
+    network = InMemoryNetwork()
+    receiver = network.join("b")
+    links = {"b": {"bandwidth_bytes_per_s": 1e6, "latency_s": 0.01}}
+    sender = EmulatedLinks(network.join("a"), emulation_of(links=links))
+    try:
+        for n_tokens in range(1, 6):
+            sender.send("b", message_with_rows(n_tokens))
+        heard: list[int] = []
+        while len(heard) < 5:
+            heard += [
+                received.message.entries[0].n_tokens for received in receiver.receive(timeout_s=5)
+            ]
+        assert heard == [1, 2, 3, 4, 5]
+    finally:
+        sender.close()
+
+
+def message_with_rows(n_tokens: int) -> Message:
+    sent = message(n_tokens)
+    return Message(
+        kind=sent.kind,
+        generation=1,
+        entries=sent.entries,
+        dtype=DType.FLOAT16,
+        payload=bytes(2 * n_tokens),
+    )
+
+
+def test_a_peer_that_is_unknown_is_logged_and_others_are_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    network = InMemoryNetwork()
+    receiver = network.join("b")
+    sender = EmulatedLinks(network.join("a"), emulation_of())
+    try:
+        sender.send("nobody", message(1))
+        sender.send("b", message_with_rows(1))
+        assert len(receiver.receive(timeout_s=5)) == 1
+        assert "cannot send to nobody" in caplog.text
+    finally:
+        sender.close()
+    assert not any(thread.name == "emulated-links" for thread in threading.enumerate())
+
+
+def test_a_profile_without_layer_times_is_refused_by_name() -> None:
+    without = json.loads(emulation_of().model_dump_json())
+    without["profile"]["layer_times"] = None
+    with pytest.raises(ValidationError, match="'T4' has no layer_times"):
+        Emulation.model_validate(without)
+
+
+def test_a_file_is_read_as_it_was_written_and_a_wrong_one_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "node.json"
+    path.write_text(emulation_of().model_dump_json())
+    assert read_emulation(path) == emulation_of()
+    path.write_text(path.read_text().replace('"vocab_size":300', '"vocab_size":1'))
+    with pytest.raises(EmulationRefused, match=r"node\.json: vocab_size: "):
+        read_emulation(path)
+    with pytest.raises(EmulationRefused, match="cannot be read"):
+        read_emulation(tmp_path / "nothing.json")
+
+
+def test_more_layers_than_the_profile_holds_are_refused() -> None:
+    with pytest.raises(EmulationRefused, match=r"9 layers are assigned.*at most 8"):
+        EmulatedRunner(emulation_of(), first=0, end=9, page_tokens=4)
