@@ -5,8 +5,15 @@ import sys
 from pathlib import Path
 
 from planner.bounds import compute_bound_tokens_per_s, upper_bound_tokens_per_s
-from planner.commands.files import read_problem, read_text
-from planner.commands.options import add_plan_options, plan_options
+from planner.commands.files import read_text
+from planner.commands.forecasts import forecast_lines
+from planner.commands.options import (
+    add_objective_options,
+    add_plan_options,
+    plan_options,
+    timed_problem,
+    with_objective,
+)
 from planner.commands.progress import Interrupt, LogProgress
 from planner.compute_plan import BASELINES, compute_plan
 from planner.domain.flow import Flow
@@ -22,6 +29,7 @@ _ANY_TIME_S = 1.0
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     add_plan_options(command, time_limit_s=None)
+    add_objective_options(command)
     command.add_argument(
         "--placements",
         type=Path,
@@ -31,10 +39,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> None:
-    options = plan_options(
-        parsed, time_limit_s=_ANY_TIME_S if parsed.time_limit is None else parsed.time_limit
-    )
-    whole = read_problem(parsed.problem)
+    time_limit_s = _ANY_TIME_S if parsed.time_limit is None else parsed.time_limit
+    options = with_objective(plan_options(parsed, time_limit_s=time_limit_s), parsed)
+    whole = timed_problem(parsed)
     check_rules(whole, options.rules)
     problem = restricted_problem(whole, options.rules)
     bound = upper_bound_tokens_per_s(problem)
@@ -69,6 +76,9 @@ def run(parsed: argparse.Namespace) -> None:
             )
         remark = f"{plan.stop_reason}; proven bound {plan.upper_bound_tokens_per_s:.1f}"
         _print_row(f"solve ({plan.placer})", plan.flow, bound=bound, remark=remark)
+        if plan.forecast is not None:
+            for line in forecast_lines(plan.forecast):
+                print(f"  {line}")
     if parsed.placements is not None:
         _compare_published(whole, parsed.placements, bound=bound)
 

@@ -2,16 +2,23 @@
 
 import argparse
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+from planner.commands.files import read_problem, read_text
 from planner.compute_plan import BASELINES, PlanOptions
+from planner.domain.errors import InvalidProblem
 from planner.domain.placement import LayerRange
+from planner.domain.plan_forecast import Objective
+from planner.domain.problem import Problem
 from planner.domain.rules import InvalidRules, PlacementRules
+from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
 from planner.placers.choice import PlacerName
 from planner.placers.solvers.choice import SolverName
+from planner.timing import attach_layer_times
 
-OBJECTIVES = ("flow",)
+POLICIES = {"runtime": RUNTIME_POLICY, "published": PUBLISHED_POLICY}
 
 
 def add_plan_options(command: argparse.ArgumentParser, *, time_limit_s: float | None) -> None:
@@ -23,12 +30,6 @@ def add_plan_options(command: argparse.ArgumentParser, *, time_limit_s: float | 
 def add_search_options(command: argparse.ArgumentParser, *, time_limit_s: float | None) -> None:
     """What to search for, and how."""
     defaults = PlanOptions()
-    command.add_argument(
-        "--objective",
-        choices=OBJECTIVES,
-        default=OBJECTIVES[0],
-        help="what to make large (default: %(default)s, the max flow in tokens/s)",
-    )
     command.add_argument(
         "--time-limit",
         type=float,
@@ -72,10 +73,40 @@ def add_search_options(command: argparse.ArgumentParser, *, time_limit_s: float 
     _add_rules(command.add_argument_group("rules"))
 
 
+def add_objective_options(command: argparse.ArgumentParser) -> None:
+    """What to make large, and what forecasts stand on."""
+    defaults = PlanOptions()
+    command.add_argument(
+        "--objective",
+        choices=get_args(Objective),
+        default=defaults.objective,
+        help="decode: forecast decode throughput (default); flow: the max flow; latency: rate "
+        "within --ttft-limit and --tpot-limit; cost: tokens per price of the nodes used; "
+        "fewest_nodes: idle nodes at a decode throughput of --demand",
+    )
+    command.add_argument(
+        "--ttft-limit", type=float, metavar="S", help="median seconds to the first token, at most"
+    )
+    command.add_argument(
+        "--tpot-limit", type=float, metavar="S", help="median seconds per output token, at most"
+    )
+    command.add_argument(
+        "--demand", type=float, metavar="TOKENS", help="decode tokens/s that must be served"
+    )
+    command.add_argument(
+        "--policy",
+        choices=tuple(POLICIES),
+        default="runtime",
+        help="what the forecast is of: our runtime, or the published system (default: %(default)s)",
+    )
+    add_timing_options(command.add_argument_group("measured times, for forecasts"))
+
+
 def plan_options(parsed: argparse.Namespace, *, time_limit_s: float) -> PlanOptions:
-    """Raises InvalidOptions and InvalidRules."""
+    """A search for the largest flow. Raises InvalidOptions and InvalidRules."""
     return PlanOptions(
         time_limit_s=time_limit_s,
+        objective="flow",
         partial_inference=parsed.partial_inference,
         placer=parsed.placer,
         solver=parsed.solver,
@@ -84,6 +115,51 @@ def plan_options(parsed: argparse.Namespace, *, time_limit_s: float) -> PlanOpti
         relative_gap=parsed.relative_gap,
         seed=parsed.seed,
         rules=_rules(parsed),
+    )
+
+
+def with_objective(options: PlanOptions, parsed: argparse.Namespace) -> PlanOptions:
+    """The same search for the objective that was asked for. Raises InvalidOptions."""
+    return replace(
+        options,
+        objective=parsed.objective,
+        ttft_limit_s=parsed.ttft_limit,
+        tpot_limit_s=parsed.tpot_limit,
+        demand_tokens_per_s=parsed.demand,
+        policy=POLICIES[parsed.policy],
+    )
+
+
+def timed_problem(parsed: argparse.Namespace) -> Problem:
+    """The problem that was named, with the measured times that were. Raises InvalidProblem."""
+    problem = read_problem(parsed.problem)
+    if parsed.layer_times is None:
+        if parsed.batch_limits is not None:
+            raise InvalidProblem("--batch-limits is given without --layer-times; give both")
+        return problem
+    limits: Path | None = parsed.batch_limits
+    return attach_layer_times(
+        problem,
+        layer_times_csv=read_text(parsed.layer_times),
+        batch_limits_json=None if limits is None else read_text(limits),
+        name_hint=str(parsed.layer_times if limits is None else f"{parsed.layer_times}, {limits}"),
+    )
+
+
+def add_timing_options(group: argparse._ArgumentGroup) -> None:
+    """Files that `timed_problem` reads."""
+    group.add_argument(
+        "--layer-times",
+        type=Path,
+        metavar="FILE.csv",
+        help="columns model, gpu, phase, batch_tokens, time_ms_per_layer; without it times are "
+        "derived from the profiles' throughput",
+    )
+    group.add_argument(
+        "--batch-limits",
+        type=Path,
+        metavar="FILE.json",
+        help="model -> gpu -> prompt_max_requests and decode_max_tokens by layers held",
     )
 
 

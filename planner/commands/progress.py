@@ -70,13 +70,15 @@ class JsonProgress:
         self._stream = stream
 
     def __call__(self, incumbent: Incumbent, /) -> None:
-        record = {
+        record: dict[str, float | str] = {
             "elapsed_s": incumbent.elapsed_s,
             "flow_tokens_per_s": incumbent.flow_tokens_per_s,
             "upper_bound_tokens_per_s": incumbent.upper_bound_tokens_per_s,
             "gap": _gap(incumbent),
             "placer": incumbent.placer,
         }
+        if incumbent.objective_value is not None:
+            record["objective_value"] = incumbent.objective_value
         print(json.dumps(record), file=self._stream, flush=True)
 
 
@@ -96,8 +98,10 @@ def shown_progress(*, asked_for: bool) -> Iterator[Progress]:
 
 
 def _line(incumbent: Incumbent) -> str:
+    value = incumbent.objective_value
+    goal = "" if value is None else f"forecast {value:10.4g}  "
     return (
-        f"{incumbent.elapsed_s:8.1f} s  {incumbent.flow_tokens_per_s:12.1f} tokens/s  "
+        f"{incumbent.elapsed_s:8.1f} s  {goal}{incumbent.flow_tokens_per_s:12.1f} tokens/s  "
         f"bound {incumbent.upper_bound_tokens_per_s:12.1f}  gap {_gap(incumbent):7.2%}  "
         f"{incumbent.placer}"
     )

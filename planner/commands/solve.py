@@ -8,8 +8,15 @@ from pathlib import Path
 
 from planner.bounds import upper_bound_tokens_per_s
 from planner.checked_plan import checked_plan
-from planner.commands.files import check_writable, read_plan, read_problem, write_document
-from planner.commands.options import add_plan_options, plan_options
+from planner.commands.files import check_writable, read_plan, write_document
+from planner.commands.forecasts import forecast_lines
+from planner.commands.options import (
+    add_objective_options,
+    add_plan_options,
+    plan_options,
+    timed_problem,
+    with_objective,
+)
 from planner.commands.progress import Interrupt, shown_progress
 from planner.compute_plan import PlanOptions, compute_plan
 from planner.domain.placement import Placement
@@ -17,12 +24,14 @@ from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.robust import compute_robust_plan
 from planner.serialization import plan_to_dict
+from planner.serialization.forecasts import forecast_to_dict
 
 NAME = "solve"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     add_plan_options(command, time_limit_s=60.0)
+    add_objective_options(command)
     command.add_argument("--output", type=Path, required=True, metavar="PLAN.json")
     command.add_argument(
         "--start", type=Path, metavar="PLAN.json", help="go on from this plan, of any problem"
@@ -40,10 +49,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> None:
-    options = plan_options(parsed, time_limit_s=parsed.time_limit)
+    options = with_objective(plan_options(parsed, time_limit_s=parsed.time_limit), parsed)
     output: Path = parsed.output
     check_writable(output)
-    problem = read_problem(parsed.problem)
+    problem = timed_problem(parsed)
     start = None if parsed.start is None else read_plan(parsed.start).placement
     interrupt = Interrupt()
     with interrupt.listening(), shown_progress(asked_for=parsed.progress) as progress:
@@ -67,6 +76,7 @@ def run(parsed: argparse.Namespace) -> None:
                     "placer": plan.placer,
                     "solver": plan.solver,
                     "stop_reason": plan.stop_reason,
+                    **({"forecast": forecast_to_dict(plan.forecast)} if plan.forecast else {}),
                 }
             )
         )
@@ -76,6 +86,9 @@ def run(parsed: argparse.Namespace) -> None:
         f"{plan.gap:.1%} below the bound, {plan.hops:.1f} hops, "
         f"{len(plan.placement.layers)} nodes; stopped: {plan.stop_reason}, solver: {plan.solver}"
     )
+    if plan.forecast is not None:
+        for line in forecast_lines(plan.forecast):
+            print(line)
 
 
 def _robust_plan(

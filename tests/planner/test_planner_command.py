@@ -10,6 +10,7 @@ import yaml
 from tiny_problems import placement, tiny_problem
 
 from planner.__main__ import main
+from planner.balanced_flow import balanced_flow
 from planner.max_flow import max_flow
 from planner.placers.budgeted_moves import moved_layers
 from planner.serialization import plan_from_text, problem_to_dict
@@ -40,11 +41,12 @@ def only_line(text):
 
 def test_solve_writes_a_plan_and_shows_progress(problem_path, tmp_path, capsys):
     output = tmp_path / "plan.json"
-    code = main(["solve", str(problem_path), "--time-limit", "20", "--output", str(output)])
+    arguments = ["solve", str(problem_path), "--time-limit", "20", "--output", str(output)]
+    code = main([*arguments, "--objective", "flow"])
     captured = capsys.readouterr()
     assert code == 0
     plan = plan_from_text(output.read_text(), name_hint=str(output))
-    again = max_flow(PROBLEM, plan.placement, partial_inference=True)
+    again = balanced_flow(PROBLEM, plan.placement, partial_inference=True)
     assert plan.flow == again
     assert "tokens/s by" in only_line(captured.out)
     assert all("bound" in line and "gap" in line for line in captured.err.splitlines())
@@ -55,13 +57,13 @@ def test_solve_reads_yaml(tmp_path):
     path = tmp_path / "problem.yaml"
     path.write_text(yaml.safe_dump(problem_to_dict(PROBLEM)))
     output = tmp_path / "plan.json"
-    assert main(["solve", str(path), "--time-limit", "20", "--output", str(output)]) == 0
+    solved(path, output)
 
 
 def test_solve_replaces_an_old_plan(problem_path, tmp_path):
     output = tmp_path / "plan.json"
     output.write_text("old")
-    assert main(["solve", str(problem_path), "--time-limit", "20", "--output", str(output)]) == 0
+    solved(problem_path, output)
     plan_from_text(output.read_text(), name_hint="plan.json")
 
 
@@ -185,7 +187,7 @@ def test_a_signal_ends_the_search_and_keeps_the_best_plan_so_far(tmp_path, numbe
 
 def solved(problem_path, output, *options):
     arguments = ["solve", str(problem_path), "--time-limit", "20", "--output", str(output)]
-    assert main([*arguments, *options]) == 0
+    assert main([*arguments, "--objective", "flow", *options]) == 0
     return plan_from_text(output.read_text(), name_hint=str(output))
 
 
@@ -261,7 +263,7 @@ def test_replan_moves_no_more_than_the_budget(problem_path, tmp_path, capsys):
     arguments = ["replan", str(changed), str(running), "--output", str(output)]
     assert main([*arguments, "--budget-gb", "0.001", "--solver", "highs"]) == 0
     plan = plan_from_text(output.read_text(), name_hint=str(output))
-    assert plan.flow == max_flow(lost, plan.placement, partial_inference=True)
+    assert plan.flow == balanced_flow(lost, plan.placement, partial_inference=True)
     assert (
         moved_layers(
             plan_from_text(running.read_text(), name_hint="r.json").placement, plan.placement
@@ -299,3 +301,50 @@ def test_a_mix_that_makes_no_sense_is_bad_input(problem_path, tmp_path, capsys, 
     arguments = ["mix", str(problem_path), str(problem_path), "--output", str(tmp_path)]
     assert main([*arguments, "--weights", weights]) == 2
     assert words in only_line(capsys.readouterr().err)
+
+
+def test_solve_forecasts_what_the_plan_serves_and_says_what_the_times_are(
+    problem_path, tmp_path, capsys
+):
+    output = tmp_path / "plan.json"
+    arguments = ["solve", str(problem_path), "--time-limit", "20", "--output", str(output)]
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    plan = plan_from_text(output.read_text(), name_hint=str(output))
+    assert plan.forecast.objective == "decode"
+    assert plan.forecast.simulated.decode_tokens_per_s == plan.forecast.value
+    assert "derived layer times" in captured.out
+    assert "simulated:" in captured.out
+    assert all("forecast" in line for line in captured.err.splitlines())
+
+
+def test_solve_forecasts_by_measured_times_where_it_is_given_them(problem_path, tmp_path, capsys):
+    times = tmp_path / "times.csv"
+    times.write_text(
+        "model,gpu,phase,batch_tokens,time_ms_per_layer\n"
+        "tiny-model,test,prompt,250,10.0\ntiny-model,test,decode,2,5.0\n"
+    )
+    output = tmp_path / "plan.json"
+    arguments = ["solve", str(problem_path), "--time-limit", "20", "--output", str(output)]
+    assert main([*arguments, "--layer-times", str(times)]) == 0
+    assert "measured layer times" in capsys.readouterr().out
+    assert main([*arguments, "--batch-limits", str(times)]) == 2
+    assert "--layer-times; give both" in only_line(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--objective", "latency"], "without a limit"),
+        (["--objective", "fewest_nodes"], "without a demand"),
+        (["--objective", "fewest_nodes", "--demand", "0"], "demand_tokens_per_s is 0"),
+        (["--ttft-limit", "1"], "it is for 'latency' only"),
+        (["--objective", "cost"], "give it or its compute profile"),
+    ],
+)
+def test_an_objective_that_lacks_what_it_needs_is_refused(
+    problem_path, tmp_path, capsys, options, word
+):
+    output = tmp_path / "plan.json"
+    assert main(["solve", str(problem_path), "--output", str(output), *options]) == 2
+    assert word in only_line(capsys.readouterr().err)

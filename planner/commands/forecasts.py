@@ -1,0 +1,43 @@
+"""A plan's forecast in a few lines of text."""
+
+from collections.abc import Iterator
+
+from planner.domain.plan_forecast import Percentiles, PlanForecast
+
+
+def forecast_lines(forecast: PlanForecast) -> Iterator[str]:
+    """The objective, the estimate, and what was simulated; says what the times stand on."""
+    yield (
+        f"forecast for {forecast.objective!r} ({forecast.value:.4g}), {forecast.timing} layer "
+        f"times, prompts of {forecast.mean_prompt_tokens:g} and outputs of "
+        f"{forecast.mean_output_tokens:g} tokens on average"
+    )
+    estimated = forecast.estimated
+    yield (
+        f"estimated: {estimated.decode_tokens_per_s:.1f} decode tokens/s, TTFT "
+        f"{estimated.ttft_s:.2f} s, TPOT {estimated.tpot_s:.3f} s, "
+        f"{estimated.requests_in_flight:.0f} requests in flight"
+    )
+    simulated = forecast.simulated
+    if simulated is None:
+        yield "not simulated: no time was left, or no request of such lengths fits"
+        return
+    offered = (
+        "requests always waiting"
+        if simulated.requests_per_s is None
+        else f"{simulated.requests_per_s:.3g} requests/s"
+    )
+    seeds = ", ".join(str(seed) for seed in simulated.seeds)
+    yield (
+        f"simulated: {simulated.decode_tokens_per_s:.1f} decode and "
+        f"{simulated.prompt_tokens_per_s:.1f} prompt tokens/s, {offered}, over "
+        f"{simulated.window_s:.0f} s (seeds {seeds})"
+    )
+    yield (
+        f"  p50/p95/p99: TTFT {_shown(simulated.ttft)}, ITL {_shown(simulated.itl)}, "
+        f"TPOT {_shown(simulated.tpot)}, end to end {_shown(simulated.e2e)}"
+    )
+
+
+def _shown(spread: Percentiles) -> str:
+    return f"{spread.p50_s:.3g}/{spread.p95_s:.3g}/{spread.p99_s:.3g} s"
