@@ -1,4 +1,4 @@
-"""The planner's shell commands: solve, compare, explain, mix, replan.
+"""The planner's shell commands: solve, compare, explain, mix, replan, simulate.
 
 Exit codes: 0 done (also when Ctrl-C ended the search early: the best plan so far is written),
 2 bad input or no plan, with one line on stderr.
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from planner.commands import compare, explain, mix, replan, solve
+from planner.commands import compare, explain, mix, replan, simulate, solve
 from planner.domain.errors import PlannerError
 
 EXIT_OK = 0
@@ -19,6 +19,7 @@ _COMMANDS = {
     compare.NAME: (compare, "tabulate the flow of every placer's placement"),
     explain.NAME: (explain, "say what limits a plan and what one more of each resource brings"),
     mix.NAME: (mix, "plan several models on one cluster"),
+    simulate.NAME: (simulate, "forecast what a plan delivers under a workload"),
     replan.NAME: (replan, "change a running plan for a changed problem, moving few bytes"),
 }
 

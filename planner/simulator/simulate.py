@@ -30,7 +30,13 @@ from planner.simulator.compiled.compiled_engine import new_engine
 from planner.simulator.engine import Engine, EngineSetup
 from planner.simulator.feeders import feeder_for, layer_use_of
 from planner.simulator.forecast import Forecast, LinkForecast, NodeForecast, spread_of
-from planner.simulator.translation import Links, Numbering, engine_setup, numbering_of
+from planner.simulator.translation import (
+    Links,
+    Numbering,
+    check_coverage,
+    engine_setup,
+    numbering_of,
+)
 from planner.workload.demand import Demand
 
 RoutingWeights: TypeAlias = Mapping[str, Mapping[str, float]]
@@ -95,6 +101,7 @@ def simulate(
     """
     options = options or SimulationOptions()
     check_placement(problem, placement)
+    check_coverage(problem, placement)
     numbering = numbering_of(placement, partial_inference=partial_inference)
     engine = engine_maker(
         engine_setup(

@@ -45,6 +45,25 @@ class Numbering:
     entries: tuple[tuple[int, ...], ...]
 
 
+def check_coverage(problem: Problem, placement: Placement) -> None:
+    """Raises InvalidPlacement naming the first layer that a component's nodes do not hold."""
+    for component in placement.components or (frozenset(placement.layers),):
+        held = {
+            layer
+            for name in component
+            for layer in range(placement.layers[name].first, placement.layers[name].end)
+        }
+        missing = [layer for layer in range(problem.model.num_layers) if layer not in held]
+        if missing:
+            of_component = (
+                f" of the component with {min(component)!r}" if placement.components else ""
+            )
+            raise InvalidPlacement(
+                f"no node{of_component} holds layer {missing[0]} ({len(missing)} of "
+                f"{problem.model.num_layers} layers are missing); place every layer"
+            )
+
+
 def numbering_of(placement: Placement, *, partial_inference: bool) -> Numbering:
     """Nodes that hold layers, by name; with partial inference cut where another node ends."""
     names = tuple(sorted(placement.layers))

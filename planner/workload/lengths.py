@@ -15,165 +15,29 @@ from statistics import NormalDist
 from planner.workload.request import InvalidWorkload, Lengths
 from planner.workload.rows import whole_rows
 
+MEAN_PROMPT_TOKENS, MEAN_OUTPUT_TOKENS = 763.1, 232.4
+
 PROMPT_COLUMN, OUTPUT_COLUMN = "input_len", "output_len"
 
+# fmt: off
 # Quantiles at _SHARES of the prompt and output tokens of 16 657 conversations.
 _SHARES = (
-    0,
-    0.01,
-    0.02,
-    0.03,
-    0.04,
-    0.05,
-    0.075,
-    0.1,
-    0.125,
-    0.15,
-    0.175,
-    0.2,
-    0.225,
-    0.25,
-    0.275,
-    0.3,
-    0.325,
-    0.35,
-    0.375,
-    0.4,
-    0.425,
-    0.45,
-    0.475,
-    0.5,
-    0.525,
-    0.55,
-    0.575,
-    0.6,
-    0.625,
-    0.65,
-    0.675,
-    0.7,
-    0.725,
-    0.75,
-    0.775,
-    0.8,
-    0.825,
-    0.85,
-    0.875,
-    0.9,
-    0.925,
-    0.95,
-    0.96,
-    0.97,
-    0.98,
-    0.985,
-    0.99,
-    0.995,
-    0.998,
-    1,
+    0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.125, 0.15, 0.175, 0.2, 0.225, 0.25, 0.275,
+    0.3, 0.325, 0.35, 0.375, 0.4, 0.425, 0.45, 0.475, 0.5, 0.525, 0.55, 0.575, 0.6, 0.625, 0.65,
+    0.675, 0.7, 0.725, 0.75, 0.775, 0.8, 0.825, 0.85, 0.875, 0.9, 0.925, 0.95, 0.96, 0.97, 0.98,
+    0.985, 0.99, 0.995, 0.998, 1,
 )
 _PROMPT_TOKENS = (
-    7,
-    27,
-    91,
-    126,
-    173,
-    181,
-    194,
-    203,
-    210,
-    240,
-    372,
-    378,
-    385,
-    391,
-    395,
-    397,
-    400,
-    403,
-    407,
-    412,
-    422,
-    447,
-    851,
-    947,
-    985,
-    1004,
-    1018,
-    1029,
-    1040,
-    1050,
-    1061,
-    1072,
-    1083,
-    1094,
-    1107,
-    1121,
-    1138,
-    1161,
-    1196,
-    1273,
-    1315,
-    1353,
-    1456,
-    1595,
-    1746,
-    1835,
-    1911,
-    1992,
-    2008,
-    2047,
+    7, 27, 91, 126, 173, 181, 194, 203, 210, 240, 372, 378, 385, 391, 395, 397, 400, 403, 407,
+    412, 422, 447, 851, 947, 985, 1004, 1018, 1029, 1040, 1050, 1061, 1072, 1083, 1094, 1107,
+    1121, 1138, 1161, 1196, 1273, 1315, 1353, 1456, 1595, 1746, 1835, 1911, 1992, 2008, 2047,
 )
 _OUTPUT_TOKENS = (
-    7,
-    14,
-    18,
-    41,
-    48,
-    52,
-    60,
-    68,
-    75,
-    80,
-    84,
-    87,
-    89,
-    92,
-    95,
-    97,
-    101,
-    104,
-    109,
-    115,
-    123,
-    133,
-    144,
-    157,
-    167,
-    181,
-    204,
-    217,
-    374,
-    383,
-    390,
-    394,
-    396,
-    397,
-    401,
-    407,
-    411,
-    415,
-    420,
-    429,
-    438,
-    463,
-    491,
-    520,
-    559,
-    585,
-    608,
-    649,
-    935,
-    1000,
+    7, 14, 18, 41, 48, 52, 60, 68, 75, 80, 84, 87, 89, 92, 95, 97, 101, 104, 109, 115, 123, 133,
+    144, 157, 167, 181, 204, 217, 374, 383, 390, 394, 396, 397, 401, 407, 411, 415, 420, 429,
+    438, 463, 491, 520, 559, 585, 608, 649, 935, 1000,
 )
+# fmt: on
 _NORMAL_CORRELATION = 0.571
 
 
@@ -188,6 +52,24 @@ def published_lengths(seed: int) -> Iterator[Lengths]:
         yield Lengths(
             prompt_tokens=_quantile(_PROMPT_TOKENS, normal.cdf(first)),
             output_tokens=_quantile(_OUTPUT_TOKENS, normal.cdf(second)),
+        )
+
+
+def scaled_lengths(
+    seed: int, *, mean_prompt_tokens: float, mean_output_tokens: float
+) -> Iterator[Lengths]:
+    """`published_lengths` stretched to other means: the same shape, at least 1 token each."""
+    if not (mean_prompt_tokens > 0 and mean_output_tokens > 0):
+        raise InvalidWorkload(
+            f"mean lengths are {mean_prompt_tokens} prompt and {mean_output_tokens} output tokens; "
+            "both must be greater than 0"
+        )
+    prompt_factor = mean_prompt_tokens / MEAN_PROMPT_TOKENS
+    output_factor = mean_output_tokens / MEAN_OUTPUT_TOKENS
+    for lengths in published_lengths(seed):
+        yield Lengths(
+            prompt_tokens=max(1, round(lengths.prompt_tokens * prompt_factor)),
+            output_tokens=max(1, round(lengths.output_tokens * output_factor)),
         )
 
 

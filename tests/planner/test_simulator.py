@@ -17,7 +17,7 @@ from planner.simulator.simulate import InvalidSimulation, SimulationOptions, sim
 from planner.workload.arrivals import poisson, requests
 from planner.workload.demand import Arrivals, Backlog, PublishedFeeder
 from planner.workload.request import InvalidWorkload, Lengths, Request
-from tests.planner.simulated_clusters import (
+from simulated_clusters import (
     ACTIVATION_BYTES,
     LATENCY_S,
     TOKEN_BYTES,

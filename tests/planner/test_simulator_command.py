@@ -1,0 +1,108 @@
+"""`planner simulate` from files to figures, and what it says of bad ones."""
+
+import dataclasses
+import json
+
+import pytest
+from tiny_problems import placement, tiny_problem
+
+from planner.__main__ import main
+from planner.checked_plan import checked_plan
+from planner.serialization import plan_to_dict, problem_to_dict
+
+PROBLEM = tiny_problem([[100.0, 60.0], [100.0, 60.0], [50.0, 24.0]], num_layers=4)
+
+
+@pytest.fixture
+def files(tmp_path):
+    plan = checked_plan(
+        PROBLEM,
+        placement(n0=(0, 2), n1=(2, 4), n2=(2, 4)),
+        partial_inference=False,
+        max_hops=None,
+        upper_bound_tokens_per_s=100.0,
+        placer="by hand",
+        solver="none",
+        stop_reason="given",
+        elapsed_s=0.0,
+    )
+    problem_path, plan_path = tmp_path / "problem.json", tmp_path / "plan.json"
+    problem_path.write_text(json.dumps(problem_to_dict(PROBLEM)))
+    plan_path.write_text(json.dumps(plan_to_dict(plan)))
+    return [str(problem_path), str(plan_path)]
+
+
+def simulated(files, capsys, *options):
+    code = main(["simulate", *files, "--warm-up", "5", "--window", "60", *options])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    return captured.out
+
+
+def refused(files, capsys, *options):
+    code = main(["simulate", *files, "--warm-up", "5", "--window", "60", *options])
+    captured = capsys.readouterr()
+    assert code == 2
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == 1
+    return captured.err
+
+
+def test_a_forecast_names_what_it_stands_on_and_its_percentiles(files, capsys):
+    text = simulated(files, capsys)
+    assert "runtime policy, iwrr on plan weights, requests always waiting" in text
+    assert "derived layer times" in text
+    for word in ("TTFT", "ITL", "TPOT", "end to end", "KV peak", "n0"):
+        assert word in text
+
+
+@pytest.mark.parametrize("policy", ["runtime", "published"])
+@pytest.mark.parametrize(
+    "workload",
+    [
+        ("--workload", "backlog"),
+        ("--workload", "poisson", "--rate", "0.5"),
+        ("--workload", "bursts", "--rate", "0.5", "--burst-size", "3"),
+        ("--workload", "poisson", "--share", "0.5", "--router", "random"),
+    ],
+)
+def test_the_same_seed_gives_the_same_forecast_as_json(files, capsys, policy, workload):
+    options = ("--policy", policy, *workload, "--json", "--seed")
+    first, again, other = (simulated(files, capsys, *options, seed) for seed in ("1", "1", "2"))
+    assert first == again != other
+    document = json.loads(first)
+    assert document["policy"] == policy
+    assert document["decode_tokens_per_s"] > 0
+    assert set(document["nodes"]) == {"n0", "n1", "n2"}
+
+
+def test_traces_are_read_from_files(files, capsys, tmp_path):
+    arrivals, trace = tmp_path / "arrivals.csv", tmp_path / "lengths.csv"
+    arrivals.write_text("interval_idx_3s,arrivals\n0,2\n1,0\n2,4\n")
+    trace.write_text("input_len,output_len\n12,5\n7,9\n")
+    options = ("--workload", "trace", "--arrivals", str(arrivals), "--rate", "0.4")
+    out = simulated(files, capsys, *options, "--lengths", str(trace), "--json")
+    assert json.loads(out)["rate_requests_per_s"] == 0.4
+    trace.write_text("input_len,output_len\n12,5\n7,-9\n")
+    message = refused(files, capsys, *options, "--lengths", str(trace))
+    assert "row 3: output_len is -9" in message
+    trace.write_text("input_len,output_len\n12,5\n700,90\n")
+    message = refused(files, capsys, "--lengths", str(trace), "--context", "512")
+    assert "row 3: 700 prompt and 90 output tokens are more than the context of 512" in message
+    assert "no room on any route" in refused(files, capsys, "--lengths", str(trace))
+
+
+def test_a_rate_or_a_share_is_asked_for_where_requests_arrive(files, capsys):
+    assert "--rate or --share" in refused(files, capsys, "--workload", "poisson")
+    both = ("--workload", "poisson", "--rate", "1", "--share", "0.5")
+    assert "--rate or --share" in refused(files, capsys, *both)
+    assert "--arrivals" in refused(files, capsys, "--workload", "trace", "--rate", "1")
+    assert "rate_per_s is 0" in refused(files, capsys, "--workload", "bursts", "--rate", "0")
+
+
+def test_a_plan_that_lacks_layers_is_refused_by_the_first(files, capsys, tmp_path):
+    problem = dataclasses.replace(PROBLEM, model=dataclasses.replace(PROBLEM.model, num_layers=6))
+    path = tmp_path / "larger.json"
+    path.write_text(json.dumps(problem_to_dict(problem)))
+    message = refused([str(path), files[1]], capsys)
+    assert "no node holds layer 4 (2 of 6 layers are missing)" in message
