@@ -51,7 +51,7 @@ class MixShareSerializer(serializers.ModelSerializer[MixShare]):
 class ModelMixSerializer(serializers.ModelSerializer[ModelMix]):
     """`runs` are the finished plan runs, one for each model, once the mix has ended."""
 
-    options = serializers.JSONField(read_only=True)
+    options = PlanOptionsSerializer(read_only=True)
     models = MixShareSerializer(source="shares", many=True, read_only=True)
     runs: serializers.PrimaryKeyRelatedField[PlanRun] = serializers.PrimaryKeyRelatedField(
         many=True, read_only=True

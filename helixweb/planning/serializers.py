@@ -10,8 +10,8 @@ from helixweb.planning import options
 from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan
 
 
-class LayerRangeSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
-    """Layers [first, end)."""
+class PinSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """Layers [first, end) of a pinned node."""
 
     first = serializers.IntegerField(min_value=0, max_value=options.MAX_LAYERS)
     end = serializers.IntegerField(min_value=1, max_value=options.MAX_LAYERS)
@@ -27,7 +27,7 @@ class PlacementRulesSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
         child=serializers.CharField(), default=list, help_text="Nodes that hold nothing."
     )
     pinned = serializers.DictField(
-        child=LayerRangeSerializer(),
+        child=PinSerializer(),
         default=dict,
         help_text="Nodes that hold exactly these layers.",
     )
@@ -191,9 +191,12 @@ class ExplanationSerializer(serializers.ModelSerializer[Explanation]):
 
 
 class PlanRunSerializer(serializers.ModelSerializer[PlanRun]):
-    """`plan` is the id of the plan it ended in, null while there is none."""
+    """`plan` is the id of the plan it ended in, null while there is none.
 
-    options = serializers.JSONField(read_only=True)
+    What it shows as `options` can be sent as those of another run.
+    """
+
+    options = PlanOptionsSerializer(read_only=True)
     gap = serializers.FloatField(read_only=True, allow_null=True)
     plan = serializers.IntegerField(source="plan.pk", default=None, read_only=True, allow_null=True)
     created_by = serializers.CharField(
