@@ -1,21 +1,22 @@
-"""The capacities of all links of a problem at once."""
+"""The capacities of all links of a problem, and what they share, at once."""
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from planner.domain.cluster import COORDINATOR
 from planner.domain.problem import Problem
 
+Floats: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
-def link_capacities_tokens_per_s(
-    problem: Problem, ends: Sequence[str]
-) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
+
+def link_capacities_tokens_per_s(problem: Problem, ends: Sequence[str]) -> Floats:
     """capacities[i, k] from ends[i] to ends[k], as `capacity.link_capacity_tokens_per_s` has them.
 
     Pairs of regions first, then links given by name; 0 from an end to itself.
     """
-    cluster, model = problem.cluster, problem.model
+    cluster = problem.cluster
     number_of = {name: number for number, name in enumerate(ends)}
     in_region: dict[str, list[int]] = {}
     for number, name in enumerate(ends):
@@ -28,9 +29,29 @@ def link_capacities_tokens_per_s(
         if link.source in number_of and link.target in number_of:
             bandwidth[number_of[link.source], number_of[link.target]] = link.bandwidth_bytes_per_s
     np.fill_diagonal(bandwidth, 0.0)
-    bytes_per_token = np.full_like(bandwidth, model.activation_bytes_per_token)
-    if COORDINATOR in number_of:
-        bytes_per_token[number_of[COORDINATOR], :] = model.token_bytes
-        bytes_per_token[:, number_of[COORDINATOR]] = model.token_bytes
-    capacities: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = bandwidth / bytes_per_token
-    return capacities
+    return bandwidth / _bytes_per_token(problem, ends)
+
+
+def shared_tokens_per_s(problem: Problem, ends: Sequence[str]) -> Floats:
+    """[i, k]: the least shared bandwidth on the way from ends[i] to ends[k]; inf without any."""
+    bandwidth = np.full((len(ends), len(ends)), np.inf)
+    for shared in problem.cluster.shared:
+        members = problem.cluster.members_of(shared)
+        ours = np.array([end in members for end in ends])
+        passes = np.repeat(ours[:, None], len(ends), axis=1)
+        if shared.scope == "region":
+            passes &= ~ours[None, :]
+        if shared.direction == "ingress":
+            passes = passes.T
+        bandwidth[passes] = np.minimum(bandwidth[passes], shared.bandwidth_bytes_per_s)
+    return bandwidth / _bytes_per_token(problem, ends)
+
+
+def _bytes_per_token(problem: Problem, ends: Sequence[str]) -> Floats:
+    is_coordinator = np.array([end == COORDINATOR for end in ends])
+    sizes: Floats = np.where(
+        is_coordinator[:, None] | is_coordinator[None, :],
+        problem.model.token_bytes,
+        problem.model.activation_bytes_per_token,
+    )
+    return sizes

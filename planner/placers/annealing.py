@@ -25,6 +25,9 @@ NO_SOLVER = "none"
 # Where between the best flow and the bound a try aims, at last at anything better; a success begins
 # anew.
 _SHARES = (0.25, 0.5, 0.1, 0.75, 0.001)
+# As how many links share a bandwidth, in turn: those of a narrow crossing, of a wide one, and of many
+# crossings, each of which takes a little.
+_LINKS_SHARING = (4, 64, 1, 256)
 _CHUNK_S = 0.05  # between two looks at the clock, on a machine as fast as `moves_per_s` says
 _MOST_CHUNK_MOVES = 4096
 
@@ -119,13 +122,15 @@ def search_by_annealing(
         ends_s=started_s + options.time_limit_s, is_cancelled=cancel.is_cancelled, clock=clock
     )
     sufficient = bound * (1 - annealing.relative_gap)
-    tables = flow_tables(problem, options.rules, bound_tokens_per_s=bound) if bound > 0 else None
-    if tables is not None and tables.names:
+    views = _views(problem, options, bound_tokens_per_s=bound) if bound > 0 else []
+    if views and views[0].names:
+        tables = views[0]
         moves_per_s = annealer.moves_per_s(tables)
         moves = annealing.moves_per_node * len(tables.names)
         if annealing.most_s_per_try < math.inf:
             moves = min(moves, int(moves_per_s * annealing.most_s_per_try))
-        for number, share in _shares(lambda: best.tokens_per_s):
+        most_failures = len(_SHARES) * len(views)
+        for number, share in _shares(lambda: best.tokens_per_s, most_failures=most_failures):
             if best.tokens_per_s >= sufficient or time_left.is_over():
                 break
             aim = Try(
@@ -137,7 +142,7 @@ def search_by_annealing(
                 best=best.placement,
             )
             placement = annealer.attempt(
-                tables,
+                views[number // 2 % len(views)],
                 aim,
                 chunk_moves=max(1, min(_MOST_CHUNK_MOVES, int(moves_per_s * _CHUNK_S))),
                 time_left=time_left,
@@ -159,14 +164,31 @@ def search_by_annealing(
     )
 
 
-def _shares(reached_tokens_per_s: Callable[[], float]) -> Iterator[tuple[int, float]]:
+def _views(
+    problem: Problem, options: SearchOptions, *, bound_tokens_per_s: float
+) -> list[FlowTables]:
+    """The problem as loops see it: one view, or several where links share bandwidth."""
+    return [
+        flow_tables(
+            problem,
+            options.rules,
+            bound_tokens_per_s=bound_tokens_per_s,
+            links_sharing=links_sharing,
+        )
+        for links_sharing in (_LINKS_SHARING if problem.cluster.shared else (1,))
+    ]
+
+
+def _shares(
+    reached_tokens_per_s: Callable[[], float], *, most_failures: int
+) -> Iterator[tuple[int, float]]:
     """Numbered tries and where to aim between reached and bound; ends when all failed in turn."""
     failed = 0
     for number in itertools.count():
-        if failed == len(_SHARES):
+        if failed == most_failures:
             return
         before = reached_tokens_per_s()
-        yield number, _SHARES[failed]
+        yield number, _SHARES[failed % len(_SHARES)]
         failed = 0 if reached_tokens_per_s() > before else failed + 1
 
 

@@ -12,7 +12,7 @@ from planner.capacity import allowed_layers, throughput_tokens_per_s
 from planner.domain.cluster import COORDINATOR
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
-from planner.link_matrix import link_capacities_tokens_per_s
+from planner.link_matrix import link_capacities_tokens_per_s, shared_tokens_per_s
 from planner.placers.compiled.tasks import IntegerArray
 
 _UNITS_OF_BOUND = 2**36
@@ -25,7 +25,8 @@ class FlowTables:
     """The free nodes of a problem (not pinned, not excluded), numbered as in `names`.
 
     `speeds_NJ[i, j]` is T_j, `links[i, k]` the capacity from i to k, index n the coordinator, both
-    in flow units and cut to the bound; `unit_tokens_per_s` is what one unit is.
+    in flow units and cut to the bound; `unit_tokens_per_s` is what one unit is. Shared bandwidth is
+    divided among `links_sharing` links.
     """
 
     names: tuple[str, ...]
@@ -35,6 +36,7 @@ class FlowTables:
     limits_N: IntegerArray
     links: IntegerArray
     region_N: IntegerArray
+    links_sharing: int
 
     def target(self, tokens_per_s: float) -> int:
         """A target flow in flow units, at least 1."""
@@ -50,9 +52,17 @@ class FlowTables:
 
 
 def flow_tables(
-    problem: Problem, rules: PlacementRules, *, bound_tokens_per_s: float
+    problem: Problem,
+    rules: PlacementRules,
+    *,
+    bound_tokens_per_s: float,
+    links_sharing: int = 1,
 ) -> FlowTables:
-    """`bound_tokens_per_s` must be a proven bound on the flow, above 0."""
+    """`bound_tokens_per_s` must be a proven bound on the flow, above 0.
+
+    Loops see links one by one. Where bandwidth is shared, each link gets an equal part of it, as if
+    `links_sharing` of them were in use at once.
+    """
     unit = bound_tokens_per_s / _UNITS_OF_BOUND
     nodes = [node for node in problem.cluster.nodes if node.name not in rules.pinned]
     limits = [allowed_layers(problem, node.name, rules) for node in nodes]
@@ -62,9 +72,10 @@ def flow_tables(
             speed = throughput_tokens_per_s(problem, node.name, layers)
             speeds[index, layers] = int(min(speed, bound_tokens_per_s) / unit)
     regions = sorted({node.region for node in nodes})
-    capacities = link_capacities_tokens_per_s(
-        problem, [*(node.name for node in nodes), COORDINATOR]
-    )
+    ends = [*(node.name for node in nodes), COORDINATOR]
+    capacities = link_capacities_tokens_per_s(problem, ends)
+    if problem.cluster.shared:
+        capacities = np.minimum(capacities, shared_tokens_per_s(problem, ends) / links_sharing)
     return FlowTables(
         names=tuple(node.name for node in nodes),
         num_layers=problem.model.num_layers,
@@ -73,4 +84,5 @@ def flow_tables(
         limits_N=np.array(limits, dtype=np.int64),
         links=(np.minimum(capacities, bound_tokens_per_s) / unit).astype(np.int64),
         region_N=np.array([regions.index(node.region) for node in nodes], dtype=np.int64),
+        links_sharing=links_sharing,
     )

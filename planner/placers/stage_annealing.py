@@ -35,6 +35,7 @@ _NUM_NEIGHBOURS = 8
 # A move looks at four crossings; each costs what its stages' pairs of nodes cost.
 _S_PER_MOVE, _S_PER_PAIR = 0.8e-6, 0.12e-6
 _LAYERS_PER_STAGE = 2.7
+_LINKS_OF_A_CROSSING = 16
 
 
 class StageAnnealingPlacer:
@@ -122,13 +123,15 @@ def _joined(ranks: list[int], *, seed: int) -> list[int]:
 def _drawn(tables: FlowTables, *, seed: int) -> list[int]:
     """Region after region, in an order drawn by chance; each region's nodes in a drawn order too.
 
-    So most crossings are inside a region from the start.
+    So most crossings are inside a region from the start. Where shared bandwidth lets little through,
+    all regions in every stage instead: flow may then stay in each.
     """
     n = len(tables.names)
     chance = np.random.default_rng(seed)
     place_of_region = chance.permutation(int(tables.region_N.max(initial=0)) + 1)
     nodes = chance.permutation(n)
-    nodes = nodes[np.argsort(place_of_region[tables.region_N[nodes]], kind="stable")]
+    if tables.links_sharing <= _LINKS_OF_A_CROSSING:
+        nodes = nodes[np.argsort(place_of_region[tables.region_N[nodes]], kind="stable")]
     num_stages = max(1, min(n, round(tables.num_layers / _LAYERS_PER_STAGE)))
     ranks = np.zeros(n, dtype=np.int64)
     ranks[nodes] = np.arange(n) * num_stages // n
