@@ -24,7 +24,7 @@ class KvCache:
         self, config: ModelConfig, *, pages: int, page_tokens: int, device: torch.device
     ) -> None:
         self.page_tokens = page_tokens
-        self.books = PageBooks(pages=pages, page_tokens=page_tokens, prepare=self._clear)
+        self.books = PageBooks(pages=pages, page_tokens=page_tokens, prepare=self.clear)
         shape = (pages, page_tokens, config.num_kv_heads, config.head_size)
         # zeros, not empty: the memory is truly ours before the stage says it is ready
         self.key_PSKH = torch.zeros(shape, dtype=config.dtype, device=device)
@@ -34,7 +34,7 @@ class KvCache:
     def nbytes(self) -> int:
         return self.key_PSKH.nbytes + self.value_PSKH.nbytes
 
-    def _clear(self, pages: list[int]) -> None:
+    def clear(self, pages: list[int]) -> None:
         """Attention masks slots not yet written, but NaN, left there by a request whose numbers
         overflowed, survives a mask."""
         self.key_PSKH[pages] = 0

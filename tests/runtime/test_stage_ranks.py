@@ -1,0 +1,127 @@
+"""Steps of a stage that several processes run together, against one that runs alone."""
+
+import threading
+from pathlib import Path
+
+import family_checkpoints
+import numpy as np
+import pytest
+import torch
+from family_checkpoints import COMPACT, LAYERS, VOCABULARY
+
+from runtime.engine.kv_cache import KvCache
+from runtime.engine.model_runner import ModelRunner
+from runtime.engine.ranks import LeadingCache, LeadingRunner, RankGroup, RankLost, StageShare
+from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
+from runtime.models.config import read_config
+from runtime.models.weights import load_decoder
+from runtime.protocol.data import Hop, Route, Sampling
+
+SAMPLING = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1)
+PAGES, PAGE_TOKENS, CONTEXT = 200, 4, 64
+
+
+def share_of(checkpoint: Path, *, first: int = 0, end: int = LAYERS) -> StageShare:
+    return StageShare(
+        checkpoint=checkpoint,
+        first=first,
+        end=end,
+        pages=PAGES,
+        page_tokens=PAGE_TOKENS,
+        max_context_tokens=CONTEXT,
+        threads=1,
+        device_type="cpu",
+    )
+
+
+def run_steps(runner: ModelRunner, cache: KvCache) -> list[torch.Tensor]:
+    """Two requests, one of them over the later layers only: chunks of prompts, then decodes."""
+    dice = np.random.default_rng(5)
+    requests = []
+    for number, first in enumerate((0, 0, 3)):
+        hop = Hop(node="here", first=first, end=LAYERS)
+        route = Route(hops=(hop,), sampling=SAMPLING, prompt_tokens=9)
+        key = RequestKey(request=number, epoch=1)
+        requests.append(Sequence(key=key, route=route, hop=0, arrival=number))
+    logits = []
+    position = 0
+    for n_tokens in (5, 4, 1, 1, 1):
+        step = []
+        for sequence in requests:
+            if sequence.first == 0:
+                payload = dice.integers(3, VOCABULARY, n_tokens, dtype="<i4").tobytes()
+            else:
+                payload = dice.standard_normal((n_tokens, 32), dtype=np.float32).tobytes()
+            chunk = Chunk(
+                position=position,
+                n_tokens=n_tokens,
+                payload=memoryview(payload),
+                is_sampled=True,
+                arrival=0,
+            )
+            cache.books.reserve(sequence.table, tokens=chunk.end)
+            step.append(Work(sequence=sequence, chunk=chunk))
+        hidden_TD = runner.forward(step)
+        logits.append(runner.logits(hidden_TD[n_tokens - 1 :: n_tokens]))
+        position += n_tokens
+    return logits
+
+
+@pytest.mark.parametrize(("ranks", "name"), [(2, "qwen3 tied"), (4, "mistral sliding")])
+def test_a_stage_of_several_processes_gives_the_logits_of_one(
+    ranks: int, name: str, tmp_path: Path
+) -> None:
+    family_checkpoints.save(COMPACT[name], tmp_path, seed=3)
+    config = read_config(tmp_path)
+    cpu = torch.device("cpu")
+    whole = load_decoder(
+        tmp_path, config, first=0, end=LAYERS, device=cpu, progress=lambda _done, _total: None
+    )
+    cache = KvCache(config, pages=PAGES, page_tokens=PAGE_TOKENS, device=cpu)
+    expected = run_steps(ModelRunner(whole, cache, max_context_tokens=CONTEXT), cache)
+    group = RankGroup.open(share_of(tmp_path), ranks=ranks, progress=lambda _done, _total: None)
+    try:
+        mine = LeadingCache(group.decoder.config, pages=PAGES, page_tokens=PAGE_TOKENS, device=cpu)
+        assert mine.nbytes == cache.nbytes // 2  # two KV heads: halves, also on four ranks
+        runner = LeadingRunner(group, mine, max_context_tokens=CONTEXT)
+        found = run_steps(runner, mine)
+    finally:
+        group.close()
+    for found_RV, expected_RV in zip(found, expected, strict=True):
+        torch.testing.assert_close(found_RV, expected_RV, rtol=1e-4, atol=1e-4)
+        assert torch.equal(found_RV.argmax(-1), expected_RV.argmax(-1))
+
+
+def test_a_rank_that_ends_is_told_of_and_no_step_is_run_without_it(tmp_path: Path) -> None:
+    family_checkpoints.save(COMPACT["llama 2"], tmp_path, seed=3)
+    lost: list[str] = []
+    heard = threading.Event()
+
+    def on_lost(message: str) -> None:
+        lost.append(message)
+        heard.set()
+
+    group = RankGroup.open(share_of(tmp_path), ranks=2, progress=lambda _done, _total: None)
+    try:
+        group.watch(on_lost)
+        group._processes[0].kill()
+        assert heard.wait(timeout=30)
+        assert "rank 1 ended with status -9" in lost[0]
+        cache = LeadingCache(
+            group.decoder.config,
+            pages=PAGES,
+            page_tokens=PAGE_TOKENS,
+            device=torch.device("cpu"),
+        )
+        with pytest.raises(RankLost, match="rank 1 takes no more steps"):
+            run_steps(LeadingRunner(group, cache, max_context_tokens=CONTEXT), cache)
+    finally:
+        group.close()
+
+
+def test_what_keeps_a_rank_from_loading_is_told(tmp_path: Path) -> None:
+    family_checkpoints.save(COMPACT["llama 2"], tmp_path, seed=3)
+    with pytest.raises(Exception, match=r"layers \[4, 9\) are not in"):
+        RankGroup.open(
+            share_of(tmp_path, first=4, end=9), ranks=2, progress=lambda _done, _total: None
+        )
