@@ -21,6 +21,16 @@ _ROUNDING_SHARE = 2**-26
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedRange:
+    """What a pinned node holds, and its speed there in flow units."""
+
+    name: str
+    first: int
+    held: int
+    speed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlowTables:
     """The free nodes of a problem (not pinned, not excluded), numbered as in `names`.
 
@@ -37,6 +47,7 @@ class FlowTables:
     links: IntegerArray
     region_N: IntegerArray
     links_sharing: int
+    pinned: tuple[PinnedRange, ...]
 
     def target(self, tokens_per_s: float) -> int:
         """A target flow in flow units, at least 1."""
@@ -85,4 +96,16 @@ def flow_tables(
         links=(np.minimum(capacities, bound_tokens_per_s) / unit).astype(np.int64),
         region_N=np.array([regions.index(node.region) for node in nodes], dtype=np.int64),
         links_sharing=links_sharing,
+        pinned=tuple(
+            PinnedRange(
+                name=name,
+                first=held.first,
+                held=len(held),
+                speed=int(
+                    min(throughput_tokens_per_s(problem, name, len(held)), bound_tokens_per_s)
+                    / unit
+                ),
+            )
+            for name, held in sorted(rules.pinned.items())
+        ),
     )

@@ -2,12 +2,13 @@
 
 Ranges need not be aligned to stages. It sees no links: where they are ample, ranges that cover
 every layer with the target flow carry it; elsewhere the exact max flow of what is found may be
-less.
-Pinned nodes take no part.
+less. Pinned nodes cover their layers from the start and never move.
 """
 
 import time
 from collections.abc import Callable
+
+import numpy as np
 
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
@@ -20,7 +21,7 @@ from planner.placers.annealing import (
 )
 from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult
 from planner.placers.compiled.loops import anneal_intervals
-from planner.placers.compiled.tasks import Annealed, IntervalTask, Range, Schedule
+from planner.placers.compiled.tasks import Annealed, IntegerArray, IntervalTask, Range, Schedule
 from planner.placers.flow_tables import FlowTables
 
 NAME = "interval-annealing"
@@ -80,8 +81,8 @@ class _IntervalAnnealer:
         task = IntervalTask(
             num_layers=tables.num_layers,
             target=tables.target(aim.target_tokens_per_s),
-            speeds_NJ=tables.speeds_NJ,
-            limits_N=tables.limits_N,
+            speeds_NJ=_with_pinned_speeds(tables),
+            limits_N=np.append(tables.limits_N, [0] * len(tables.pinned)),
         )
 
         def loop(ranges: list[Range], schedule: Schedule) -> Annealed[int, list[Range]]:
@@ -99,17 +100,30 @@ class _IntervalAnnealer:
 
 def _ranges_of(tables: FlowTables, placement: Placement | None) -> list[Range]:
     layers = {} if placement is None else placement.layers
-    return [
+    free = [
         (layers[name].first, len(layers[name])) if name in layers else (0, 0)
         for name in tables.names
     ]
+    return free + [(pin.first, pin.held) for pin in tables.pinned]
+
+
+def _with_pinned_speeds(tables: FlowTables) -> IntegerArray:
+    """A row for every free node, then one for every pinned one."""
+    longest = max([tables.speeds_NJ.shape[1] - 1, *(pin.held for pin in tables.pinned)])
+    speeds = np.zeros((len(tables.names) + len(tables.pinned), longest + 1), dtype=np.int64)
+    speeds[: len(tables.names), : tables.speeds_NJ.shape[1]] = tables.speeds_NJ
+    for row, pin in enumerate(tables.pinned, start=len(tables.names)):
+        speeds[row, pin.held] = pin.speed
+    return speeds
 
 
 def _placement_of(tables: FlowTables, ranges: list[Range]) -> Placement:
     return Placement(
         layers={
             name: LayerRange(first=first, end=first + held)
-            for name, (first, held) in zip(tables.names, ranges, strict=True)
+            for name, (first, held) in zip(
+                (*tables.names, *(pin.name for pin in tables.pinned)), ranges, strict=True
+            )
             if held > 0
         }
     )

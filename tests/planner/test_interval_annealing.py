@@ -2,7 +2,7 @@
 
 import pytest
 from hypothesis import given, settings
-from tiny_problems import all_placements, problems
+from tiny_problems import all_placements, problems, tiny_problem
 
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
@@ -42,6 +42,33 @@ def test_it_finds_the_best_placement_of_a_tiny_cluster_with_ample_links(problem)
         else max_flow(problem, found, partial_inference=True).value_tokens_per_s
     )
     assert flow == pytest.approx(best, rel=0.02)
+
+
+@settings(max_examples=25, deadline=None)
+@given(problem=problems(max_nodes=3, binding_links=False))
+def test_it_finds_the_best_placement_around_a_pinned_node(problem):
+    pin = LayerRange(first=1, end=2)
+    best = max(
+        max_flow(problem, placed, partial_inference=True).value_tokens_per_s
+        for placed in all_placements(problem)
+        if placed.layers.get("n0") == pin
+    )
+    found = search(problem, rules=PlacementRules(pinned={"n0": pin})).placement
+    assert found is None or found.layers["n0"] == pin
+    flow = (
+        0.0
+        if found is None
+        else max_flow(problem, found, partial_inference=True).value_tokens_per_s
+    )
+    assert flow == pytest.approx(best, rel=0.02)
+
+
+def test_a_pin_holds_what_the_other_nodes_cannot():
+    problem = tiny_problem([[9.0, 8.0], [7.0], [7.0]], num_layers=4)
+    pin = LayerRange(first=1, end=3)
+    found = search(problem, rules=PlacementRules(pinned={"n0": pin})).placement
+    assert found.layers["n0"] == pin
+    assert max_flow(problem, found, partial_inference=True).value_tokens_per_s == pytest.approx(7.0)
 
 
 @settings(max_examples=25, deadline=None)

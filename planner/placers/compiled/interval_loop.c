@@ -56,7 +56,7 @@ i64 anneal_intervals(i64 n, i64 num_layers, i64 target, i64 row, const i64 *spee
             u_first = random % (num_layers - u_held + 1);
         } else if (kind == 1) {
             v = random % n;
-            if (v == u || held[u] > limits[v] || held[v] > limits[u]) continue;
+            if (v == u || limits[v] == 0 || held[u] > limits[v] || held[v] > limits[u]) continue;
             v_first = u_first;
             v_held = u_held;
             u_first = first[v];

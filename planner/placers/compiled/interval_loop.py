@@ -56,7 +56,7 @@ def anneal_intervals(
             first = random % (num_layers - held + 1)
         elif kind == 1:
             v = random % n
-            if v == u or held > limits[v] or ranges[v][1] > limits[u]:
+            if v == u or limits[v] == 0 or held > limits[v] or ranges[v][1] > limits[u]:
                 continue
             changed.append((v, (first, held)))
             first, held = ranges[v]

@@ -21,7 +21,7 @@ from planner.placers.compiled.tasks import (
 )
 
 _LIBRARY_NAME = "_loops"
-_EDITION = 6  # of module.c
+_EDITION = 7  # of module.c
 _I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
