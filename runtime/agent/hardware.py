@@ -7,6 +7,7 @@ import subprocess
 import psutil
 
 from runtime.protocol.control import Gpu, Hardware
+from runtime.protocol.emulation import Emulation
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,19 @@ def detect_hardware(*, memory_budget_bytes: int | None, relative_speed: float) -
         memory_budget_bytes=memory_budget_bytes,
         relative_speed=relative_speed,
         gpus=gpus,
+    )
+
+
+def emulated_hardware(emulation: Emulation) -> Hardware:
+    """This machine's name and processors with the memory and GPU of the node it acts as."""
+    memory_bytes = int(emulation.profile.vram_bytes)
+    return Hardware(
+        hostname=platform.node() or "unknown",
+        cpu_count=psutil.cpu_count() or 1,
+        memory_bytes=memory_bytes,
+        memory_budget_bytes=memory_bytes,
+        gpus=(Gpu(name=emulation.profile.gpu, memory_bytes=memory_bytes),),
+        emulated=True,
     )
 
 

@@ -16,11 +16,12 @@ from pathlib import Path
 
 from runtime.agent.agent import Agent, NodeRemoved
 from runtime.agent.data_address import AddressError, choose_port, data_endpoint
-from runtime.agent.hardware import detect_hardware
+from runtime.agent.hardware import detect_hardware, emulated_hardware
 from runtime.agent.identity import DataDir, DataDirError
 from runtime.agent.joining import Applicant, JoinRefused, join
-from runtime.agent.supervisor import StageSettings
+from runtime.agent.supervisor import STAGE_COMMAND, StageSettings
 from runtime.protocol.control import AgentIdentity, Role
+from runtime.protocol.emulation import EmulationRefused, read_emulation
 from runtime.transport.keys import KeyFileError, KeyPair
 from runtime.web_client import BadServerAddress, WebClient, check_server
 
@@ -45,6 +46,7 @@ def main(argv: list[str]) -> int:
         AddressError,
         BadServerAddress,
         DataDirError,
+        EmulationRefused,
         JoinRefused,
         KeyFileError,
         NodeRemoved,
@@ -63,9 +65,14 @@ async def _run(options: argparse.Namespace, data_dir: DataDir) -> None:
     port = choose_port(options.data_host, wanted=options.data_port, kept=identity.data_port)
     identity = identity.model_copy(update={"data_port": port})
     data_dir.save_identity(identity)
-    hardware = detect_hardware(
-        memory_budget_bytes=options.memory_budget_bytes, relative_speed=options.relative_speed
-    )
+    if options.emulate is None:
+        stage_command: tuple[str, ...] = STAGE_COMMAND
+        hardware = detect_hardware(
+            memory_budget_bytes=options.memory_budget_bytes, relative_speed=options.relative_speed
+        )
+    else:
+        stage_command = (*STAGE_COMMAND, "--emulate", str(options.emulate.resolve()))
+        hardware = emulated_hardware(read_emulation(options.emulate))
     endpoint = data_endpoint(options.data_host, port)
     announcement = AgentIdentity(
         hardware=hardware,
@@ -105,6 +112,7 @@ async def _run(options: argparse.Namespace, data_dir: DataDir) -> None:
                 threads=options.threads,
             ),
             rng=rng,
+            stage_command=stage_command,
         )
         logger.info("%s of cluster %s is up", joined.member.name, joined.member.cluster)
         await agent.run(stopped)
@@ -141,6 +149,12 @@ def _parser() -> argparse.ArgumentParser:
         type=_ratio,
         default=1.0,
         help="below 1: pause after each step, to act as a slower node (default %(default)s)",
+    )
+    add(
+        "--emulate",
+        type=Path,
+        metavar="FILE.json",
+        help="act as the node described there and run no model (see runtime/protocol/emulation.py)",
     )
     add("--threads", type=_positive_int, default=1, help="CPU threads (default %(default)s)")
     return parser

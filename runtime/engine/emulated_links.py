@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runtime.engine.emulation import EmulatedLink, Emulation
 from runtime.protocol.data import Flag, Kind, Message
+from runtime.protocol.emulation import EmulatedLink, Emulation
 from runtime.transport.base import Received, SendError, Transport
 
 logger = logging.getLogger(__name__)

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from collections.abc import Sequence as Items
 
 from runtime.engine.backend import Drawn, ModelShape, StepResult
-from runtime.engine.emulation import Emulation
 from runtime.engine.noise import mixed
 from runtime.engine.pages import PageBooks
 from runtime.engine.sequence import RequestKey, Work
 from runtime.protocol.data import DTYPE_BYTES, DType, Reason, Sampling
+from runtime.protocol.emulation import Emulation
 
 _HIDDEN_SIZE = 1
 _DTYPE = DType.FLOAT16

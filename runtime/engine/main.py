@@ -18,10 +18,10 @@ from pydantic import ValidationError
 from runtime.engine.backend import CannotRun, Opened
 from runtime.engine.emulated_links import EmulatedLinks
 from runtime.engine.emulated_runner import EmulatedRunner
-from runtime.engine.emulation import Emulation, EmulationRefused, read_emulation
 from runtime.engine.event_writer import EventWriter
 from runtime.engine.limits import EngineLimits
 from runtime.engine.stage import Stage
+from runtime.protocol.emulation import Emulation, EmulationRefused, read_emulation
 from runtime.protocol.stage_pipe import (
     FailedEvent,
     LoadingEvent,

@@ -43,7 +43,8 @@ class Hardware(_Message):
     """What the agent found on its machine.
 
     `memory_budget_bytes` is what a stage may use for weights and KV cache together;
-    `relative_speed` below 1 marks a CPU agent that was deliberately slowed (demo, tests).
+    `relative_speed` below 1 marks a CPU agent that was deliberately slowed (demo, tests);
+    `emulated` one that runs no model and takes memory, GPU and times from a profile.
     """
 
     hostname: str
@@ -52,6 +53,7 @@ class Hardware(_Message):
     memory_budget_bytes: int = Field(gt=0)
     relative_speed: float = Field(default=1.0, gt=0, le=1.0)
     gpus: tuple[Gpu, ...] = ()
+    emulated: bool = False
 
 
 class PeerAddress(_Message):

@@ -8,7 +8,6 @@ from planner.domain.layer_times import LayerTimes
 from planner.domain.model_spec import ModelSpec
 from planner.domain.profile import ComputeProfile
 from runtime.engine.emulated_runner import EmulatedRunner
-from runtime.engine.emulation import Emulation
 from runtime.engine.limits import EngineLimits
 from runtime.engine.stage import Stage
 from runtime.protocol.data import (
@@ -22,6 +21,7 @@ from runtime.protocol.data import (
     Route,
     Sampling,
 )
+from runtime.protocol.emulation import Emulation
 from runtime.protocol.engine_options import EngineOptions
 from runtime.transport.base import Received, Transport
 from runtime.transport.in_memory import InMemoryNetwork

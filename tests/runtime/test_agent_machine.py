@@ -6,9 +6,15 @@ from pathlib import Path
 
 import psutil
 import pytest
+from emulated_cluster import emulation_of
 
 from runtime.agent.data_address import AddressError, choose_port, data_endpoint
-from runtime.agent.hardware import detect_hardware, find_gpus, parse_gpus
+from runtime.agent.hardware import (
+    detect_hardware,
+    emulated_hardware,
+    find_gpus,
+    parse_gpus,
+)
 from runtime.protocol.control import Gpu
 
 LOOPBACK = "127.0.0.1"
@@ -109,3 +115,11 @@ def test_a_host_that_nobody_can_dial_is_refused(host: str) -> None:
 
 def test_the_endpoint_is_what_peers_dial() -> None:
     assert data_endpoint(LOOPBACK, 9000) == "tcp://127.0.0.1:9000"
+
+
+def test_an_emulated_node_shows_the_gpu_of_its_profile_and_says_so() -> None:
+    hardware = emulated_hardware(emulation_of())
+    assert hardware.emulated
+    assert hardware.gpus == (Gpu(name="T4", memory_bytes=1_000_000_000),)
+    assert hardware.memory_budget_bytes == 1_000_000_000
+    assert not detect_hardware(memory_budget_bytes=5, relative_speed=1.0).emulated

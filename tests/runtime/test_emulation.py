@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from runtime.engine.emulated_links import EmulatedLinks, LinkQueue, is_prefill, wire_bytes
 from runtime.engine.emulated_runner import EmulatedRunner, made_up_token, step_s
-from runtime.engine.emulation import Emulation, EmulationRefused, read_emulation
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route, Sampling
+from runtime.protocol.emulation import Emulation, EmulationRefused, read_emulation
 from runtime.protocol.engine_options import EngineOptions
 from runtime.transport.in_memory import InMemoryNetwork
 

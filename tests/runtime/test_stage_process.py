@@ -9,11 +9,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from emulated_cluster import MODEL, emulation_of
 from safetensors.torch import load_file, save_file
 
 from runtime.engine.event_writer import EventWriter
@@ -86,10 +87,10 @@ class StageProcess:
 def start(tmp_path: Path) -> Iterator[Callable[[bytes], StageProcess]]:
     started: list[subprocess.Popen[bytes]] = []
 
-    def start_one(line: bytes) -> StageProcess:
+    def start_one(line: bytes, *options: str) -> StageProcess:
         log = (tmp_path / f"stage-{len(started)}.log").open("wb")
         process = subprocess.Popen(
-            [sys.executable, "-m", "runtime", "stage"],
+            [sys.executable, "-m", "runtime", "stage", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -306,3 +307,57 @@ def test_a_stage_told_to_stop_before_its_launch_exits_quietly(
     stage = start(b"")
     assert stage.stop() == 0
     assert stage.seen == []
+
+
+def test_emulated_processes_answer_without_a_checkpoint_and_say_so(
+    tmp_path: Path, start: Callable[..., StageProcess]
+) -> None:
+    members = Members(tmp_path, "a", "b")
+    links = {"b": {"bandwidth_bytes_per_s": 1e6, "latency_s": 0.001}}
+    emulation = emulation_of(links=links, time_scale=0.01).model_copy(
+        update={"model": replace(MODEL, num_layers=4)}
+    )
+    path = tmp_path / "node.json"
+    path.write_text(emulation.model_dump_json())
+    nothing = tmp_path / "nothing"
+    stages = [
+        start(members.launch(nothing, "a", 0, 3).to_line(), "--emulate", str(path)),
+        start(members.launch(nothing, "b", 2, 4).to_line(), "--emulate", str(path)),
+    ]
+    coordinator = ZmqTransport(
+        name="coordinator",
+        bind=members.endpoint("coordinator"),
+        keys=members.keys["coordinator"],
+        peers=members.peers,
+    )
+    try:
+        for stage in stages:
+            assert stage.until(ReadyEvent).stats.emulated
+        coordinator.send("a", prompt_message(list(range(10, 50))))
+        tokens = 0
+        for message in heard(coordinator):
+            if message.kind == Kind.SAMPLED:
+                tokens += 1
+                if Flag.FINISHED in message.entries[0].flags:
+                    break
+        assert tokens == 12
+        assert [stage.stop() for stage in stages] == [0, 0]
+    finally:
+        coordinator.close()
+
+
+def test_a_stage_that_may_be_emulated_loads_no_torch() -> None:
+    code = "import sys, runtime.engine.main; sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
+    assert done.returncode == 0
+
+
+def test_an_emulated_node_is_refused_another_model(
+    tmp_path: Path, start: Callable[..., StageProcess]
+) -> None:
+    members = Members(tmp_path, "a")
+    path = tmp_path / "node.json"
+    path.write_text(emulation_of().model_dump_json())
+    stage = start(members.launch(tmp_path, "a", 0, 2).to_line(), "--emulate", str(path))
+    assert "the emulated model has 8" in stage.until(FailedEvent).message
+    assert stage.stop() == 1
