@@ -9,7 +9,7 @@ import numpy as np
 from planner.domain.cluster import COORDINATOR
 from planner.domain.errors import InvalidPlacement
 from planner.domain.layer_times import LayerTimes, Points
-from planner.domain.pipeline import Pipeline
+from planner.domain.pipeline import Pipeline, PipelineStage
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.domain.serving_policy import ServingPolicy
@@ -128,6 +128,7 @@ class Links:
     def __init__(self, problem: Problem, engine: Engine, numbering: Numbering) -> None:
         self._problem, self._engine, self._numbering = problem, engine, numbering
         self._number_of: dict[tuple[str, str], int] = {}
+        self._visits: dict[tuple[str, str, int], StageVisit] = {}  # by whence, node, first layer
 
     @property
     def ends(self) -> tuple[tuple[str, str], ...]:
@@ -161,23 +162,28 @@ class Links:
         visits = []
         before = COORDINATOR
         for stage in pipeline.stages:
-            node = self._numbering.number_of[stage.node]
-            entries = self._numbering.entries[node]
-            if stage.first not in entries:
-                raise InvalidPlacement(
-                    f"a pipeline enters {stage.node!r} at layer {stage.first}; requests may enter "
-                    f"at {', '.join(map(str, entries))} (more with partial inference)"
-                )
-            visits.append(
-                StageVisit(
-                    node=node,
-                    segment=entries.index(stage.first),
-                    layers=stage.end - stage.first,
-                    link=self.between(before, stage.node),
-                )
-            )
+            key = (before, stage.node, stage.first)
+            visit = self._visits.get(key)
+            if visit is None:
+                visit = self._visits[key] = self._visit(before, stage)
+            visits.append(visit)
             before = stage.node
         return tuple(visits), self.between(before, COORDINATOR)
+
+    def _visit(self, before: str, stage: PipelineStage) -> StageVisit:
+        node = self._numbering.number_of[stage.node]
+        entries = self._numbering.entries[node]
+        if stage.first not in entries:
+            raise InvalidPlacement(
+                f"a pipeline enters {stage.node!r} at layer {stage.first}; requests may enter at "
+                f"{', '.join(map(str, entries))} (more with partial inference)"
+            )
+        return StageVisit(
+            node=node,
+            segment=entries.index(stage.first),
+            layers=stage.end - stage.first,
+            link=self.between(before, stage.node),
+        )
 
 
 def step_times(times: LayerTimes, phase: str) -> StepTimes:

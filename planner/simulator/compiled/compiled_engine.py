@@ -142,14 +142,14 @@ class CompiledEngine:
         stages: Sequence[StageVisit],
         link_home: int,
     ) -> int:
-        visits = np.array(stages, dtype=np.int64)
+        numbers = [number for stage in stages for number in stage]
         number: int = self._library.simulator_admit(
             self._engine,
             prompt_tokens,
             output_tokens,
             grow_at,
             len(stages),
-            visits.ctypes.data,
+            (_I64 * len(numbers))(*numbers),
             link_home,
         )
         if number < 0:
