@@ -21,6 +21,7 @@ from planner.feasibility import check_rules, conform, restricted_problem
 from planner.flow_check import check_flow
 from planner.max_flow import max_flow
 from planner.placers.base import CancelToken
+from planner.placers.flow_meter import FlowMeter
 
 _PLAIN_SEARCH_SHARE = 0.3
 _MOVES = 20_000
@@ -63,14 +64,41 @@ def survival(problem: Problem, placement: Placement, *, options: PlanOptions) ->
         for name in placement.layers
     }
     worst = Survival(flow_tokens_per_s=whole.value_tokens_per_s, worst_node="")
+    meter = FlowMeter(problem, options.search_options(time_limit_s=options.time_limit_s))
+    of_class = _like_nodes(problem, placement)
+    lost_before: set[tuple[object, ...]] = set()
     for name in sorted(at_least, key=lambda lost: (at_least[lost], lost)):
         if worst.flow_tokens_per_s <= at_least[name]:
             break
-        left = Placement(layers={n: held for n, held in placement.layers.items() if n != name})
-        flow = _flow(problem, left, options=options).value_tokens_per_s
+        if of_class[name] in lost_before:
+            continue
+        lost_before.add(of_class[name])
+        left = Placement(
+            layers={n: held for n, held in placement.layers.items() if n != name},
+            components=tuple(rest for group in placement.components if (rest := group - {name})),
+        )
+        flow = meter.tokens_per_s(left)
         if flow < worst.flow_tokens_per_s:
             worst = Survival(flow_tokens_per_s=flow, worst_node=name)
     return worst
+
+
+def _like_nodes(problem: Problem, placement: Placement) -> dict[str, tuple[object, ...]]:
+    """What makes the loss of one node as bad as that of another, by node."""
+    cluster = problem.cluster
+    apart = {end for link in cluster.links for end in (link.source, link.target)}
+    apart |= {member for shared in cluster.shared for member in shared.members}
+    return {
+        name: (
+            held.first,
+            held.end,
+            cluster.node(name).compute_profile,
+            cluster.region_of(name),
+            placement.component_of(name),
+            name if name in apart else "",
+        )
+        for name, held in placement.layers.items()
+    }
 
 
 def survival_bound_tokens_per_s(problem: Problem) -> float:
@@ -103,9 +131,7 @@ def compute_robust_plan(
     options = replace(options, rules=options.rules.once_restricted)
     plain = compute_plan(
         problem,
-        options=replace(
-            options.for_flow, time_limit_s=options.time_limit_s * _PLAIN_SEARCH_SHARE
-        ),
+        options=replace(options.for_flow, time_limit_s=options.time_limit_s * _PLAIN_SEARCH_SHARE),
         progress=lambda _: None,
         cancel=cancel,
         start=start,
