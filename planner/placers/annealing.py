@@ -25,8 +25,8 @@ NO_SOLVER = "none"
 # Where between the best flow and the bound a try aims, at last at anything better; a success begins
 # anew.
 _SHARES = (0.25, 0.5, 0.1, 0.75, 0.001)
-# As how many links share a bandwidth, in turn: those of a narrow crossing, of a wide one, and of many
-# crossings, each of which takes a little.
+# As how many links share a bandwidth, in turn: those of a narrow crossing, of a wide one, and of
+# many crossings, each of which takes a little.
 _LINKS_SHARING = (4, 64, 1, 256)
 _CHUNK_S = 0.05  # between two looks at the clock, on a machine as fast as `moves_per_s` says
 _MOST_CHUNK_MOVES = 4096

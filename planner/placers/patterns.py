@@ -90,7 +90,7 @@ class Rows:
 class PatternPool:
     """Every pattern found so far, for any flow; patterns are kept from one flow to the next.
 
-    `num_priced` counts the searches for a cheapest pattern, which is what a pool's work consists of.
+    `num_priced` counts the searches for a cheapest pattern: a pool's work consists of these.
     """
 
     def __init__(self, kinds: list[NodeKind], families: list[PatternFamily], rows: Rows) -> None:

@@ -123,8 +123,8 @@ def _joined(ranks: list[int], *, seed: int) -> list[int]:
 def _drawn(tables: FlowTables, *, seed: int) -> list[int]:
     """Region after region, in an order drawn by chance; each region's nodes in a drawn order too.
 
-    So most crossings are inside a region from the start. Where shared bandwidth lets little through,
-    all regions in every stage instead: flow may then stay in each.
+    So most crossings are inside a region from the start. Where shared bandwidth lets little
+    through, all regions in every stage instead: flow may then stay in each.
     """
     n = len(tables.names)
     chance = np.random.default_rng(seed)
