@@ -113,13 +113,13 @@ def spread_of(counts: Counts) -> Spread:
 
 def _quantile(counts: Counts, below: Sequence[int] | Counts, rank: float) -> float:
     bucket = int(np.searchsorted(below, rank))
+    if bucket == 0:
+        return 0.0  # nothing, or less than a microsecond
     low, high = _lower_end(bucket), _lower_end(bucket + 1)
     part = (rank - (below[bucket] - counts[bucket])) / counts[bucket]
     return low + float(part) * (high - low)
 
 
 def _lower_end(bucket: int) -> float:
-    if bucket == 0:
-        return 0.0
     exponent, sub = divmod(bucket, SUB_BUCKETS)
     return float(np.ldexp(0.5 + sub / (2 * SUB_BUCKETS), exponent + LEAST_EXPONENT))
