@@ -110,7 +110,9 @@ def _run(case: Case, method: str, *, seed: int, seconds: float) -> Result:
     started_s = time.perf_counter()
     plan = compute_plan(
         case.problem,
-        options=PlanOptions(objective="flow", time_limit_s=seconds, placer=method, seed=seed, rules=case.rules),
+        options=PlanOptions(
+            objective="flow", time_limit_s=seconds, placer=method, seed=seed, rules=case.rules
+        ),
         progress=hear,
         cancel=NeverCancelled(),
     )
