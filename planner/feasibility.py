@@ -76,7 +76,9 @@ def conform(problem: Problem, placement: Placement, rules: PlacementRules) -> Pl
             layers[name] = LayerRange(first=held.first, end=end)
     layers |= dict(rules.pinned)
     components = tuple(
-        component & layers.keys() for component in placement.components if component & layers.keys()
+        frozenset(component & layers.keys())
+        for component in placement.components
+        if component & layers.keys()
     )
     if sum(map(len, components)) < len(layers):
         components = ()

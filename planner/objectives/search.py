@@ -34,8 +34,14 @@ _PATTERNS_SHARE_OF_TIME = 0.1
 _MOVES_AT_ONCE = 5_000
 _SIMULATED = 8
 _ALIKE = 1e-6
-_RANKING = Span(warm_up=1.5, window=1.5)
-_FINAL = Span(warm_up=1.5, window=3.0)
+_RANKING = Span(warm_up=1.0, window=1.0)
+_FINAL = Span(warm_up=1.5, window=1.5)
+_FINAL_SEEDS = 2
+# Shorter runs show the ramp, not the plan.
+_LEAST_LIFETIMES = 0.5
+_SHARE_OF_TIME_PER_RUN = 0.2
+_SHARE_OF_TIME_FOR_ONE = 0.7
+_TOO_LITTLE = 1e-9
 
 
 _Key: TypeAlias = tuple[tuple[tuple[str, int, int], ...], frozenset[frozenset[str]]]
@@ -140,25 +146,42 @@ class ServingSearch:
             return None
         chosen = [ranked[0], *(guard for guard in self._guards if guard.value > 0)]
         chosen += [trial for trial in ranked[1:_SIMULATED] if trial not in chosen]
+        span = self._affordable(ranked[0], time_limit_s)
         best, best_figures, best_value = ranked[0], None, 0.0
-        slowest_s = 0.0
-        for candidate in chosen:
+        slowest_s = self._trials.simulation_s(ranked[0], span)
+
+        def final_s(one_s: float) -> float:
+            return one_s * _FINAL_SEEDS * _FINAL.lifetimes / span.lifetimes
+
+        for candidate in chosen if span.lifetimes >= _LEAST_LIFETIMES else ():
             begun_s = self._clock()
-            if begun_s + slowest_s > ends_s or self._cancel.is_cancelled():
+            left_s = ends_s - begun_s - slowest_s
+            is_first = best_figures is None
+            if (left_s < final_s(slowest_s) and not (is_first and left_s > 0)) or (
+                self._cancel.is_cancelled()
+            ):
                 break
-            figures = self._trials.simulated(candidate, seeds=(self._seed,), span=_RANKING)
+            figures = self._trials.simulated(candidate, seeds=(self._seed,), span=span)
             slowest_s = max(slowest_s, self._clock() - begun_s)
             value = self._value(candidate, figures)
             if value > best_value:
                 best, best_figures, best_value = candidate, figures, value
-        if best_figures is not None and self._clock() + 2 * slowest_s <= ends_s:
-            seeds = (self._seed + 1, self._seed + 2)
+        if best_figures is not None and self._clock() + final_s(slowest_s) <= ends_s:
+            seeds = tuple(self._seed + number for number in range(1, 1 + _FINAL_SEEDS))
             best_figures = self._trials.simulated(best, seeds=seeds, span=_FINAL) or best_figures
         return Decision(
             trial=best,
             forecast=self._trials.forecast(best, best_figures),
             stop_reason="cancelled" if self._cancel.is_cancelled() else "heuristic",
         )
+
+    def _affordable(self, trial: Trial, time_limit_s: float) -> Span:
+        """The span that leaves time for several candidates, else for one; else too short."""
+        cost_s = self._trials.simulation_s(trial, _RANKING)
+        share = _SHARE_OF_TIME_PER_RUN * time_limit_s / cost_s
+        if share * _RANKING.lifetimes < _LEAST_LIFETIMES:
+            share = _SHARE_OF_TIME_FOR_ONE * time_limit_s / cost_s
+        return _RANKING.scaled(max(_TOO_LITTLE, min(1.0, share)))
 
     def _value(self, trial: Trial, figures: SimulatedFigures | None) -> float:
         if figures is None:

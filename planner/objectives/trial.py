@@ -16,7 +16,7 @@ from planner.domain.plan_forecast import (
 from planner.domain.problem import Problem
 from planner.domain.serving_policy import ServingPolicy
 from planner.estimate.estimate import Estimate, Estimator
-from planner.max_flow import routing_weights
+from planner.max_flow import mean_hops, routing_weights
 from planner.objectives.goal import Goal
 from planner.simulator.forecast import Forecast, Spread
 from planner.simulator.simulate import InvalidSimulation, SimulationOptions, simulate
@@ -28,6 +28,10 @@ from planner.workload.request import InvalidWorkload, Lengths
 
 # Means of `published_lengths`, which the workload's are scaled from.
 _PUBLISHED_PROMPT_TOKENS, _PUBLISHED_OUTPUT_TOKENS = 763.0, 232.4
+_TOKEN_HOPS_PER_S = 5e6
+_ROUTED_NODES_PER_S = 2e5
+# Fewer requests than these would compare chance, not plans.
+_LEAST_WARM_UP_REQUESTS, _LEAST_REQUESTS = 100.0, 400.0
 _LATENCY_TRIES = 4
 _LATENCY_STEP_DOWN = 0.9
 
@@ -45,10 +49,24 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """How long to simulate, in lifetimes of a request."""
+    """How long to simulate, in estimated lifetimes of a request."""
 
     warm_up: float
     window: float
+
+    @property
+    def lifetimes(self) -> float:
+        return self.warm_up + self.window
+
+    def for_requests_in_flight(self, held: float) -> "Span":
+        """At least so long that some hundreds of requests are seen, however few fit at once."""
+        return Span(
+            warm_up=max(self.warm_up, _LEAST_WARM_UP_REQUESTS / held),
+            window=max(self.window, _LEAST_REQUESTS / held),
+        )
+
+    def scaled(self, share: float) -> "Span":
+        return Span(warm_up=share * self.warm_up, window=share * self.window)
 
 
 class Trials:
@@ -106,11 +124,10 @@ class Trials:
         rate = trial.estimate.decode_tokens_per_s
         if rate <= 0:
             return None
-        lifetime_s = (
-            trial.estimate.ttft_s + trial.estimate.tpot_s * self.problem.workload.mean_output_tokens
-        )
+        lifetime_s = self._lifetime_s(trial)
+        enough = span.for_requests_in_flight(trial.estimate.held)
         options = SimulationOptions(
-            warm_up_s=span.warm_up * lifetime_s, window_s=span.window * lifetime_s
+            warm_up_s=enough.warm_up * lifetime_s, window_s=enough.window * lifetime_s
         )
         weights = routing_weights(trial.flow)
         try:
@@ -140,6 +157,14 @@ class Trials:
             return None  # requests that never fit, or all served at once: nothing to measure
         return None
 
+    def simulation_s(self, trial: Trial, span: Span) -> float:
+        """About how long the simulator will need; by its speed on the published clusters."""
+        lifetimes = span.for_requests_in_flight(trial.estimate.held).lifetimes
+        tokens = trial.estimate.decode_tokens_per_s * lifetimes * self._lifetime_s(trial)
+        requests = tokens / self.problem.workload.mean_output_tokens
+        routed = requests * len(trial.placement.layers)
+        return tokens * mean_hops(trial.flow) / _TOKEN_HOPS_PER_S + routed / _ROUTED_NODES_PER_S
+
     def forecast(self, trial: Trial, simulated: SimulatedFigures | None) -> PlanForecast:
         rate = (
             trial.estimate.decode_tokens_per_s
@@ -162,6 +187,10 @@ class Trials:
             ),
             simulated=simulated,
         )
+
+    def _lifetime_s(self, trial: Trial) -> float:
+        outputs = self.problem.workload.mean_output_tokens
+        return trial.estimate.ttft_s + trial.estimate.tpot_s * outputs
 
     def _run(
         self,

@@ -1,0 +1,108 @@
+"""Stages annealed on the estimate: the same in both languages, and better than they began."""
+
+from dataclasses import replace
+
+import pytest
+from tiny_problems import placement, tiny_problem
+
+from planner.balanced_flow import balanced_flow
+from planner.domain.rules import PlacementRules
+from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
+from planner.estimate.compiled.library import is_compiled
+from planner.estimate.compiled.stage_search import (
+    Aim,
+    Cooling,
+    Stages,
+    anneal,
+    anneal_in_python,
+    score_of,
+)
+from planner.estimate.estimate import Estimator
+from planner.placers.decode_search import StageSearch
+
+PROBLEM = tiny_problem(
+    [[90.0, 50.0, 20.0], [90.0, 50.0], [40.0, 30.0, 20.0], [80.0, 30.0], [50.0, 20.0]],
+    num_layers=5,
+    link_tokens_per_s={("n0", "n1"): 30.0},
+)
+NAMES = tuple(node.name for node in PROBLEM.cluster.nodes)
+START = placement(n0=(0, 3), n1=(3, 5), n3=(3, 5))
+
+
+def search(*, policy=RUNTIME_POLICY, aim=Aim.THROUGHPUT, rules=None, demand=0.0) -> StageSearch:
+    return StageSearch(
+        Estimator(PROBLEM, policy=policy),
+        names=NAMES,
+        rules=rules or PlacementRules(),
+        aim=aim,
+        demand_tokens_per_s=demand,
+        price_of={name: 1.0 + number for number, name in enumerate(NAMES)},
+    )
+
+
+@pytest.mark.skipif(not is_compiled(), reason="the loops are not compiled here")
+@pytest.mark.parametrize("policy", [RUNTIME_POLICY, PUBLISHED_POLICY])
+@pytest.mark.parametrize("aim", list(Aim))
+def test_both_languages_anneal_to_the_same_stages(policy, aim):
+    stages = search(policy=policy, aim=aim, demand=5.0)
+    start = stages.stages_of(START)
+    for seed in range(3):
+        cooling = Cooling(moves=250, hot=0.1, cold=0.01, seed=seed)
+        ours, theirs = (
+            anneal(stages.task, start, cooling),
+            anneal_in_python(stages.task, start, cooling),
+        )
+        assert ours == theirs
+        assert ours.score == score_of(stages.task, ours.best)
+
+
+def test_stages_come_back_from_their_placement():
+    stages = search()
+    found = stages.stages_of(START)
+    assert found == Stages(lengths=(3, 2), stage_of=(0, 1, -1, 1, -1))
+    assert stages.placement_of(found) == START
+    assert stages.stages_of(placement(n0=(0, 3), n1=(2, 4))) is None
+    assert stages.stages_of(placement(n0=(0, 3))) is None
+
+
+def test_the_score_is_the_estimate_of_the_placement():
+    estimator = Estimator(PROBLEM, policy=RUNTIME_POLICY)
+    flow = balanced_flow(PROBLEM, START, partial_inference=True)
+    stages = search()
+    score = stages.score(stages.stages_of(START))
+    assert score == pytest.approx(estimator.of(START, flow).decode_tokens_per_s, rel=1e-6)
+
+
+def test_annealing_finds_better_stages_and_keeps_to_the_rules():
+    free, narrow = search(), search(rules=PlacementRules(max_hops=2, max_layers_of={"n0": 2}))
+    start = free.stages_of(START)
+    score, best = free.annealed(start, moves=3000, hot=0.1, seed=1)
+    assert score > free.score(start)
+    begin = narrow.stages_of(placement(n2=(0, 3), n1=(3, 5)))
+    _, limited = narrow.annealed(begin, moves=3000, hot=0.5, seed=1)
+    assert len(limited.lengths) == 2
+    layers = narrow.placement_of(limited).layers
+    assert len(layers.get("n0", ())) <= 2
+    assert sum(best.lengths) == sum(limited.lengths) == 5
+
+
+def test_pinned_nodes_take_no_part():
+    held = placement(n0=(0, 2)).layers
+    assert search(rules=PlacementRules(pinned=held)).names == NAMES[1:]
+
+
+def test_fewest_nodes_leaves_idle_what_the_demand_does_not_need():
+    plenty = search(aim=Aim.THROUGHPUT)
+    start = plenty.stages_of(START)
+    demand = plenty.score(start) / 2
+    few = search(aim=Aim.FEWEST_NODES, demand=demand)
+    _, best = few.annealed(start, moves=3000, hot=0.1, seed=0)
+    assert sum(stage >= 0 for stage in best.stage_of) < 3
+    assert plenty.score(best) >= demand
+
+
+def test_stages_without_a_link_or_with_too_many_layers_score_nothing():
+    stages = search()
+    assert stages.score(Stages(lengths=(3, 2), stage_of=(-1, 1, -1, 0, -1))) == 0
+    unlinked = replace(stages.task, bandwidth=stages.task.bandwidth * 0)
+    assert score_of(unlinked, stages.stages_of(START)) == 0

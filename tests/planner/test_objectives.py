@@ -1,0 +1,197 @@
+"""Plans for what is served: never below a baseline, within limits, the same for a seed."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from tiny_problems import placement, tiny_problem
+
+from planner.compute_plan import BASELINES, PlanOptions, compute_plan
+from planner.domain.cluster import Cluster, Link, Node
+from planner.domain.placement import LayerRange
+from planner.domain.plan import Incumbent
+from planner.domain.rules import PlacementRules
+from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
+from planner.feasibility import conform
+from planner.objectives.goal import Goal
+from planner.objectives.partitions import partitions
+from planner.objectives.trial import Span, Trials
+from planner.placers.base import InvalidOptions, NeverCancelled
+from planner.serialization.plan_file import plan_from_dict, plan_to_dict
+from planner.serialization.problem_file import problem_from_dict, problem_to_dict
+
+PROBLEM = tiny_problem(
+    [[90.0, 50.0, 20.0], [90.0, 50.0], [40.0, 30.0, 20.0], [80.0, 30.0]], num_layers=4
+)
+
+
+def solve(problem=PROBLEM, *, progress=lambda _: None, start=None, best_known=None, **options):
+    return compute_plan(
+        problem,
+        options=PlanOptions(**{"time_limit_s": 30.0, **options}),
+        progress=progress,
+        cancel=NeverCancelled(),
+        start=start,
+        best_known=best_known,
+    )
+
+
+def trials(problem=PROBLEM, *, policy=RUNTIME_POLICY, goal=None) -> Trials:
+    return Trials(
+        problem,
+        goal=goal or Goal(objective="decode"),
+        policy=policy,
+        partial_inference=True,
+        max_hops=None,
+    )
+
+
+def two_sites():
+    """Two fast machines here, two there, and next to nothing between."""
+    problem = tiny_problem([[90.0, 50.0]] * 4, num_layers=4)
+    nodes = tuple(
+        Node(name=node.name, region=region, compute_profile=node.compute_profile)
+        for node, region in zip(problem.cluster.nodes, ("a", "b", "a", "b"), strict=True)
+    )
+    links = tuple(
+        Link(
+            source=source,
+            target=target,
+            bandwidth_bytes_per_s=1e9 if source == target or "here" in (source, target) else 5.0,
+            latency_s=0.001,
+        )
+        for source, target in itertools.product(("a", "b", "here"), repeat=2)
+    )
+    cluster = Cluster(name="two", coordinator_region="here", nodes=nodes, region_links=links)
+    return replace(problem, cluster=cluster)
+
+
+@pytest.mark.parametrize("policy", [RUNTIME_POLICY, PUBLISHED_POLICY])
+def test_the_plan_serves_no_less_than_any_baseline_under_the_same_policy(policy):
+    plan = solve(policy=policy)
+    held = trials(policy=policy)
+    span = Span(warm_up=1.0, window=1.0)
+    ours = held.simulated(
+        held.estimated(plan.placement, placer="ours"), seeds=(0,), span=span
+    ).decode_tokens_per_s
+    placed = {name: place(PROBLEM) for name, place in BASELINES.items()}
+    assert sum(placement is not None for placement in placed.values()) > 1
+    for name, layers in placed.items():
+        if layers is not None:
+            baseline = held.estimated(layers, placer=name)
+            figures = held.simulated(baseline, seeds=(0,), span=span)
+            assert ours >= figures.decode_tokens_per_s
+
+
+def test_the_same_seed_gives_the_same_plan_and_forecast():
+    first, second = solve(seed=3), solve(seed=3)
+    assert first.placement == second.placement
+    assert first.forecast == second.forecast
+
+
+def test_progress_rises_in_the_objective():
+    heard: list[Incumbent] = []
+    plan = solve(progress=heard.append)
+    values = [incumbent.objective_value for incumbent in heard]
+    assert values == sorted(values)
+    assert plan.forecast.simulated.seeds == (1, 2)
+    assert plan.upper_bound_tokens_per_s >= plan.flow.value_tokens_per_s
+
+
+def test_sites_that_hardly_reach_each_other_are_estimated_to_serve_best_apart():
+    problem = two_sites()
+    heard: list[Incumbent] = []
+    plan = solve(problem, progress=heard.append)
+    best = heard[-1].placement
+    assert set(best.components) == {frozenset({"n0", "n2"}), frozenset({"n1", "n3"})}
+    held = trials(problem)
+    alone = held.estimated(placement(n0=(0, 2), n2=(2, 4)), placer="one site")
+    figures = held.simulated(alone, seeds=(0,), span=Span(warm_up=1.0, window=1.0))
+    assert plan.forecast.value > 1.8 * figures.decode_tokens_per_s
+    assert plan_from_dict(plan_to_dict(plan)) == plan
+
+
+def test_partitions_hold_the_model_in_every_part():
+    found = {frozenset(map(frozenset, parts)) for parts in partitions(two_sites())}
+    assert frozenset({frozenset({"n0", "n2"}), frozenset({"n1", "n3"})}) in found
+    for parts in found:
+        assert sorted(name for part in parts for name in part) == ["n0", "n1", "n2", "n3"]
+        assert all(2 * len(part) >= 4 for part in parts)
+
+
+def test_pins_and_hops_hold_whatever_the_objective():
+    rules = PlacementRules(pinned={"n0": LayerRange(first=1, end=3)})
+    assert solve(rules=rules).placement.layers["n0"] == rules.pinned["n0"]
+    assert solve(rules=PlacementRules(max_hops=2)).hops <= 2
+
+
+def test_latency_limits_hold_in_the_simulation_and_cost_throughput():
+    free = solve()
+    limit = free.forecast.simulated.tpot.p50_s / 2
+    plan = solve(objective="latency", tpot_limit_s=limit)
+    simulated = plan.forecast.simulated
+    assert simulated.tpot.p50_s <= limit
+    assert 0 < simulated.decode_tokens_per_s < free.forecast.simulated.decode_tokens_per_s
+    assert simulated.requests_per_s > 0
+
+
+def test_cost_prefers_the_cheap_machine_that_serves_as_much():
+    problem = tiny_problem([[50.0, 20.0], [50.0, 20.0]], num_layers=2)
+    nodes = tuple(
+        replace(node, price_per_hour=price)
+        for node, price in zip(problem.cluster.nodes, (9.0, 2.0), strict=True)
+    )
+    priced = replace(problem, cluster=replace(problem.cluster, nodes=nodes))
+    plan = solve(priced, objective="cost")
+    assert set(plan.placement.layers) == {"n1"}
+    million_per_price = plan.forecast.simulated.decode_tokens_per_s * 3600 / 1e6 / 2.0
+    assert plan.forecast.value == pytest.approx(million_per_price)
+    assert problem_from_dict(problem_to_dict(priced)) == priced
+
+
+def test_fewest_nodes_meets_the_demand_with_fewer():
+    demand = solve().forecast.simulated.decode_tokens_per_s / 4
+    plan = solve(objective="fewest_nodes", demand_tokens_per_s=demand)
+    assert plan.forecast.simulated.decode_tokens_per_s >= demand
+    assert len(plan.placement.layers) < 4
+
+
+def test_a_search_goes_on_from_what_is_known():
+    found = solve()
+    known = Incumbent(
+        elapsed_s=1.0,
+        flow_tokens_per_s=found.flow.value_tokens_per_s,
+        upper_bound_tokens_per_s=found.upper_bound_tokens_per_s,
+        placer="before",
+        placement=found.placement,
+    )
+    heard: list[Incumbent] = []
+    solve(best_known=known, progress=heard.append)
+    assert heard[0].placer == "before"
+
+
+def test_a_workload_too_long_for_the_kv_room_leaves_the_plan_for_flow_without_a_simulation():
+    workload = replace(PROBLEM.workload, mean_prompt_tokens=5000.0, mean_output_tokens=5000.0)
+    plan = solve(replace(PROBLEM, workload=workload))
+    assert plan.flow.value_tokens_per_s > 0
+    assert plan.forecast is None or plan.forecast.simulated is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ttft_limit_s": 1.0}, "it is for 'latency' only"),
+        ({"objective": "latency", "ttft_limit_s": -1.0}, "ttft_limit_s is -1"),
+        ({"objective": "latency"}, "without a limit"),
+        ({"objective": "fewest_nodes"}, "without a demand"),
+    ],
+)
+def test_options_of_an_objective_are_checked(options, message):
+    with pytest.raises(InvalidOptions, match=message):
+        PlanOptions(**options)
+
+
+def test_conform_keeps_components_that_a_set_can_hold():
+    placed = placement(n0=(0, 2), n1=(2, 4), n2=(0, 2), n3=(2, 4))
+    apart = replace(placed, components=(frozenset({"n0", "n1"}), frozenset({"n2", "n3"})))
+    assert hash(conform(PROBLEM, apart, PlacementRules()).components) == hash(apart.components)
