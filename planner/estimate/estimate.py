@@ -1,6 +1,7 @@
 """A plan's estimate: its components' fixed points, compiled where the package was."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -39,10 +40,19 @@ class Estimator:
         *,
         policy: ServingPolicy,
         lengths: LengthStatistics | None = None,
+        ttft_limit_s: float = math.inf,
+        tpot_limit_s: float = math.inf,
     ) -> None:
-        """`lengths` default to the workload's means, spread like the published conversations'."""
+        """`lengths` default to the workload's means, spread like the published conversations'.
+
+        The limits are on mean TTFT and TPOT: requests are let in no faster than they allow.
+        """
         self.lengths = lengths or lengths_like_published(problem.workload)
-        self.model = model_of(policy, spec=problem.model, lengths=self.lengths)
+        self.model = replace(
+            model_of(policy, spec=problem.model, lengths=self.lengths),
+            ttft_limit_s=ttft_limit_s,
+            tpot_limit_s=tpot_limit_s,
+        )
         self.figures = NodeFigures(
             problem, policy=policy, lengths=self.lengths, step_tokens=self.model.step_tokens
         )

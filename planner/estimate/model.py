@@ -27,9 +27,10 @@ class Model:
     `cycle_weight` cycles of the node's decodes, `residual_weight` times what is left of a prompt
     step on average, and `convoy_weight` and `own_weight` prompt steps per request that all share
     (see `fixed_point`). `link_queue_weight` is how much longer prompts queue on a link than
-    independent chunks would: they come in bursts; `link_wait_weight` the same for what waits behind
-    whole prompts. No more than `prompts_in_flight` prompts are under way. `decode_share` < 1 is a decode lane's; `prompts_first` and `grouped` are 1
-    or 0: one queue per link, one message per step and next hop. No limit is infinity.
+    independent chunks would, since they come in bursts; `link_wait_weight` the same for what waits
+    behind whole prompts. No more than `prompts_in_flight` prompts are under way. `decode_share` < 1
+    is a decode lane's; `prompts_first` and `grouped` are 1 or 0: one queue per link, one message
+    per step and next hop. No limit is infinity.
     """
 
     prompt_tokens: float
@@ -60,7 +61,7 @@ class Model:
 
 
 def model_of(policy: ServingPolicy, *, spec: ModelSpec, lengths: LengthStatistics) -> Model:
-    """The delays' weights were fitted to simulations of 174 plans of the three published clusters."""
+    """The delays' weights were fitted to simulations of 175 plans of the published clusters."""
     chunk = policy.prompt_chunk_tokens
     if chunk is None:
         step_tokens, steps, squares = lengths.prompt_tokens, 1.0, lengths.squared_ratio

@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from planner.domain.plan_forecast import Objective
 from planner.domain.problem import Problem
 from planner.estimate.compiled.stage_search import Aim
-from planner.estimate.model import Model
 from planner.placers.base import InvalidOptions
 
 _SECONDS_PER_HOUR = 3600.0
@@ -34,10 +33,6 @@ class Goal:
         if self.objective == "fewest_nodes":
             return Aim.FEWEST_NODES
         return Aim.THROUGHPUT
-
-    def limited(self, model: Model) -> Model:
-        """The estimate's model under this goal's limits."""
-        return replace(model, ttft_limit_s=self.ttft_limit_s, tpot_limit_s=self.tpot_limit_s)
 
     def value(self, decode_tokens_per_s: float, *, used: tuple[str, ...], nodes: int) -> float:
         """Of a plan that uses some of the cluster's `nodes` nodes; larger is better.

@@ -86,8 +86,12 @@ class Trials:
         self.policy = policy
         self.partial_inference = partial_inference
         self._max_hops = max_hops
-        self.estimator = Estimator(problem, policy=policy)
-        self.estimator.model = goal.limited(self.estimator.model)
+        self.estimator = Estimator(
+            problem,
+            policy=policy,
+            ttft_limit_s=goal.ttft_limit_s,
+            tpot_limit_s=goal.tpot_limit_s,
+        )
 
     def estimated(self, placement: Placement, *, placer: str) -> Trial:
         """Raises InvalidPlacement and EvenProgramFailed."""
