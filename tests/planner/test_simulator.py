@@ -7,6 +7,15 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated_clusters import (
+    ACTIVATION_BYTES,
+    LATENCY_S,
+    TOKEN_BYTES,
+    cluster_problem,
+    even_weights,
+    placed,
+    random_case,
+)
 
 from planner.domain.errors import InvalidPlacement
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
@@ -17,15 +26,6 @@ from planner.simulator.simulate import InvalidSimulation, SimulationOptions, sim
 from planner.workload.arrivals import poisson, requests
 from planner.workload.demand import Arrivals, Backlog, PublishedFeeder
 from planner.workload.request import InvalidWorkload, Lengths, Request
-from simulated_clusters import (
-    ACTIVATION_BYTES,
-    LATENCY_S,
-    TOKEN_BYTES,
-    cluster_problem,
-    even_weights,
-    placed,
-    random_case,
-)
 
 PLAIN = dataclasses.replace(PUBLISHED_POLICY, published_batch_limits=False)
 POLICIES = (
