@@ -148,11 +148,13 @@ class Stage:
         self._backend.forget(sequence.key)
 
     def _patience_s(self) -> float:
-        if self._has_work():
+        if self.has_work:
             return 0.0
         return max(0.0, min(_IDLE_WAIT_S, self._next_report_s - self._clock()))
 
-    def _has_work(self) -> bool:
+    @property
+    def has_work(self) -> bool:
+        """Whether rows wait to be run."""
         return any(sequence.pending for sequence in self._intake.sequences.values())
 
     def _decoding(self) -> int:
@@ -287,7 +289,7 @@ class Stage:
     def _report_when_due(self) -> None:
         now_s = self._clock()
         due = now_s >= self._next_report_s
-        idle_with_news = self._backend.books.used != self._reported_pages and not self._has_work()
+        idle_with_news = self._backend.books.used != self._reported_pages and not self.has_work
         if not due and not idle_with_news:
             return
         self._reported_pages = self._backend.books.used
@@ -308,7 +310,7 @@ class Stage:
         if due:
             self._next_report_s = now_s + REPORT_INTERVAL_S
             self._intake.end_orphans(silent_since_s=now_s - ORPHAN_AFTER_S)
-            if not self._has_work():
+            if not self.has_work:
                 self.check_pages()
             self._on_report(self.stats())
 

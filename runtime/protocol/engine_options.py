@@ -54,7 +54,7 @@ class EngineOptions(BaseModel):
     decode_cap: Literal["adaptive", "off"] | Annotated[int, Field(ge=1)] = "adaptive"
     micro_batches: float | None = Field(default=None, ge=1)
     least_decode_cap: int = Field(default=16, ge=1)
-    most_micro_batches: int = Field(default=4, ge=1)
+    most_micro_batches: int = Field(default=6, ge=1)
     messages: MessageRule = MessageRule.PER_HOP
     prefixes: PrefixRule = PrefixRule.REUSE
 

@@ -37,7 +37,9 @@ MODEL = ModelSpec(
 TIMES = LayerTimes(prompt=((10, 0.1), (20, 0.15)), decode=((1, 0.01), (4, 0.02)))
 
 
-def emulation_of(*, pages: int = 400, page_tokens: int = 4, **changes: object) -> Emulation:
+def emulation_of(
+    *, pages: int = 400, page_tokens: int = 4, times: LayerTimes = TIMES, **changes: object
+) -> Emulation:
     profile = ComputeProfile(
         name="T4",
         gpu="T4",
@@ -45,7 +47,7 @@ def emulation_of(*, pages: int = 400, page_tokens: int = 4, **changes: object) -
         max_layers=LAYERS,
         tokens_per_s=(100.0,) * LAYERS,
         kv_capacity_token_layers=(float(pages * page_tokens),) * LAYERS,
-        layer_times=TIMES,
+        layer_times=times,
     )
     return Emulation.model_validate(
         {"profile": profile, "model": MODEL, "vocab_size": 300} | changes

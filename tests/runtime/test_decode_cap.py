@@ -3,7 +3,9 @@
 import heapq
 
 import pytest
+from virtual_cluster import VirtualCluster
 
+from planner.domain.layer_times import LayerTimes
 from runtime.engine.decode_cap import DecodeCap
 from runtime.protocol.engine_options import EngineOptions
 
@@ -99,3 +101,35 @@ def run_ring(
             waiting[(stage + 1) % stages].append((free_at[stage] + link_s, request))
         heapq.heappush(looks, (free_at[stage], stage))
     return caps
+
+
+TIMES = LayerTimes(
+    prompt=((64, 0.004), (512, 0.02)),
+    decode=((1, 0.004), (16, 0.005), (64, 0.009), (256, 0.03)),
+)
+
+
+def throughput(options: EngineOptions, *, stages: int, latency_s: float) -> float:
+    cluster = VirtualCluster(
+        stages=stages, requests=96, latency_s=latency_s, times=TIMES, options=options
+    )
+    cluster.run(until_s=4.0)
+    return cluster.tokens_per_s(since_s=1.5, until_s=4.0)
+
+
+@pytest.mark.parametrize(("stages", "latency_s"), [(4, 0.001), (2, 0.02)])
+def test_on_real_stages_it_comes_near_the_best_fixed_number_of_micro_batches(
+    stages: int, latency_s: float
+) -> None:
+    """Stages whose steps take the time of a table: loop, batcher, pages and frames are real."""
+    fixed = {
+        count: throughput(
+            EngineOptions(micro_batches=count, least_decode_cap=1),
+            stages=stages,
+            latency_s=latency_s,
+        )
+        for count in (4, 8)
+    }
+    fixed[1] = throughput(EngineOptions(decode_cap="off"), stages=stages, latency_s=latency_s)
+    measured = throughput(EngineOptions(), stages=stages, latency_s=latency_s)
+    assert measured >= 0.9 * max(fixed.values()), (measured, fixed)

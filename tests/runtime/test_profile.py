@@ -6,7 +6,13 @@ import torch
 
 from planner.domain.problem import Workload
 from runtime.engine.limits import EngineLimits
-from runtime.engine.memory import BudgetTooSmall, activation_bytes, fit_step, kv_pages
+from runtime.engine.memory import (
+    BudgetTooSmall,
+    activation_bytes,
+    fit_step,
+    kv_pages,
+    pages_in_free_memory,
+)
 from runtime.models.config import ModelConfig, read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.profiler.compute import compute_profile, needed_bytes, throughput_tokens_per_s
@@ -119,6 +125,17 @@ def test_a_budget_too_small_for_a_stage_names_the_bytes_needed() -> None:
     assert kv_pages(CONFIG, LIMITS, memory_budget_bytes=needed, first=2, end=4) == 2 * 16
     with pytest.raises(BudgetTooSmall):
         kv_pages(CONFIG, LIMITS, memory_budget_bytes=needed - 1, first=2, end=4)
+
+
+def test_pages_are_no_more_than_what_other_processes_leave() -> None:
+    limits = replace(LIMITS, max_batch_tokens=16)
+    few = pages_in_free_memory(CONFIG, limits, free_bytes=4_000_000, first=2, end=4)
+    more = pages_in_free_memory(CONFIG, limits, free_bytes=8_000_000, first=2, end=4)
+    page_bytes = 2 * 16 * 2 * 32 * 4
+    assert (more - few) * page_bytes == pytest.approx(0.9 * 4_000_000, abs=page_bytes)
+    assert few * page_bytes <= 0.9 * 4_000_000 - activation_bytes(CONFIG, limits, has_head=False)
+    with pytest.raises(BudgetTooSmall, match="600000 bytes are free beside the weights"):
+        pages_in_free_memory(CONFIG, limits, free_bytes=600_000, first=2, end=4)
 
 
 @pytest.fixture(scope="module")
