@@ -10,7 +10,7 @@ Legend: T tokens in the step, D hidden, N heads, K KV heads, H head size, V voca
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from transformers import AttentionInterface
 
 from runtime.models.bridge_config import BridgeConfig, UnsupportedModel
 from runtime.models.decoder import Attend, AttentionRule, Rotation
+from runtime.models.linear import linear
 
 ATTENTION = "helix_paged"
 # differ between rows, and are known from the rotation
@@ -196,6 +197,10 @@ def bridge(
     slots = model.get_submodule(config.layers)
     layers = tuple(slots[first:end])
     stand_ins = tuple(StandIn(layer) for layer in slots)
+    for part in (*layers, model.get_output_embeddings()):
+        for module in part.modules():
+            if type(module) is nn.Linear:
+                module.forward = _one_pass(module)  # type: ignore[assignment]
     for index, stand_in in enumerate(stand_ins):
         slots[index] = stand_in
     model.config._attn_implementation = ATTENTION
@@ -230,6 +235,16 @@ def bridge(
             seen.append(angles)
         kinds.append(str(known[0]))
     return replace(decoder, constants=tuple(constants), kinds=tuple(kinds))
+
+
+def _one_pass(module: nn.Linear) -> Callable[[Tensor], Tensor]:
+    """Its product by our `linear`, which half precision on CPU needs."""
+
+    def forward(rows: Tensor) -> Tensor:
+        product = linear(rows.flatten(0, -2), module.weight, module.bias)
+        return product.view(*rows.shape[:-1], -1)
+
+    return forward
 
 
 def _check_arguments(model: Any, layer: int, arguments: Mapping[str, Any]) -> None:
