@@ -79,11 +79,6 @@ class ServingSearch:
         self._guards: list[Trial] = []
         self._best: Trial | None = None
 
-    @property
-    def best(self) -> Trial | None:
-        """By estimate."""
-        return self._best
-
     def offer(self, placement: Placement, *, placer: str, is_guard: bool = False) -> Trial:
         """Estimate it; a guard is simulated whatever its estimate."""
         ranges = ((name, held.first, held.end) for name, held in placement.layers.items())
@@ -107,14 +102,14 @@ class ServingSearch:
         divisions = self._divisions()
         for division in divisions:
             for arena in division:
+                if self._is_over(ends_s):
+                    break
                 arena.seed_by_patterns(
                     time_limit_s=time_limit_s * _PATTERNS_SHARE_OF_TIME,
                     cancel=self._cancel,
                     clock=self._clock,
                 )
-                if self._is_over(ends_s):
-                    break
-            self._offer_division(division)
+            self._offer_division(division, ends_s=ends_s)
         idle = 0
         for number in range(_MOST_ROUNDS):
             if self._is_over(ends_s) or idle >= _IDLE_ROUNDS or not divisions:
@@ -124,7 +119,7 @@ class ServingSearch:
             for division in divisions:
                 for arena in division:
                     self._anneal(arena, number, ends_s=ends_s)
-                reached.append(self._offer_division(division))
+                reached.append(self._offer_division(division, ends_s=ends_s))
             after = self._best.value if self._best else 0.0
             idle = 0 if after > before * (1 + 1e-3) else idle + 1
             if number + 1 >= _DIVIDED_AFTER_ROUNDS:
@@ -211,14 +206,18 @@ class ServingSearch:
                     arena.offer(trial.placement)
         return divisions
 
-    def _offer_division(self, division: list[Arena]) -> float:
+    def _offer_division(self, division: list[Arena], *, ends_s: float) -> float:
         """The best of every arena together; of the whole cluster's, the others it keeps too.
 
         Returns the best value of these, 0 if there are none.
         """
         if len(division) == 1:
-            offered = [self.offer(one, placer=PLACER) for one in division[0].placements()]
-            return max((trial.value for trial in offered), default=0.0)
+            value = 0.0
+            for placement in division[0].placements():
+                value = max(value, self.offer(placement, placer=PLACER).value)
+                if self._is_over(ends_s):
+                    break
+            return value
         parts = [arena.best for arena in division]
         placed = [part for part in parts if part is not None]
         if len(placed) < 2:

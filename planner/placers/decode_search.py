@@ -11,6 +11,7 @@ import numpy as np
 from planner.capacity import allowed_layers, throughput_tokens_per_s
 from planner.domain.cluster import COORDINATOR
 from planner.domain.placement import LayerRange, Placement
+from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.estimate.compiled.stage_search import (
     IDLE,
@@ -47,7 +48,7 @@ class StageSearch:
                 speeds[row, held] = throughput_tokens_per_s(problem, name, held)
                 rooms[row, held] = estimator.figures.room(name, held=held, layers=held)
                 limits[row, held] = estimator.figures.decode_limit(name, held=held)
-        bandwidth, latency = _links(estimator, self.names)
+        bandwidth, latency = _links(problem, self.names)
         prices = price_of or {}
         self.task = SearchTask(
             model=estimator.model,
@@ -105,15 +106,26 @@ class StageSearch:
         return found.score, found.best
 
 
-def _links(estimator: Estimator, names: Sequence[str]) -> tuple[Reals, Reals]:
+def _links(problem: Problem, names: Sequence[str]) -> tuple[Reals, Reals]:
     """Bandwidth and latency between all names, the coordinator last; 0 where there is no link."""
+    cluster = problem.cluster
     ends = [*names, COORDINATOR]
-    bandwidth, latency = (np.zeros((len(ends), len(ends))) for _ in range(2))
-    cluster = estimator.figures.problem.cluster
-    for row, source in enumerate(ends):
-        for column, target in enumerate(ends):
-            link = cluster.link_between(source, target) if source != target else None
-            if link is not None:
-                bandwidth[row, column] = link.bandwidth_bytes_per_s
-                latency[row, column] = link.latency_s
-    return bandwidth, latency
+    regions = {region: number for number, region in enumerate(map(cluster.region_of, ends))}
+    between: tuple[Reals, Reals] = (
+        np.zeros((len(ends), len(ends))),
+        np.zeros((len(ends), len(ends))),
+    )
+    region_of = np.array([regions[cluster.region_of(end)] for end in ends])
+    for link in cluster.region_links:
+        if link.source in regions and link.target in regions:
+            rows = np.flatnonzero(region_of == regions[link.source])
+            columns = np.flatnonzero(region_of == regions[link.target])
+            between[0][np.ix_(rows, columns)] = link.bandwidth_bytes_per_s
+            between[1][np.ix_(rows, columns)] = link.latency_s
+    place = {end: number for number, end in enumerate(ends)}
+    for link in cluster.links:
+        if link.source in place and link.target in place:
+            between[0][place[link.source], place[link.target]] = link.bandwidth_bytes_per_s
+            between[1][place[link.source], place[link.target]] = link.latency_s
+    np.fill_diagonal(between[0], 0.0)
+    return between

@@ -6,6 +6,7 @@ import pytest
 from tiny_problems import placement, tiny_problem
 
 from planner.balanced_flow import balanced_flow
+from planner.domain.cluster import COORDINATOR
 from planner.domain.rules import PlacementRules
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
 from planner.estimate.compiled.library import is_compiled
@@ -106,3 +107,14 @@ def test_stages_without_a_link_or_with_too_many_layers_score_nothing():
     assert stages.score(Stages(lengths=(3, 2), stage_of=(-1, 1, -1, 0, -1))) == 0
     unlinked = replace(stages.task, bandwidth=stages.task.bandwidth * 0)
     assert score_of(unlinked, stages.stages_of(START)) == 0
+
+
+def test_links_are_those_of_the_cluster():
+    task = search().task
+    ends = [*NAMES, COORDINATOR]
+    for row, source in enumerate(ends):
+        for column, target in enumerate(ends):
+            link = None if source == target else PROBLEM.cluster.link_between(source, target)
+            bandwidth = 0.0 if link is None else link.bandwidth_bytes_per_s
+            assert task.bandwidth[row, column] == bandwidth
+            assert link is None or task.latency[row, column] == link.latency_s
