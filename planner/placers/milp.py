@@ -27,8 +27,9 @@ from planner.placers.base import (
     SearchResult,
     StopReason,
 )
-from planner.placers.milp_model import Edge, build_placement_model
+from planner.placers.milp_model import build_placement_model
 from planner.placers.milp_search import MilpSearch, StageWatch
+from planner.placers.milp_variables import Edge
 from planner.placers.pruning import node_links, prune_links
 from planner.placers.solvers.base import SolveLimits, StopCause
 from planner.placers.solvers.choice import SolverName, solve

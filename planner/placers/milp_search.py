@@ -11,7 +11,7 @@ from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
 from planner.max_flow import max_flow
 from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult, StopReason
-from planner.placers.milp_model import PlacementModel
+from planner.placers.milp_variables import PlacementModel
 
 _BOUND_STEP_RELATIVE = 1e-4
 _FLOW_STEP_RELATIVE = 1e-9
