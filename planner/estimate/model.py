@@ -61,7 +61,7 @@ class Model:
 
 
 def model_of(policy: ServingPolicy, *, spec: ModelSpec, lengths: LengthStatistics) -> Model:
-    """The delays' weights were fitted to simulations of 175 plans of the published clusters."""
+    """The delays' weights were fitted to simulations of plans of the published clusters."""
     chunk = policy.prompt_chunk_tokens
     if chunk is None:
         step_tokens, steps, squares = lengths.prompt_tokens, 1.0, lengths.squared_ratio
@@ -71,7 +71,7 @@ def model_of(policy: ServingPolicy, *, spec: ModelSpec, lengths: LengthStatistic
         step_tokens = min(float(chunk), lengths.prompt_tokens)
         steps, squares = _CHUNK_WASTE * lengths.prompt_tokens / step_tokens, 1.0
         cycle, residual, convoy, own = 1.05, 1.75, 0.0, 0.0
-        queue, wait = 22.0, 1.0
+        queue, wait = 5.0, 1.0
     return Model(
         prompt_tokens=lengths.prompt_tokens,
         output_tokens=lengths.output_tokens,
