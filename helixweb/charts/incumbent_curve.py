@@ -1,7 +1,8 @@
-"""Best flow and proven bound of a plan run against time (Helix Fig. 12)."""
+"""What a plan run has reached against time: objective, flow and bound (Helix Fig. 12)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -10,30 +11,53 @@ from helixweb.charts.chart import UNKNOWN, Chart, figure_json, tokens_per_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """What was known `elapsed_s` after the start; the bound is None while there is none."""
+    """What was known `elapsed_s` after the start; the bound is None while there is none.
+
+    `objective_value` is None where the flow is the objective.
+    """
 
     elapsed_s: float
     flow_tokens_per_s: float
     upper_bound_tokens_per_s: float | None
     placer: str
+    objective_value: float | None = None
 
 
-def incumbent_curve(points: Sequence[CurvePoint], *, until_s: float) -> Chart:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveGoal:
+    """An objective other than the flow; units of tokens/s share the flow's axis."""
+
+    name: str
+    unit: str
+
+    @property
+    def axis(self) -> str:
+        return "y" if self.unit.endswith("tokens/s") else "y2"
+
+
+def incumbent_curve(
+    points: Sequence[CurvePoint], *, until_s: float, goal: CurveGoal | None = None
+) -> Chart:
     """Step lines of flow (trace 0) and bound (trace 1), the incumbents as marks (trace 2).
 
-    The lines end at `until_s`, the age of the run; plan-run.js moves that end, appends before it.
+    With a `goal` the marks stand on its line (trace 3), and the flow is that of the best by the
+    goal. The lines end at `until_s`, the age of the run; plan-run.js moves that end, appends
+    before it.
     """
     seconds = [point.elapsed_s for point in points]
+    values = [point.objective_value for point in points]
     flows = [point.flow_tokens_per_s for point in points]
     bounds = [point.upper_bound_tokens_per_s for point in points]
     step = {"shape": "hv"}
     traces = [
         go.Scatter(
-            name="best flow",
+            name="best flow" if goal is None else "its flow",
             mode="lines",
             x=[*seconds, until_s],
             y=[*flows, flows[-1] if flows else None],
-            line={**step, "color": "var(--accent)", "width": 2.5},
+            line={**step, "color": "var(--accent)", "width": 2.5}
+            if goal is None
+            else {**step, "color": "var(--muted)", "width": 2},
             hoverinfo="skip",
         ),
         go.Scatter(
@@ -48,13 +72,28 @@ def incumbent_curve(points: Sequence[CurvePoint], *, until_s: float) -> Chart:
             mode="markers",
             showlegend=False,
             x=seconds,
-            y=flows,
+            y=flows if goal is None else values,
+            yaxis="y" if goal is None else goal.axis,
             customdata=[point.placer for point in points],
             marker={"size": 7, "color": "var(--accent)"},
-            hovertemplate="%{x:.1f} s: %{y:,.1f} tokens/s by %{customdata}<extra></extra>",
+            hovertemplate="%{x:.1f} s: %{y:,.4g} "
+            + ("tokens/s" if goal is None else goal.unit)
+            + " by %{customdata}<extra></extra>",
         ),
     ]
-    layout = {
+    if goal is not None:
+        traces.append(
+            go.Scatter(
+                name=f"{goal.name.lower()} (estimated)",
+                mode="lines",
+                x=[*seconds, until_s],
+                y=[*values, values[-1] if values else None],
+                yaxis=goal.axis,
+                line={**step, "color": "var(--accent)", "width": 2.5},
+                hoverinfo="skip",
+            )
+        )
+    layout: dict[str, Any] = {
         "uirevision": "incumbents",
         "showlegend": True,
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
@@ -62,13 +101,28 @@ def incumbent_curve(points: Sequence[CurvePoint], *, until_s: float) -> Chart:
         "xaxis": {"title": {"text": "seconds since the run started"}, "rangemode": "tozero"},
         "yaxis": {"title": {"text": "tokens/s"}, "rangemode": "tozero"},
     }
+    if goal is not None and goal.axis == "y2":
+        layout["yaxis2"] = {
+            "title": {"text": goal.unit},
+            "rangemode": "tozero",
+            "overlaying": "y",
+            "side": "right",
+            "showgrid": False,
+        }
     return Chart(
         figure=figure_json(traces, layout),
-        summary=_summary(points),
-        columns=("Time (s)", "Flow (tokens/s)", "Bound (tokens/s)", "Placer"),
+        summary=_summary(points, goal),
+        columns=(
+            "Time (s)",
+            *(() if goal is None else (f"{goal.name} ({goal.unit})",)),
+            "Flow (tokens/s)",
+            "Bound (tokens/s)",
+            "Placer",
+        ),
         rows=tuple(
             (
                 f"{point.elapsed_s:.1f}",
+                *(() if goal is None else (_value(point),)),
                 tokens_per_s(point.flow_tokens_per_s),
                 UNKNOWN
                 if point.upper_bound_tokens_per_s is None
@@ -80,14 +134,21 @@ def incumbent_curve(points: Sequence[CurvePoint], *, until_s: float) -> Chart:
     )
 
 
-def _summary(points: Sequence[CurvePoint]) -> str:
+def _value(point: CurvePoint) -> str:
+    return UNKNOWN if point.objective_value is None else f"{point.objective_value:,.4g}"
+
+
+def _summary(points: Sequence[CurvePoint], goal: CurveGoal | None) -> str:
     if not points:
         return "No placement has been found yet."
     last = points[-1]
-    text = (
-        f"Best flow {tokens_per_s(last.flow_tokens_per_s)} tokens/s by {last.placer} after "
-        f"{last.elapsed_s:.1f} s"
-    )
+    flow = f"{tokens_per_s(last.flow_tokens_per_s)} tokens/s"
+    reached = f"{last.placer} after {last.elapsed_s:.1f} s"
+    text = f"Best flow {flow} by {reached}"
+    if goal is not None:
+        text = f"{goal.name} {_value(last)} {goal.unit} by {reached}, with a flow of {flow}"
     if last.upper_bound_tokens_per_s is None:
         return f"{text}; no bound is proven yet."
-    return f"{text}; no plan can exceed {tokens_per_s(last.upper_bound_tokens_per_s)} tokens/s."
+    bound = tokens_per_s(last.upper_bound_tokens_per_s)
+    subject = "no plan" if goal is None else "no flow"
+    return f"{text}; {subject} can exceed {bound} tokens/s."

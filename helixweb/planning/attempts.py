@@ -10,10 +10,12 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import F
 
 from helixweb.common import events, leases
 from helixweb.common.models import FINISHED
 from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan
+from helixweb.planning.objectives import objective_figure
 from planner.domain import plan as domain
 from planner.domain.placement import LayerRange, Placement
 from planner.replan import ReplanPoint
@@ -55,7 +57,11 @@ def claim(*, run_id: int, now: datetime) -> int | None:
 
 def best_incumbent(run_id: int) -> domain.Incumbent | None:
     """What earlier attempts reached: the best placement with the tightest bound."""
-    best = Incumbent.objects.filter(run_id=run_id).order_by("-flow_tokens_per_s", "-pk").first()
+    best = (
+        Incumbent.objects.filter(run_id=run_id)
+        .order_by(F("objective_value").desc(nulls_last=True), "-flow_tokens_per_s", "-pk")
+        .first()
+    )
     if best is None:
         return None
     bounds = Incumbent.objects.filter(run_id=run_id, upper_bound_tokens_per_s__isnull=False)
@@ -71,8 +77,10 @@ def best_incumbent(run_id: int) -> domain.Incumbent | None:
             layers={
                 name: LayerRange(first=first, end=end)
                 for name, (first, end) in best.placement.items()
-            }
+            },
+            components=tuple(frozenset(names) for names in best.components),
         ),
+        objective_value=best.objective_value,
     )
 
 
@@ -88,8 +96,10 @@ def record_incumbents(
         if not owned.update(
             flow_tokens_per_s=last.flow_tokens_per_s,
             upper_bound_tokens_per_s=_finite(last.upper_bound_tokens_per_s),
+            objective_value=last.objective_value,
         ):
             raise leases.LostLease(f"PlanRun {run_id}: attempt {attempt} lost its lease")
+        objective = owned.only("options").get().objective
         for incumbent in incumbents:
             row = Incumbent.objects.create(
                 run_id=run_id,
@@ -97,9 +107,12 @@ def record_incumbents(
                 elapsed_s=elapsed_before_s + incumbent.elapsed_s,
                 flow_tokens_per_s=incumbent.flow_tokens_per_s,
                 upper_bound_tokens_per_s=_finite(incumbent.upper_bound_tokens_per_s),
+                objective_value=incumbent.objective_value,
                 placer=incumbent.placer,
                 placement=incumbent.placement.as_lists(),
+                components=[sorted(names) for names in incumbent.placement.components],
             )
+            figure = objective_figure(objective, row.objective_value)
             events.emit(
                 f"plan-run:{run_id}",
                 "incumbent",
@@ -111,6 +124,8 @@ def record_incumbents(
                     "flow_tokens_per_s": row.flow_tokens_per_s,
                     "upper_bound_tokens_per_s": row.upper_bound_tokens_per_s,
                     "gap": row.gap,
+                    "objective_value": row.objective_value,
+                    "figure": {"text": figure.text, "unit": figure.unit},
                     "placer": row.placer,
                 },
             )
@@ -139,6 +154,7 @@ def finish_with_plan(
             solver=plan.solver,
             flow_tokens_per_s=plan.flow.value_tokens_per_s,
             upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
+            objective_value=plan.forecast.value if plan.forecast else None,
         )
         if points:
             Replan.objects.filter(run=run).update(points=[point_to_json(point) for point in points])

@@ -1,6 +1,7 @@
 """The forms that start a search: for a plan of a cluster, and around a plan that runs."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from django import forms
@@ -13,6 +14,7 @@ from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services import models_of
 from helixweb.planning import options
 from helixweb.planning.models import Plan
+from helixweb.planning.objectives import CHOICES
 from helixweb.planning.rule_lines import (
     limits_as_lines,
     limits_from_lines,
@@ -41,6 +43,11 @@ SOLVER_LABELS = {
     "gurobi": "Gurobi only",
     "highs": "HiGHS only",
 }
+# What an objective must be told.
+LIMITS_OF = {
+    "latency": ("ttft_limit_s", "tpot_limit_s"),
+    "fewest_nodes": ("demand_tokens_per_s",),
+}
 WARM_START_LABELS = {
     "best": "The best baseline or plan known",
     "none": "Nothing",
@@ -51,7 +58,10 @@ WARM_START_LABELS = {
 
 
 class SearchForm(forms.Form):
-    """How to search and what to honour, as people write it; `plan_options` gives the planner's."""
+    """How to search and what to honour, as people write it; `plan_options` gives the planner's.
+
+    For the flow; PlanRunForm knows the other objectives.
+    """
 
     time_limit_s = NumberField(
         label="Time limit (seconds)",
@@ -147,7 +157,7 @@ class SearchForm(forms.Form):
         """Raises planner's InvalidOptions and InvalidRules; call after `is_valid`."""
         values: dict[str, Any] = self.cleaned_data
         return PlanOptions(
-            objective=options.DEFAULTS.objective,
+            objective="flow",
             time_limit_s=values["time_limit_s"],
             partial_inference=values["partial_inference"],
             placer=values["placer"],
@@ -175,8 +185,31 @@ class StartPlanField(forms.ModelChoiceField):  # type: ignore[type-arg]  # not g
 
 
 class PlanRunForm(SearchForm):
-    """A search for a plan of a cluster."""
+    """A search for a plan of a cluster, for any objective; limits of others are not read."""
 
+    objective = forms.ChoiceField(
+        label="Make large",
+        choices=list(CHOICES.items()),
+        initial=options.DEFAULTS.objective,
+    )
+    ttft_limit_s = NumberField(
+        required=False,
+        label="TTFT of the median request, at most (s)",
+        min_value=0,
+        help_text="Give this limit, the other, or both.",
+    )
+    tpot_limit_s = NumberField(
+        required=False,
+        label="TPOT of the median request, at most (s)",
+        min_value=0,
+        help_text="Seconds for each token after the first.",
+    )
+    demand_tokens_per_s = NumberField(
+        required=False,
+        label="Demand (decode tokens/s)",
+        min_value=0,
+        help_text="Nodes that are not needed for it are left idle.",
+    )
     cluster = forms.ModelChoiceField(Cluster.objects.all(), empty_label=None)
     model = forms.ModelChoiceField(LanguageModel.objects.all(), empty_label=None)
     start_plan = StartPlanField(
@@ -195,8 +228,18 @@ class PlanRunForm(SearchForm):
     )
     survive_one_loss = forms.BooleanField(
         required=False,
-        label="Survive the loss of one node: make large what flows when the worst one fails",
+        label="Survive the loss of one node: make the flow large that is left when the worst one "
+        "fails",
     )
+
+    def plan_options(self) -> PlanOptions:
+        values = self.cleaned_data
+        objective = values["objective"]
+        return replace(
+            super().plan_options(),
+            objective=objective,
+            **{key: values[key] for key in LIMITS_OF.get(objective, ())},
+        )
 
     def offer_plans_of(self, cluster: Cluster | None) -> None:
         """Let only that cluster's plans be chosen to begin with."""
@@ -278,6 +321,10 @@ def initial_from(search: PlanOptions) -> dict[str, Any]:
     rules = search.rules
     return {
         "time_limit_s": search.time_limit_s,
+        "objective": search.objective,
+        "ttft_limit_s": search.ttft_limit_s,
+        "tpot_limit_s": search.tpot_limit_s,
+        "demand_tokens_per_s": search.demand_tokens_per_s,
         "placer": search.placer,
         "solver": search.solver,
         "gap_percent": search.relative_gap * PERCENT,

@@ -16,7 +16,7 @@ from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import services
 from helixweb.planning.models import MixShare, ModelMix, PlanRun
 from helixweb.planning.options import options_from_json
-from helixweb.planning.serializers import PlanOptionsSerializer
+from helixweb.planning.serializers import FlowOptionsSerializer, PlanOptionsSerializer
 
 
 class WeightSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
@@ -31,7 +31,7 @@ class ModelMixRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
 
     cluster = serializers.PrimaryKeyRelatedField(queryset=Cluster.objects.all())
     models = WeightSerializer(many=True)
-    options = PlanOptionsSerializer(default=dict)
+    options = FlowOptionsSerializer(default=dict)
 
     def validate_models(self, models: list[dict[str, Any]]) -> list[dict[str, Any]]:
         names = [row["model"].name for row in models]

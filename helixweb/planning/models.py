@@ -4,6 +4,8 @@ from django.conf import settings
 from django.db import models
 
 from helixweb.common.models import LeasedTask
+from helixweb.planning.objectives import ObjectiveFigure, objective_figure
+from planner.domain.plan_forecast import Objective
 
 
 def gap(flow_tokens_per_s: float, upper_bound_tokens_per_s: float) -> float:
@@ -16,7 +18,8 @@ def gap(flow_tokens_per_s: float, upper_bound_tokens_per_s: float) -> float:
 class PlanRun(LeasedTask):
     """One search for a plan. `problem` is the inventory as it was when the run was started.
 
-    Flow and bound are those of the best incumbent; null until there is one. A run begins from
+    Flow and bound are those of the best incumbent; null until there is one. `objective_value` is
+    its PlanForecast.value, null where the flow is the objective. A run begins from
     `start_plan` if there is one, and goes on from where `continues` ended. `accept_requested`
     tells a search that was stopped because its best is good enough from one that was given up.
     """
@@ -32,6 +35,7 @@ class PlanRun(LeasedTask):
     solver = models.CharField(max_length=200, blank=True)
     flow_tokens_per_s = models.FloatField(null=True, blank=True)
     upper_bound_tokens_per_s = models.FloatField(null=True, blank=True)
+    objective_value = models.FloatField(null=True, blank=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     survive_one_loss = models.BooleanField(default=False)
     accept_requested = models.BooleanField(default=False)
@@ -54,21 +58,40 @@ class PlanRun(LeasedTask):
         return gap(self.flow_tokens_per_s, self.upper_bound_tokens_per_s)
 
     @property
+    def objective(self) -> Objective:
+        """What it makes large; rows from before there was a choice are for flow."""
+        objective: Objective = self.options.get("objective", "flow")
+        return objective
+
+    @property
+    def figure(self) -> ObjectiveFigure:
+        """The best value so far in words."""
+        if self.objective == "flow":
+            return objective_figure("flow", self.flow_tokens_per_s)
+        return objective_figure(self.objective, self.objective_value)
+
+    @property
     def topic(self) -> str:
         """The event topic of this run."""
         return f"plan-run:{self.pk}"
 
 
 class Incumbent(models.Model):
-    """A better placement, or a better bound, seen `elapsed_s` after the run first started."""
+    """A better placement, or a better bound, seen `elapsed_s` after the run first started.
+
+    `objective_value` is by estimate; null where the flow is the objective. `components` are lists
+    of node names, empty where all nodes serve together.
+    """
 
     run = models.ForeignKey(PlanRun, on_delete=models.CASCADE, related_name="incumbents")
     attempt = models.PositiveIntegerField()
     elapsed_s = models.FloatField()
     flow_tokens_per_s = models.FloatField()
     upper_bound_tokens_per_s = models.FloatField(null=True)
+    objective_value = models.FloatField(null=True)
     placer = models.CharField(max_length=40)
     placement = models.JSONField()
+    components = models.JSONField(default=list)
 
     class Meta:
         ordering = ["pk"]

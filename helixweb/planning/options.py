@@ -26,8 +26,7 @@ MAX_LAYERS = 10_000
 MAX_KV_RESERVE_TOKENS = 1e12
 MAX_BUDGET_BYTES = 1e18
 MAX_EXPLANATION_SEARCH_S = 60.0
-# Pages and charts show flow and its bound; runs are for it.
-DEFAULTS = PlanOptions(objective="flow")
+DEFAULTS = PlanOptions()
 
 
 _JSON = TypeAdapter(PlanOptions)
@@ -43,10 +42,11 @@ def options_to_json(options: PlanOptions) -> dict[str, Any]:
 def options_from_json(values: Mapping[str, Any]) -> PlanOptions:
     """The options `options_to_json` wrote; keys left out take their defaults.
 
-    Raises planner's InvalidOptions.
+    Rows from before there were objectives name none: their runs were for flow. Raises planner's
+    InvalidOptions.
     """
     try:
-        return _JSON.validate_python({"objective": DEFAULTS.objective} | dict(values))
+        return _JSON.validate_python({"objective": "flow"} | dict(values))
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)
         raise InvalidOptions("; ".join(detail["msg"] for detail in details)) from error

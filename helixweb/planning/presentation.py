@@ -6,11 +6,12 @@ from datetime import datetime
 
 from helixweb.charts.chart import Chart
 from helixweb.charts.flow_diagram import flow_diagram
-from helixweb.charts.incumbent_curve import CurvePoint, incumbent_curve
+from helixweb.charts.incumbent_curve import CurveGoal, CurvePoint, incumbent_curve
 from helixweb.charts.layer_map import layer_map
 from helixweb.charts.moved_bytes import Answer, moved_bytes
 from helixweb.charts.utilisation import bottlenecks, utilisation
 from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan
+from helixweb.planning.objectives import AXIS_UNITS, LABELS
 from planner.domain.flow import NodeFlow
 from planner.domain.placement import LayerRange
 from planner.domain.plan import Plan as DomainPlan
@@ -95,10 +96,14 @@ def run_curve(run: PlanRun, *, now: datetime) -> Chart:
                 flow_tokens_per_s=row.flow_tokens_per_s,
                 upper_bound_tokens_per_s=row.upper_bound_tokens_per_s,
                 placer=row.placer,
+                objective_value=row.objective_value,
             )
             for row in _thinned(list(run.incumbents.defer("placement").order_by("pk")))
         ],
         until_s=age_s(run, now=now),
+        goal=None
+        if run.objective == "flow"
+        else CurveGoal(name=LABELS[run.objective], unit=AXIS_UNITS[run.objective]),
     )
 
 
@@ -137,10 +142,11 @@ def _thinned(rows: Sequence[Incumbent]) -> list[Incumbent]:
     """Every better placement, but of the mere bounds between them only some, and the last."""
     every = 1 + len(rows) // MAX_BOUND_POINTS
     kept = []
-    best_flow = -1.0
+    best = -1.0
     for index, row in enumerate(rows):
-        is_better = row.flow_tokens_per_s > best_flow
+        value = row.flow_tokens_per_s if row.objective_value is None else row.objective_value
+        is_better = value > best
         if is_better or index % every == 0 or index == len(rows) - 1:
             kept.append(row)
-        best_flow = max(best_flow, row.flow_tokens_per_s)
+        best = max(best, value)
     return kept

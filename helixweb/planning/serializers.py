@@ -86,6 +86,12 @@ class PlanOptionsSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     rules = PlacementRulesSerializer(default=dict)
 
 
+class FlowOptionsSerializer(PlanOptionsSerializer):
+    """How to search where only the flow can be made large."""
+
+    objective = serializers.ChoiceField(choices=["flow"], default="flow")
+
+
 class PlanRunRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     """What to plan, and how to search."""
 
@@ -116,7 +122,7 @@ class ReplanRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
         default=None,
         help_text="Layers that nodes load anew, at most; null: as much as it takes.",
     )
-    options = PlanOptionsSerializer(default=dict)
+    options = FlowOptionsSerializer(default=dict)
 
 
 class ReplanPointSerializer(serializers.Serializer[Any]):
@@ -208,7 +214,8 @@ class PlanRunSerializer(serializers.ModelSerializer[PlanRun]):
         fields = [
             "id", "cluster", "model", "status", "attempt", "cancel_requested", "accept_requested",
             "error", "options", "survive_one_loss", "start_plan", "continues", "mix", "solver",
-            "flow_tokens_per_s", "upper_bound_tokens_per_s", "gap", "plan", "created_by",
+            "flow_tokens_per_s", "upper_bound_tokens_per_s", "gap", "objective_value", "plan",
+            "created_by",
             "created_at", "started_at", "finished_at",
         ]  # fmt: skip
         read_only_fields = fields
@@ -219,12 +226,15 @@ class IncumbentSerializer(serializers.ModelSerializer[Incumbent]):
     placement = serializers.DictField(
         child=serializers.ListField(child=serializers.IntegerField()), read_only=True
     )
+    components = serializers.ListField(
+        child=serializers.ListField(child=serializers.CharField()), read_only=True
+    )
 
     class Meta:
         model = Incumbent
         fields = [
             "id", "attempt", "elapsed_s", "flow_tokens_per_s", "upper_bound_tokens_per_s", "gap",
-            "placer", "placement",
+            "objective_value", "placer", "placement", "components",
         ]  # fmt: skip
         read_only_fields = fields
 

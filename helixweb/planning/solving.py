@@ -35,7 +35,7 @@ class SearchKeeper(LeaseKeeper):
         self._reported: queue.SimpleQueue[Incumbent] = queue.SimpleQueue()
         self._to_write: list[Incumbent] = []
         self._better_bound: Incumbent | None = None
-        self._best_flow = 0.0
+        self._best_value = 0.0
         self._written_s = -BOUND_INTERVAL_S
 
     def report(self, incumbent: Incumbent, /) -> None:
@@ -45,8 +45,10 @@ class SearchKeeper(LeaseKeeper):
         """Write better placements at once, mere bounds once in `BOUND_INTERVAL_S`."""
         while not self._reported.empty():
             incumbent = self._reported.get()
-            if incumbent.flow_tokens_per_s > self._best_flow:
-                self._best_flow = incumbent.flow_tokens_per_s
+            value = incumbent.objective_value
+            value = incumbent.flow_tokens_per_s if value is None else value
+            if value > self._best_value:
+                self._best_value = value
                 self._to_write.append(incumbent)
                 self._better_bound = None
             else:

@@ -36,6 +36,7 @@ window.HelixCharts = (() => {
     const axis = { gridcolor: "var(--line)", zerolinecolor: "var(--line)", linecolor: "var(--line)", automargin: true };
     const layout = { ...base, ...figure.layout };
     for (const name of ["xaxis", "yaxis"]) layout[name] = { ...axis, ...(figure.layout || {})[name] };
+    if (layout.yaxis2) layout.yaxis2 = { ...axis, ...layout.yaxis2 };
     return resolve({ data: figure.data, layout });
   };
   const draw = (element, figure) => {

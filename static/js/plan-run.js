@@ -7,16 +7,21 @@
   const digits = (value) => (value >= 100 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 3 });
   const tokens = (value) => (value === null ? unknown : value.toLocaleString("en", digits(value)));
   const percent = (value) => (value === null ? unknown : `${(value * 100).toFixed(1)} %`);
+  const value = (incumbent) => incumbent.objective_value?.toLocaleString("en", { maximumSignificantDigits: 4 }) ?? unknown;
   const show = (name, text) => {
     const element = document.querySelector(`[data-live="${name}"]`);
     if (element) element.textContent = text;
   };
   // The caption, in the words of helixweb/charts/incumbent_curve.py.
   const say = (incumbent) => {
-    const flow = `Best flow ${tokens(incumbent.flow_tokens_per_s)} tokens/s by ${incumbent.placer} after ${incumbent.elapsed_s.toFixed(1)} s`;
+    const { objective, unit } = document.getElementById("solving").dataset;
+    const reached = `${incumbent.placer} after ${incumbent.elapsed_s.toFixed(1)} s`;
+    const flow = unit
+      ? `${objective} ${value(incumbent)} ${unit} by ${reached}, with a flow of ${tokens(incumbent.flow_tokens_per_s)} tokens/s`
+      : `Best flow ${tokens(incumbent.flow_tokens_per_s)} tokens/s by ${reached}`;
     const bound = incumbent.upper_bound_tokens_per_s === null
       ? "no bound is proven yet"
-      : `no plan can exceed ${tokens(incumbent.upper_bound_tokens_per_s)} tokens/s`;
+      : `no ${unit ? "flow" : "plan"} can exceed ${tokens(incumbent.upper_bound_tokens_per_s)} tokens/s`;
     const summary = document.getElementById("curve-summary");
     if (summary) summary.textContent = `${flow}; ${bound}.`;
     const [title] = document.getElementById("curve").getAttribute("aria-label").split(". ");
@@ -34,7 +39,7 @@
     const chart = document.getElementById("curve");
     const figure = chart && HelixCharts.figure(chart);
     if (!figure) return;
-    for (const line of figure.data.slice(0, 2)) line.x[line.x.length - 1] = Math.max(line.x[line.x.length - 1], elapsed);
+    for (const line of figure.data.filter((trace) => trace.mode === "lines")) line.x[line.x.length - 1] = Math.max(line.x[line.x.length - 1], elapsed);
     HelixCharts.draw(chart, figure);
   };
 
@@ -44,21 +49,25 @@
     if (!chart || !document.getElementById("solving") || seen.has(incumbent.id)) return;
     seen.add(incumbent.id);
     const figure = HelixCharts.figure(chart);
-    const [flow, bound, marks] = figure.data;
+    // The fourth line is there where the objective is not the flow; the marks stand on it then.
+    const [flow, bound, marks, goal] = figure.data;
     // What was replayed after a reload may be drawn already.
     if (marks.x.length && marks.x[marks.x.length - 1] >= incumbent.elapsed_s) return;
     append(flow, incumbent.elapsed_s, incumbent.flow_tokens_per_s);
     append(bound, incumbent.elapsed_s, incumbent.upper_bound_tokens_per_s);
     marks.x.push(incumbent.elapsed_s);
-    marks.y.push(incumbent.flow_tokens_per_s);
+    if (goal) append(goal, incumbent.elapsed_s, incumbent.objective_value);
+    marks.y.push(goal ? incumbent.objective_value : incumbent.flow_tokens_per_s);
     marks.customdata.push(incumbent.placer);
     HelixCharts.draw(chart, figure);
     show("flow", tokens(incumbent.flow_tokens_per_s));
     show("bound", tokens(incumbent.upper_bound_tokens_per_s));
     show("gap", percent(incumbent.gap));
+    show("figure", incumbent.figure.text);
+    show("figure-unit", incumbent.figure.unit);
     say(incumbent);
     const row = document.querySelector("#curve-table tbody")?.insertRow();
-    const cells = [incumbent.elapsed_s.toFixed(1), tokens(incumbent.flow_tokens_per_s),
+    const cells = [incumbent.elapsed_s.toFixed(1), ...(goal ? [value(incumbent)] : []), tokens(incumbent.flow_tokens_per_s),
       tokens(incumbent.upper_bound_tokens_per_s), incumbent.placer];
     for (const text of row ? cells : []) row.insertCell().textContent = text;
   });

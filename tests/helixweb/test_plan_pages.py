@@ -24,6 +24,7 @@ def form(cluster: Cluster) -> dict[str, Any]:
         "cluster": cluster.pk,
         "model": LanguageModel.objects.get().pk,
         "time_limit_s": "60",
+        "objective": "flow",
         "partial_inference": "on",
         "placer": "auto",
         "solver": "auto",

@@ -40,8 +40,9 @@ def start_replan(
 ) -> PlanRun:
     """Queue a search around the plan, on the inventory as it is now.
 
-    At most `budget_bytes` of layers may be loaded anew (None: any number). Raises InvalidProblem,
-    InvalidRules, InvalidOptions and ModelDoesNotFit, before anything is written.
+    It is for the flow. At most `budget_bytes` of layers may be loaded anew (None: any number).
+    Raises InvalidProblem, InvalidRules, InvalidOptions and ModelDoesNotFit, before anything is
+    written.
     """
     ReplanOptions(plan=options, time_limit_s=options.time_limit_s, budget_bytes=budget_bytes)
     problem = build_problem(plan.cluster, plan.model)

@@ -12,6 +12,7 @@ from helixweb.inventory.services import build_problem
 from helixweb.planning import tasks
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import (
+    DEFAULTS,
     MAX_SEED,
     MAX_TIME_LIMIT_S,
     MIN_TIME_LIMIT_S,
@@ -20,6 +21,7 @@ from helixweb.planning.options import (
 )
 from planner.compute_plan import PlanOptions
 from planner.feasibility import check_rules
+from planner.objectives.goal import goal_for
 from planner.placers.base import InvalidOptions
 from planner.serialization import problem_to_dict
 
@@ -35,10 +37,17 @@ def start_plan_run(
 ) -> PlanRun:
     """Queue a search on the inventory as it is now.
 
-    With `survive_one_loss` it is for the flow that is left when the worst node is lost. Raises
-    InvalidProblem for an incomplete inventory, InvalidRules and ModelDoesNotFit, before anything
-    is written.
+    With `survive_one_loss` it is for the flow that is left when the worst node is lost, whether
+    the options name the flow or the default. Raises InvalidProblem for an incomplete inventory,
+    InvalidOptions, InvalidRules and ModelDoesNotFit, before anything is written.
     """
+    if survive_one_loss:
+        if options.objective not in ("flow", DEFAULTS.objective):
+            raise InvalidOptions(
+                f"what survives a loss is known of the flow only, not of {options.objective!r}; "
+                "choose the flow, or do not ask to survive a loss"
+            )
+        options = options.for_flow
     if start_plan is not None and start_plan.cluster_id != cluster.pk:
         raise InvalidOptions(
             f"plan {start_plan.pk} is of another cluster than {cluster.name!r}; begin with one of "
@@ -46,6 +55,14 @@ def start_plan_run(
         )
     problem = build_problem(cluster, model)
     check_rules(problem, options.rules)
+    # Refuses an objective that the problem lacks something for: a price of a node.
+    goal_for(
+        problem,
+        objective=options.objective,
+        ttft_limit_s=options.ttft_limit_s,
+        tpot_limit_s=options.tpot_limit_s,
+        demand_tokens_per_s=options.demand_tokens_per_s,
+    )
     with transaction.atomic():
         run = PlanRun.objects.create(
             cluster=cluster,

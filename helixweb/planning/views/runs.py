@@ -18,6 +18,7 @@ from helixweb.inventory.services import models_of
 from helixweb.planning import services
 from helixweb.planning.forms import ExtensionForm, PlanRunForm, initial_from
 from helixweb.planning.models import Plan, PlanRun
+from helixweb.planning.objectives import AXIS_UNITS
 from helixweb.planning.options import DEFAULTS, options_from_json
 from helixweb.planning.presentation import age_s, answers_of, plan_view, run_curve
 from helixweb.planning.views.explanations import explanation_context
@@ -137,6 +138,7 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         "run": run,
         "curve": run_curve(run, now=now),
+        "objective_unit": AXIS_UNITS[run.objective],
         "elapsed_s": age_s(run, now=now),
         "plan": plan,
         "view": plan_view(plan) if plan else None,
