@@ -35,6 +35,8 @@ from planner.workload.demand import Backlog, PublishedFeeder
 from planner.workload.lengths import published_lengths
 
 PARAMETERS = Path(__file__).with_name("calibration.json")
+# In the study tokens came back to the first stage by way of the coordinator.
+STUDIED_POLICY = replace(RUNTIME_POLICY, return_path="coordinator")
 POLICIES: dict[str, ServingPolicy] = {
     "A": PUBLISHED_POLICY,
     "B": PUBLISHED_POLICY,
@@ -44,8 +46,8 @@ POLICIES: dict[str, ServingPolicy] = {
         messages="grouped",
         transmission="decode_first",
     ),
-    "D": replace(RUNTIME_POLICY, decode_cap_divisor=None),
-    "E": RUNTIME_POLICY,
+    "D": replace(STUDIED_POLICY, decode_cap_divisor=None),
+    "E": STUDIED_POLICY,
 }
 
 

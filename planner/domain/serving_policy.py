@@ -7,6 +7,7 @@ from planner.domain.errors import PlannerError
 
 Messages = Literal["per_request", "grouped"]
 Transmission = Literal["fifo", "decode_first", "two_lanes", "just_in_time"]
+ReturnPath = Literal["coordinator", "first_stage"]
 
 
 class InvalidPolicy(PlannerError, ValueError):
@@ -26,7 +27,10 @@ class ServingPolicy:
     decodes `decode_lane_share` of the bandwidth while both wait, "just_in_time" is MoLink §4.1 and
     §4.2. A prompt on its way makes room for decodes after at most `piece_bytes` (None: never);
     after `starvation_limit` decode messages that overtook it a piece goes first (MoLink's N; None:
-    no limit). `kv_high_water` is the share of KV room up to which requests are admitted.
+    no limit). `return_path`: a new token reaches the first stage by way of the coordinator, or
+    straight from the last stage, which tells the coordinator as well ("first_stage"; where no link
+    leads from last to first, by the coordinator all the same). `kv_high_water` is the share of KV
+    room up to which requests are admitted.
     """
 
     prompt_chunk_tokens: int | None
@@ -38,6 +42,7 @@ class ServingPolicy:
     decode_lane_share: float = 0.3
     piece_bytes: float | None = 65536.0
     starvation_limit: int | None = None
+    return_path: ReturnPath = "coordinator"
     kv_high_water: float = 0.85
     step_overhead_s: float = 0.0
 
@@ -53,7 +58,11 @@ class ServingPolicy:
                 raise InvalidPolicy(f"{key} is {value}; it must be 1 or more, or none")
         if self.decode_cap_floor < 1:
             raise InvalidPolicy(f"decode_cap_floor is {self.decode_cap_floor}; use 1 or more")
-        for key, choices in (("messages", Messages), ("transmission", Transmission)):
+        for key, choices in (
+            ("messages", Messages),
+            ("transmission", Transmission),
+            ("return_path", ReturnPath),
+        ):
             value = getattr(self, key)
             if value not in get_args(choices):
                 raise InvalidPolicy(f"{key} is {value!r}; use one of: {get_args(choices)}")
@@ -80,4 +89,5 @@ RUNTIME_POLICY = ServingPolicy(
     published_batch_limits=False,
     messages="grouped",
     transmission="decode_first",
+    return_path="first_stage",
 )

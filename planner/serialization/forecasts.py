@@ -15,6 +15,7 @@ from planner.domain.plan_forecast import (
 from planner.domain.serving_policy import (
     InvalidPolicy,
     Messages,
+    ReturnPath,
     ServingPolicy,
     Transmission,
 )
@@ -91,6 +92,7 @@ def _policy(section: Section) -> ServingPolicy:
             transmission=cast(Transmission, one_of(section, "transmission", Transmission)),
             decode_lane_share=section.number("decode_lane_share"),
             piece_bytes=_number_or_none(section, "piece_bytes"),
+            return_path=cast(ReturnPath, one_of(section, "return_path", ReturnPath)),
             starvation_limit=_count_or_none(section, "starvation_limit"),
             kv_high_water=section.number("kv_high_water"),
             step_overhead_s=section.number("step_overhead_s"),

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from typing import Protocol
 
+from planner.domain.cluster import COORDINATOR
 from planner.domain.pipeline import Pipeline
 from planner.routers.base import RequestSize, Router
 from planner.routers.kv_estimator import KvEstimator
@@ -85,13 +86,14 @@ class Admission:
                     "idle; shorten it or give the nodes more KV room (fewer layers)"
                 )
             return False
-        stages, link_home = self._links.visits(pipeline)
+        first, last = pipeline.stages[0].node, pipeline.stages[-1].node
         number = self._engine.admit(
             prompt_tokens=lengths.prompt_tokens,
             output_tokens=lengths.output_tokens,
             grow_at=self._in_pages(size.total_tokens),
-            stages=stages,
-            link_home=link_home,
+            stages=self._links.visits(pipeline),
+            link_home=self._links.between(last, COORDINATOR),
+            link_back=self._links.back(last, first),
         )
         self._kv.admit(number, pipeline, size=size)
         self._requests[number] = request

@@ -17,6 +17,10 @@ Counts = npt.NDArray[np.int64]
 
 NEVER = 2**62
 
+# Instead of the number of the link by which a token goes back from the last stage to the first.
+VIA_COORDINATOR = -1
+SAME_NODE = -2
+
 # Gaps between tokens are counted in buckets of 1/64 of a power of two, 1 to 1.6 % wide.
 SUB_BUCKETS = 64
 LEAST_EXPONENT = -20
@@ -176,8 +180,13 @@ class Engine(Protocol):
         grow_at: int,
         stages: Sequence[StageVisit],
         link_home: int,
+        link_back: int,
     ) -> int:
-        """Send a request on its way now. Its number is free again once it has finished."""
+        """Send a request on its way now. Its number is free again once it has finished.
+
+        Tokens go by `link_home` to the coordinator and by `link_back` to the first stage, where it
+        is no VIA_COORDINATOR or SAME_NODE.
+        """
 
     def set_grow_at(self, request: int, *, tokens: int) -> None:
         """Tell of the request when its sequence has more than `tokens`."""

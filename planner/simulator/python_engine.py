@@ -15,6 +15,8 @@ import numpy as np
 
 from planner.simulator.engine import (
     NUM_BUCKETS,
+    SAME_NODE,
+    VIA_COORDINATOR,
     EngineSetup,
     EngineStatistics,
     LinkStatistics,
@@ -76,8 +78,11 @@ class PythonEngine:
         grow_at: int,
         stages: Sequence[StageVisit],
         link_home: int,
+        link_back: int,
     ) -> int:
-        request = Request(prompt_tokens, output_tokens, grow_at, tuple(stages), link_home)
+        request = Request(
+            prompt_tokens, output_tokens, grow_at, tuple(stages), link_home, link_back
+        )
         if self._free:
             number = self._free.pop()
             self._requests[number] = request
@@ -275,10 +280,24 @@ class PythonEngine:
                 size = max(item.tokens, 1) * self._setup.activation_bytes
                 messages.add(item, request.stages[following].link, self._lane(item), size)
             elif item.ends_prompt or not item.tokens:
-                lane = self._lane(item)
-                messages.add(item, request.link_home, lane, self._setup.token_bytes)
+                self._return_token(node, item, messages)
         node.kv_peak = max(node.kv_peak, node.kv_used)
         self._send(messages)
+
+    def _return_token(self, node: Node, item: Item, messages: Messages) -> None:
+        """To the coordinator; and to the first stage too, unless it hears of it from there."""
+        request = self._requests[item.request]
+        request.sampled += 1
+        item.tokens = 0
+        messages.add(item, request.link_home, DECODES, self._setup.token_bytes)
+        if request.link_back == VIA_COORDINATOR or request.sampled == request.output_tokens:
+            return
+        following = Item(item.request, 0, 0, ends_prompt=False)
+        if request.link_back == SAME_NODE:
+            self._wait(node.queues[request.stages[0].segment], following)
+            node.waiting += 1
+        else:
+            messages.add(following, request.link_back, DECODES, self._setup.token_bytes)
 
     def _receive(self, message: Message) -> None:
         target = self._links[message.link].target
@@ -316,8 +335,9 @@ class PythonEngine:
                 continue
             if request.prompt_tokens + request.produced > request.grow_at:
                 self._occur(OccurrenceKind.OUTGROWN, item.request)
-            item.stage, item.tokens = 0, 0
-            messages.add(item, request.stages[0].link, DECODES, self._setup.token_bytes)
+            if request.link_back == VIA_COORDINATOR:
+                item.stage = 0
+                messages.add(item, request.stages[0].link, DECODES, self._setup.token_bytes)
         self._send(messages)
 
     def _finish(self, number: int) -> None:

@@ -60,10 +60,12 @@ class Request:
         "first_token_s",
         "grow_at",
         "last_token_s",
+        "link_back",
         "link_home",
         "output_tokens",
         "produced",
         "prompt_tokens",
+        "sampled",
         "stages",
     )
 
@@ -74,10 +76,12 @@ class Request:
         grow_at: int,
         stages: tuple[StageVisit, ...],
         link_home: int,
+        link_back: int,
     ) -> None:
         self.prompt_tokens, self.output_tokens = prompt_tokens, output_tokens
-        self.grow_at, self.stages, self.link_home = grow_at, stages, link_home
-        self.produced = 0
+        self.grow_at, self.stages = grow_at, stages
+        self.link_home, self.link_back = link_home, link_back
+        self.sampled = self.produced = 0  # by the last stage; known to the coordinator
         self.first_token_s = self.last_token_s = 0.0
 
 

@@ -121,7 +121,7 @@ def simulate(
         page_tokens=options.page_tokens,
         high_water=policy.kv_high_water,
     )
-    links = Links(problem, engine, numbering)
+    links = Links(problem, engine, numbering, return_path=policy.return_path)
     prediction: OutputPrediction = (
         OutputLengthEstimate(mean_output_tokens=problem.workload.mean_output_tokens)
         if options.fixed_output_tokens is None

@@ -12,9 +12,11 @@ from planner.domain.layer_times import LayerTimes, Points
 from planner.domain.pipeline import Pipeline, PipelineStage
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
-from planner.domain.serving_policy import ServingPolicy
+from planner.domain.serving_policy import ReturnPath, ServingPolicy
 from planner.simulator.engine import (
     NEVER,
+    SAME_NODE,
+    VIA_COORDINATOR,
     Engine,
     EngineSetup,
     NodeSetup,
@@ -125,8 +127,16 @@ def engine_setup(
 class Links:
     """The engine's links, made when a pipeline first uses them."""
 
-    def __init__(self, problem: Problem, engine: Engine, numbering: Numbering) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        engine: Engine,
+        numbering: Numbering,
+        *,
+        return_path: ReturnPath,
+    ) -> None:
         self._problem, self._engine, self._numbering = problem, engine, numbering
+        self._return_path = return_path
         self._number_of: dict[tuple[str, str], int] = {}
         self._visits: dict[tuple[str, str, int], StageVisit] = {}  # by whence, node, first layer
 
@@ -157,8 +167,18 @@ class Links:
     def _vertex(self, name: str) -> int:
         return self._numbering.number_of.get(name, len(self._numbering.names))
 
-    def visits(self, pipeline: Pipeline) -> tuple[tuple[StageVisit, ...], int]:
-        """The stages of a pipeline as an engine knows them, and the link that leads home."""
+    def back(self, last: str, first: str) -> int:
+        """How a token comes from the last stage to the first: a link, or what there is instead."""
+        if self._return_path == "coordinator":
+            return VIA_COORDINATOR
+        if last == first:
+            return SAME_NODE
+        if self._problem.cluster.link_between(last, first) is None:
+            return VIA_COORDINATOR
+        return self.between(last, first)
+
+    def visits(self, pipeline: Pipeline) -> tuple[StageVisit, ...]:
+        """The stages of a pipeline as an engine knows them."""
         visits = []
         before = COORDINATOR
         for stage in pipeline.stages:
@@ -168,7 +188,7 @@ class Links:
                 visit = self._visits[key] = self._visit(before, stage)
             visits.append(visit)
             before = stage.node
-        return tuple(visits), self.between(before, COORDINATOR)
+        return tuple(visits)
 
     def _visit(self, before: str, stage: PipelineStage) -> StageVisit:
         node = self._numbering.number_of[stage.node]

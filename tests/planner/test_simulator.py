@@ -17,6 +17,7 @@ from simulated_clusters import (
     random_case,
 )
 
+from planner.domain.cluster import Link
 from planner.domain.errors import InvalidPlacement
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
 from planner.routers.choice import ROUTER_NAMES
@@ -100,6 +101,59 @@ def test_one_request_takes_the_time_of_its_links_steps_and_way_home():
     assert forecast.nodes["n0"].utilisation == pytest.approx((0.2 + 2 * 0.024) / forecast.window_s)
     # KV of the prompt and of both decoded tokens, on all layers held.
     assert forecast.nodes["n1"].kv_peak == pytest.approx(102 * 3 / 10_000)
+
+
+def with_links(problem, *links):
+    """The same with these links instead of all others: (source, target, latency in seconds)."""
+    named = tuple(
+        Link(source=source, target=target, bandwidth_bytes_per_s=1e6, latency_s=latency_s)
+        for source, target, latency_s in links
+    )
+    return dataclasses.replace(
+        problem, cluster=dataclasses.replace(problem.cluster, region_links=(), links=named)
+    )
+
+
+def test_a_token_goes_round_without_the_coordinator_where_a_link_leads_back():
+    problem = cluster_problem([(0.1, 0.02), (0.3, 0.04)], num_layers=5)
+    far = (("coordinator", "n0", 0.2), ("n1", "coordinator", 0.2), ("n0", "n1", 0.01))
+    back = ("n1", "n0", 0.03)
+
+    def forecast(*links, return_path):
+        return run(
+            with_links(problem, *links),
+            placed((0, 2), (2, 5)),
+            at(0.0, prompt_tokens=100, output_tokens=4),
+            policy=dataclasses.replace(PLAIN, return_path=return_path),
+        )
+
+    home_s = TOKEN_BYTES / 1e6 + 0.2
+    prompt_s = (100 * TOKEN_BYTES / 1e6 + 0.2) + 0.2 + (100 * ACTIVATION_BYTES / 1e6 + 0.01) + 0.9
+    step_s = 2 * 0.012 + (ACTIVATION_BYTES / 1e6 + 0.01) + 3 * 0.024
+    direct = forecast(*far, back, return_path="first_stage")
+    gap_s = TOKEN_BYTES / 1e6 + 0.03 + step_s
+    assert direct.ttft.p50_s == within_a_bucket(prompt_s + home_s)
+    assert direct.itl.p50_s == within_a_bucket(gap_s)
+    assert direct.simulated_s == pytest.approx(prompt_s + 3 * gap_s + home_s)
+    assert direct.nodes["n1"].kv_peak == pytest.approx(103 * 3 / 10_000)
+    round_about = forecast(*far, back, return_path="coordinator")
+    assert round_about.itl.p50_s == within_a_bucket(2 * home_s + step_s)
+    assert forecast(*far, return_path="first_stage") == round_about
+
+
+def test_a_node_that_is_first_and_last_stage_goes_on_at_once():
+    problem = cluster_problem([(0.1, 0.02)], num_layers=2)
+    forecast = run(
+        problem,
+        placed((0, 2)),
+        at(0.0, prompt_tokens=100, output_tokens=5),
+        policy=dataclasses.replace(PLAIN, return_path="first_stage"),
+    )
+    assert forecast.itl.p50_s == within_a_bucket(2 * 0.012)
+    assert {(link.source, link.target) for link in forecast.links} == {
+        ("coordinator", "n0"),
+        ("n0", "coordinator"),
+    }
 
 
 def test_what_arrives_is_copied_to_the_device_before_the_step():
@@ -341,6 +395,22 @@ def test_a_full_component_does_not_hold_up_the_others():
     assert forecast.requests_finished == 8
     assert {name for name, node in forecast.nodes.items() if node.utilisation > 0} == {"n0", "n1"}
     assert forecast.queue.p99_s > 0
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_a_backlog_keeps_as_many_requests_in_flight_as_it_is_told(limit):
+    problem = cluster_problem([(0.01, 0.002)], num_layers=2)
+    placement = placed((0, 2))
+    forecast = simulate(
+        problem,
+        placement=placement,
+        routing_weights=even_weights(placement, num_layers=2, partial_inference=False),
+        demand=Backlog(lengths=itertools.repeat(lengths(50, 5)), requests_in_flight=limit),
+        policy=PLAIN,
+        partial_inference=False,
+        options=SimulationOptions(warm_up_s=1.0, window_s=10.0),
+    )
+    assert forecast.requests_running == pytest.approx(limit, abs=1e-6)
 
 
 def test_kv_reservations_grow_with_answers_longer_than_predicted():

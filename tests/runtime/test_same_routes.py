@@ -47,6 +47,7 @@ POLICY = ServingPolicy(
     published_batch_limits=False,
     messages="grouped",
     transmission="decode_first",
+    return_path="first_stage",
     kv_high_water=0.9,
 )
 APART = {
@@ -94,6 +95,7 @@ class Recorder:
         grow_at: int,
         stages: Sequence[StageVisit],
         link_home: int,
+        link_back: int,
     ) -> int:
         number = self._engine.admit(
             prompt_tokens=prompt_tokens,
@@ -101,6 +103,7 @@ class Recorder:
             grow_at=grow_at,
             stages=stages,
             link_home=link_home,
+            link_back=link_back,
         )
         self._number_of[number] = len(self.lengths)
         self.lengths.append((prompt_tokens, output_tokens))

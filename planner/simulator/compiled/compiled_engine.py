@@ -23,7 +23,7 @@ from planner.simulator.engine import (
 from planner.simulator.python_engine import PythonEngine
 
 _LIBRARY_NAME = "_engine"
-_EDITION = 4  # of module.c
+_EDITION = 5  # of module.c
 _I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
@@ -141,6 +141,7 @@ class CompiledEngine:
         grow_at: int,
         stages: Sequence[StageVisit],
         link_home: int,
+        link_back: int,
     ) -> int:
         numbers = [number for stage in stages for number in stage]
         number: int = self._library.simulator_admit(
@@ -151,6 +152,7 @@ class CompiledEngine:
             len(stages),
             (_I64 * len(numbers))(*numbers),
             link_home,
+            link_back,
         )
         if number < 0:
             raise MemoryError("no memory for a request of a simulation")
@@ -250,7 +252,7 @@ def _library() -> ctypes.CDLL | None:
         "new": (_POINTER, (_POINTER, _I64, _POINTER, _POINTER)),
         "free": (None, (_POINTER,)),
         "add_link": (_I64, (_POINTER, _I64, _I64, _REAL, _REAL)),
-        "admit": (_I64, (_POINTER, _I64, _I64, _I64, _I64, _POINTER, _I64)),
+        "admit": (_I64, (_POINTER, _I64, _I64, _I64, _I64, _POINTER, _I64, _I64)),
         "set_grow_at": (None, (_POINTER, _I64, _I64)),
         "advance": (_I64, (_POINTER, _REAL, _POINTER)),
         "now": (_REAL, (_POINTER,)),

@@ -13,6 +13,7 @@ enum { STEP_DONE, LINK_DUE, ARRIVAL };                 /* kinds of events */
 enum { FIRST_TOKEN = 1, FINISHED = 2, OUTGROWN = 3 };  /* kinds of occurrences */
 enum { FIFO, DECODE_FIRST, TWO_LANES, JUST_IN_TIME };  /* transmission */
 enum { NO_LANE = -1, DECODES, PROMPTS };
+enum { SAME_NODE = -2, VIA_COORDINATOR = -1 }; /* instead of the link back to the first stage */
 
 #define SUB_BUCKETS 64
 #define LEAST_EXPONENT (-20)
@@ -44,10 +45,10 @@ typedef struct {
 } Stage;
 
 typedef struct {
-    i64 prompt_tokens, output_tokens, produced, grow_at;
+    i64 prompt_tokens, output_tokens, sampled, produced, grow_at;
     double first_token_s, last_token_s;
     Stage *stages;
-    i32 num_stages, room_stages, link_home, next_free;
+    i32 num_stages, room_stages, link_home, link_back, next_free;
 } Request;
 
 typedef struct {

@@ -7,7 +7,7 @@
 
 /* Raised with every change of a source here, and in compiled_engine.py: a library that was built
    before the change is not used. */
-const int64_t simulator_edition = 4;
+const int64_t simulator_edition = 5;
 
 void *PyInit__engine(void);
 
@@ -115,7 +115,7 @@ static i32 free_request(Engine *e) {
 
 /* The number of the new request, -1 without memory. */
 i64 simulator_admit(Engine *e, i64 prompt_tokens, i64 output_tokens, i64 grow_at, i64 num_stages,
-                    const Stage *stages, i64 link_home) {
+                    const Stage *stages, i64 link_home, i64 link_back) {
     i64 chunk = e->policy.chunk_tokens ? e->policy.chunk_tokens : prompt_tokens;
     if (!reserve_items(e, (prompt_tokens + chunk - 1) / chunk)) return -1;
     i32 number = free_request(e);
@@ -130,9 +130,10 @@ i64 simulator_admit(Engine *e, i64 prompt_tokens, i64 output_tokens, i64 grow_at
     memcpy(request->stages, stages, (size_t)num_stages * sizeof(Stage));
     request->num_stages = (i32)num_stages;
     request->link_home = (i32)link_home;
+    request->link_back = (i32)link_back;
     request->prompt_tokens = prompt_tokens;
     request->output_tokens = output_tokens;
-    request->produced = 0;
+    request->sampled = request->produced = 0;
     request->grow_at = grow_at;
     request->first_token_s = request->last_token_s = 0.0;
     account_running(e);

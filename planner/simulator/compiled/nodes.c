@@ -123,6 +123,26 @@ static void start_step(Engine *e, i32 number) {
     node->prompt_tokens += prompt_tokens;
 }
 
+static void return_token(Engine *e, Node *node, i32 item) {
+    i32 number = e->items[item].request;
+    Request *request = &e->requests[number];
+    request->sampled++;
+    e->items[item].tokens = 0;
+    add_to_message(e, item, request->link_home, DECODES, e->policy.token_bytes);
+    if (request->link_back == VIA_COORDINATOR || request->sampled == request->output_tokens) return;
+    if (!reserve_items(e, 1)) {
+        e->failed = 1;
+        return;
+    }
+    i32 following = new_item(e, number, 0, 0);
+    if (request->link_back == SAME_NODE) {
+        wait(e, &e->segments[node->first_segment + request->stages[0].segment], following);
+        node->waiting++;
+    } else {
+        add_to_message(e, following, request->link_back, DECODES, e->policy.token_bytes);
+    }
+}
+
 static void hand_on(Engine *e, Node *node, i32 item) {
     while (item >= 0) {
         Item *moved = &e->items[item];
@@ -136,7 +156,7 @@ static void hand_on(Engine *e, Node *node, i32 item) {
             add_to_message(e, item, (i32)request->stages[stage].link, lane_of(e, item),
                            (double)tokens * e->policy.activation_bytes);
         } else if (moved->ends_prompt || !moved->tokens) {
-            add_to_message(e, item, request->link_home, lane_of(e, item), e->policy.token_bytes);
+            return_token(e, node, item);
         } else {
             drop_item(e, item);
         }
@@ -205,8 +225,13 @@ static void collect(Engine *e, i32 item) {
         } else {
             if (request->prompt_tokens + request->produced > request->grow_at)
                 occur(e, OUTGROWN, number);
-            returned->stage = returned->tokens = 0;
-            add_to_message(e, item, (i32)request->stages[0].link, DECODES, e->policy.token_bytes);
+            if (request->link_back == VIA_COORDINATOR) {
+                returned->stage = 0;
+                add_to_message(e, item, (i32)request->stages[0].link, DECODES,
+                               e->policy.token_bytes);
+            } else {
+                drop_item(e, item);
+            }
         }
         item = following;
     }
