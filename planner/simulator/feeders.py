@@ -98,6 +98,9 @@ class BacklogFeeder:
 
     def __init__(self, backlog: Backlog, admission: Admission, engine: Engine) -> None:
         self._lengths, self._limit = backlog.lengths, backlog.prompts_in_flight
+        self._concurrency = math.inf
+        if backlog.requests_in_flight is not None:
+            self._concurrency = backlog.requests_in_flight
         self._admission, self._engine = admission, engine
         self._prompts = 0
         self._full = False  # until something finishes there is no room, so why ask
@@ -121,7 +124,7 @@ class BacklogFeeder:
         self._let_in()
 
     def _let_in(self) -> None:
-        while self._prompts < self._limit and self._next is not None and not self._full:
+        while self._may_begin() and self._next is not None and not self._full:
             request = Request(arrival_s=self._engine.now, lengths=self._next)
             size = self._admission.size_of(request.lengths)
             if not self._admission.try_to_admit(request, size):
@@ -129,6 +132,9 @@ class BacklogFeeder:
                 return
             self._prompts += 1
             self._next = next(self._lengths, None)
+
+    def _may_begin(self) -> bool:
+        return self._prompts < self._limit and self._admission.running < self._concurrency
 
 
 class LayerUse(Protocol):

@@ -16,14 +16,20 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Backlog:
-    """Saturation: a request is let in whenever there is KV room and few prompts are under way."""
+    """Saturation: a request is let in whenever there is KV room and few prompts are under way.
+
+    `requests_in_flight` limits the concurrency too: a closed loop of so many requests.
+    """
 
     lengths: Iterator[Lengths]
     prompts_in_flight: int = 20
+    requests_in_flight: int | None = None
 
     def __post_init__(self) -> None:
-        if self.prompts_in_flight < 1:
-            raise InvalidWorkload(f"prompts_in_flight is {self.prompts_in_flight}; use 1 or more")
+        for key in ("prompts_in_flight", "requests_in_flight"):
+            value = getattr(self, key)
+            if value is not None and value < 1:
+                raise InvalidWorkload(f"{key} is {value}; use 1 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

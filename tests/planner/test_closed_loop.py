@@ -1,0 +1,36 @@
+"""Backlogs that keep a number of requests in flight."""
+
+import dataclasses
+import itertools
+
+import pytest
+from simulated_clusters import cluster_problem, even_weights, placed
+
+from planner.domain.serving_policy import PUBLISHED_POLICY
+from planner.simulator.simulate import SimulationOptions, simulate
+from planner.workload.demand import Backlog
+from planner.workload.request import InvalidWorkload, Lengths
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_a_backlog_keeps_as_many_requests_in_flight_as_it_is_told(limit):
+    placement = placed((0, 2))
+    forecast = simulate(
+        cluster_problem([(0.01, 0.002)], num_layers=2),
+        placement=placement,
+        routing_weights=even_weights(placement, num_layers=2, partial_inference=False),
+        demand=Backlog(
+            lengths=itertools.repeat(Lengths(prompt_tokens=50, output_tokens=5)),
+            requests_in_flight=limit,
+        ),
+        policy=dataclasses.replace(PUBLISHED_POLICY, published_batch_limits=False),
+        partial_inference=False,
+        options=SimulationOptions(warm_up_s=1.0, window_s=10.0),
+    )
+    assert forecast.requests_running == pytest.approx(limit)
+
+
+@pytest.mark.parametrize("key", ["prompts_in_flight", "requests_in_flight"])
+def test_a_backlog_of_no_requests_is_refused(key):
+    with pytest.raises(InvalidWorkload, match=f"{key} is 0"):
+        Backlog(lengths=iter(()), **{key: 0})
