@@ -50,3 +50,8 @@ class PlacementRules:
     def once_restricted(self) -> "PlacementRules":
         """What is left to honour in a problem that `restricted_problem` made: pins and hops."""
         return PlacementRules(max_hops=self.max_hops, pinned=self.pinned)
+
+    def open_layers(self, num_layers: int) -> int:
+        """How many of the model's layers no pin holds."""
+        held = {layer for pin in self.pinned.values() for layer in range(pin.first, pin.end)}
+        return num_layers - len(held)

@@ -5,12 +5,16 @@ from collections.abc import Callable
 from planner.domain.placement import Placement
 from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
+from planner.placers.around_pins import AroundPins
 from planner.placers.base import Progress, SearchOptions
 from planner.placers.flow_meter import FlowMeter
 
 
 class BestSoFar:
-    """Keeps the offered placement with the largest flow; puts pinned nodes in their places."""
+    """Keeps the offered placement with the largest flow.
+
+    Puts pinned nodes in their places, and tries the stages laid around these as well.
+    """
 
     def __init__(
         self,
@@ -28,6 +32,7 @@ class BestSoFar:
         self._upper_bound = upper_bound_tokens_per_s
         self._progress = progress
         self._elapsed_s = elapsed_s
+        self._around_pins = AroundPins(problem, options.rules) if options.rules.pinned else None
         self.placement: Placement | None = None
         self.tokens_per_s = 0.0
 
@@ -35,9 +40,26 @@ class BestSoFar:
         """A placement from elsewhere: nobody is told."""
         self.placement, self.tokens_per_s = placement, self._meter.tokens_per_s(placement)
 
+    def begin_around_pins(self) -> None:
+        """Where nodes are pinned: lay the others around them, before anything is found."""
+        if self._around_pins is not None:
+            for order in self._around_pins.first_orders():
+                self._offer_laid(self._around_pins, order)
+
     def offer(self, placement: Placement) -> None:
+        if self._around_pins is None:
+            self._offer_as_it_is(placement)
+            return
         pinned = dict(self._options.rules.pinned)
-        placement = Placement(layers=dict(placement.layers) | pinned)
+        self._offer_as_it_is(Placement(layers=dict(placement.layers) | pinned))
+        self._offer_laid(self._around_pins, self._around_pins.order_of(placement))
+
+    def _offer_laid(self, around_pins: AroundPins, order: list[str]) -> None:
+        laid = around_pins.laid(order, above_tokens_per_s=self.tokens_per_s)
+        if laid is not None:
+            self._offer_as_it_is(laid)
+
+    def _offer_as_it_is(self, placement: Placement) -> None:
         flow = self._meter.tokens_per_s(placement)
         if flow <= self.tokens_per_s:
             return

@@ -16,12 +16,11 @@ from itertools import pairwise, permutations
 
 import numpy as np
 
-from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.bounds.link_groups import LinkTable, link_groups
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
-from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult, StopReason
-from planner.placers.best_so_far import BestSoFar
+from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult
+from planner.placers.pattern_placing import PatternProgram, search_by_patterns
 from planner.placers.pattern_search import FoundStages, PatternLimits, improving_stages
 from planner.placers.patterns import (
     ExtraColumn,
@@ -36,7 +35,6 @@ from planner.placers.stages import placement_of_stages
 from planner.placers.wide_stages import WideStages
 
 NAME = "region-chain"
-NO_SOLVER = "none"
 _EVEN, _ONE_SIDED = 0.5, 1.0
 _MOST_PERMUTED = 6
 # A slow link is counted at this quantile of those that occur: few pairs have less.
@@ -67,52 +65,29 @@ class RegionChainPlacer:
     ) -> SearchResult:
         """The best placement found, or `start` where that carries more.
 
-        Finds nothing where all links are alike. Pinned nodes take no part; they join the stages
-        that are found, where their pins are.
+        Finds nothing where all links are alike.
         """
-        started_s = self._clock()
-        upper = knapsack_bound_tokens_per_s(problem)
-        best = BestSoFar(
+        return search_by_patterns(
             problem,
-            options,
+            lambda: _programs(problem, options),
             placer=NAME,
-            upper_bound_tokens_per_s=upper,
+            solver=self._solver,
+            options=options,
+            start=start,
             progress=progress,
-            elapsed_s=lambda: self._clock() - started_s,
+            cancel=cancel,
+            clock=self._clock,
         )
-        if start is not None:
-            best.start_from(start)
-        links = LinkTable(problem)
-        groups = link_groups(problem, links)
-        slow = _slow_link_tokens_per_s(links, groups)
-        solver = NO_SOLVER
-        if slow is not None and slow > 0:
-            for program in (
-                WideStages(problem, options, slow),
-                _RegionChain(problem, options, slow, groups),
-            ):
-                limits = PatternLimits(
-                    time_limit_s=options.time_limit_s - (self._clock() - started_s),
-                    seed=options.seed,
-                    solver=self._solver,
-                    should_stop=cancel.is_cancelled,
-                    clock=self._clock,
-                )
-                for found in program.improving(above=best.tokens_per_s, below=upper, limits=limits):
-                    solver = found.solver
-                    for placement in program.placements(found):
-                        best.offer(placement)
-        reason: StopReason = "heuristic"
-        if cancel.is_cancelled():
-            reason = "cancelled"
-        elif self._clock() - started_s >= options.time_limit_s:
-            reason = "time limit"
-        return SearchResult(
-            placement=best.placement,
-            upper_bound_tokens_per_s=upper,
-            stop_reason=reason,
-            solver=solver,
-        )
+
+
+def _programs(problem: Problem, options: SearchOptions) -> Iterator[PatternProgram]:
+    """None where all links are alike."""
+    links = LinkTable(problem)
+    groups = link_groups(problem, links)
+    slow = _slow_link_tokens_per_s(links, groups)
+    if slow is not None and slow > 0:
+        yield WideStages(problem, options, slow)
+        yield _RegionChain(problem, options, slow, groups)
 
 
 class _RegionChain:

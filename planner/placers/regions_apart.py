@@ -15,8 +15,9 @@ from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult, StopReason
 from planner.placers.best_so_far import BestSoFar
+from planner.placers.pattern_placing import NO_SOLVER
 from planner.placers.solvers.choice import SolverName
-from planner.placers.stage_patterns import NO_SOLVER, StagePatternPlacer
+from planner.placers.stage_patterns import StagePatternPlacer
 
 NAME = "regions-apart"
 

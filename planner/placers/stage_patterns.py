@@ -6,22 +6,20 @@ in the exact max flow that every placement is reported with.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.bounds.node_kinds import NodeKind, node_kinds
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
-from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult, StopReason
-from planner.placers.best_so_far import BestSoFar
-from planner.placers.pattern_search import PatternLimits, improving_stages
+from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult
+from planner.placers.pattern_placing import search_by_patterns
+from planner.placers.pattern_search import FoundStages, PatternLimits, improving_stages
 from planner.placers.patterns import PatternFamily, PatternPool, Rows
 from planner.placers.solvers.choice import SolverName
 from planner.placers.stages import placement_of_stages
 
 NAME = "stage-patterns"
-NO_SOLVER = "none"
 
 
 class StagePatternPlacer:
@@ -46,50 +44,50 @@ class StagePatternPlacer:
         progress: Progress,
         cancel: CancelToken,
     ) -> SearchResult:
-        """The best placement of aligned stages, or `start` where that carries more.
-
-        Pinned nodes take no part; they join the stages that are found, where their pins are.
-        """
-        started_s = self._clock()
-        upper = knapsack_bound_tokens_per_s(problem)
-        best = BestSoFar(
+        """The best placement of aligned stages, or `start` where that carries more."""
+        return search_by_patterns(
             problem,
-            options,
+            lambda: _programs(problem, options),
             placer=NAME,
-            upper_bound_tokens_per_s=upper,
+            solver=self._solver,
+            options=options,
+            start=start,
             progress=progress,
-            elapsed_s=lambda: self._clock() - started_s,
+            cancel=cancel,
+            clock=self._clock,
         )
-        if start is not None:
-            best.start_from(start)
-        kinds = free_kinds(problem, options)
-        solver = NO_SOLVER
-        for found in improving_stages(
-            stage_pool(kinds, max_stages=options.rules.max_hops),
-            num_layers=problem.model.num_layers,
-            above_tokens_per_s=0.0,
-            below_tokens_per_s=upper,
-            limits=PatternLimits(
-                time_limit_s=options.time_limit_s,
-                seed=options.seed,
-                solver=self._solver,
-                should_stop=cancel.is_cancelled,
-                clock=self._clock,
-            ),
-        ):
-            solver = found.solver
-            best.offer(placement_of_stages(kinds, found.stages))
-        reason: StopReason = "heuristic"
-        if cancel.is_cancelled():
-            reason = "cancelled"
-        elif self._clock() - started_s >= options.time_limit_s:
-            reason = "time limit"
-        return SearchResult(
-            placement=best.placement,
-            upper_bound_tokens_per_s=upper,
-            stop_reason=reason,
-            solver=solver,
+
+
+class AlignedStages:
+    """The program: stages of any nodes whose lengths add up to `num_layers`."""
+
+    def __init__(self, problem: Problem, options: SearchOptions, *, num_layers: int) -> None:
+        self._kinds = free_kinds(problem, options)
+        self._pool = stage_pool(self._kinds, max_stages=options.rules.max_hops)
+        self._num_layers = num_layers
+
+    def improving(
+        self, *, above: float, below: float, limits: PatternLimits
+    ) -> Iterator[FoundStages]:
+        return improving_stages(
+            self._pool,
+            num_layers=self._num_layers,
+            above_tokens_per_s=above,
+            below_tokens_per_s=below,
+            limits=limits,
         )
+
+    def placements(self, found: FoundStages) -> Iterator[Placement]:
+        yield placement_of_stages(self._kinds, found.stages)
+
+
+def _programs(problem: Problem, options: SearchOptions) -> Iterator[AlignedStages]:
+    """For the whole model; with pins, for the layers that no pin holds too."""
+    num_layers = problem.model.num_layers
+    yield AlignedStages(problem, options, num_layers=num_layers)
+    open_layers = options.rules.open_layers(num_layers)
+    if 0 < open_layers < num_layers:
+        yield AlignedStages(problem, options, num_layers=open_layers)
 
 
 def free_kinds(

@@ -1,0 +1,157 @@
+"""Stages laid around pinned ranges, so that ranges meet where partial inference is not to be had.
+
+Free nodes stand in an order; a stage takes the next of them. A pinned node counts only in a stage
+of exactly its range: beside it the stage needs fewer nodes, or none. Nobody has to use a pin.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.bounds.knapsack import knapsack_bound_tokens_per_s
+from planner.capacity import allowed_layers, throughput_tokens_per_s
+from planner.domain.placement import LayerRange, Placement
+from planner.domain.problem import Problem
+from planner.domain.rules import PlacementRules
+
+_RELATIVE_WIDTH = 1e-3
+# Speeds are added in floats: a stage of exactly the flow must not fail by the last bit.
+_REACHES = 1 - 1e-12
+
+_Counts = NDArray[np.int64]
+
+
+class AroundPins:
+    """Lays orders of nodes around the pins of one problem; links count for nothing here."""
+
+    def __init__(self, problem: Problem, rules: PlacementRules) -> None:
+        self._problem = problem
+        self._num_layers = problem.model.num_layers
+        self._pinned = dict(rules.pinned)
+        self._bound = knapsack_bound_tokens_per_s(problem)
+        limits = {
+            node.name: allowed_layers(problem, node.name, rules)
+            for node in problem.cluster.nodes
+            if node.name not in self._pinned
+        }
+        self._longest_free = max(limits.values(), default=0)
+        self._speeds_of: dict[str, list[float]] = {
+            name: [
+                throughput_tokens_per_s(problem, name, layers) if 0 < layers <= limit else 0.0
+                for layers in range(self._longest_free + 1)
+            ]
+            for name, limit in limits.items()
+        }
+        self._pinned_speed: dict[tuple[int, int], float] = {}
+        for name, pin in self._pinned.items():
+            place = pin.first, len(pin)
+            speed = throughput_tokens_per_s(problem, name, len(pin))
+            self._pinned_speed[place] = self._pinned_speed.get(place, 0.0) + speed
+        # A stage without free nodes or hop of its own counts as a hop all the same.
+        self._hop_columns = 1 if rules.max_hops is None else rules.max_hops + 1
+
+    def first_orders(self) -> Iterator[list[str]]:
+        """Orders to begin with: region by region, and kind by kind."""
+        node = self._problem.cluster.node
+        names = list(self._speeds_of)
+        yield sorted(names, key=lambda name: (node(name).region, node(name).compute_profile))
+        yield sorted(names, key=lambda name: (node(name).compute_profile, node(name).region))
+
+    def order_of(self, placement: Placement) -> list[str]:
+        """The free nodes by what they hold there, idle ones last."""
+        past = self._num_layers
+
+        def place(name: str) -> tuple[int, int]:
+            held = placement.layers.get(name)
+            return (past, past) if held is None else (held.first, held.end)
+
+        return sorted(self._speeds_of, key=place)
+
+    def laid(self, order: Sequence[str], *, above_tokens_per_s: float) -> Placement | None:
+        """Stages of the highest flow above the given one, pins in place; None if there are none."""
+        sums = self._sums(order)
+        low = above_tokens_per_s * (1 + _RELATIVE_WIDTH) + _RELATIVE_WIDTH
+        best = self._stages(sums, low)
+        high = self._bound
+        while best is not None and high - low > _RELATIVE_WIDTH * high:
+            middle = (low + high) / 2
+            found = self._stages(sums, middle)
+            if found is None:
+                high = middle
+            else:
+                best, low = found, middle
+        if best is None:
+            return None
+        layers = {
+            name: held
+            for held, begin, end in best
+            for name in order[begin:end]
+            if self._speeds_of[name][len(held)] > 0
+        }
+        return Placement(layers=layers | self._pinned)
+
+    def _sums(self, order: Sequence[str]) -> NDArray[np.float64]:
+        """`[j, i]`: the speed of the first i nodes together, each with j layers."""
+        speeds = np.array([self._speeds_of[name] for name in order]).reshape(len(order), -1)
+        sums = np.zeros((self._longest_free + 1, len(order) + 1))
+        if len(order) > 0:
+            sums[:, 1:] = np.cumsum(speeds.T, axis=1)
+        return sums
+
+    def _stages(
+        self, sums: NDArray[np.float64], flow: float
+    ) -> list[tuple[LayerRange, int, int]] | None:
+        """Ranges, each with the begin and the end of its nodes in the order; None: not this flow.
+
+        By dynamic programming: the fewest nodes of the order that carry layers [0, x), for every
+        number of hops where these are limited.
+        """
+        num_nodes = sums.shape[1] - 1
+        out_of_nodes = num_nodes + 1
+        used_XH: _Counts = np.full((self._num_layers + 1, self._hop_columns), out_of_nodes)
+        came_by_XH: _Counts = np.zeros_like(used_XH)
+        used_XH[0, 0] = 0
+        longest = max([self._longest_free, *(layers for _, layers in self._pinned_speed)])
+        for x in range(self._num_layers):
+            if used_XH[x].min() >= out_of_nodes:
+                continue
+            for layers in range(1, min(longest, self._num_layers - x) + 1):
+                after = self._used_after(used_XH[x], sums, x=x, layers=layers, flow=flow)
+                if self._hop_columns > 1:
+                    after = np.concatenate(([out_of_nodes], after[:-1]))
+                fewer = after < used_XH[x + layers]
+                used_XH[x + layers][fewer] = after[fewer]
+                came_by_XH[x + layers][fewer] = layers
+        hops = int(used_XH[-1].argmin())
+        if used_XH[-1, hops] >= out_of_nodes:
+            return None
+        stages: list[tuple[LayerRange, int, int]] = []
+        end = self._num_layers
+        while end > 0:
+            first = end - int(came_by_XH[end, hops])
+            before = hops - 1 if self._hop_columns > 1 else hops
+            stages.append(
+                (
+                    LayerRange(first=first, end=end),
+                    int(used_XH[first, before]),
+                    int(used_XH[end, hops]),
+                )
+            )
+            end, hops = first, before
+        return stages
+
+    def _used_after(
+        self, used_H: _Counts, sums: NDArray[np.float64], *, x: int, layers: int, flow: float
+    ) -> _Counts:
+        """Nodes used once a stage of `layers` layers from x carries the flow as well."""
+        missing = flow * _REACHES - self._pinned_speed.get((x, layers), 0.0)
+        if missing <= 0:
+            return used_H
+        out_of_nodes = sums.shape[1]
+        if layers > self._longest_free:
+            return np.full_like(used_H, out_of_nodes)
+        reached = sums[layers]
+        known = np.minimum(used_H, out_of_nodes - 1)
+        after: _Counts = np.searchsorted(reached, reached[known] + missing)
+        return np.where(used_H < out_of_nodes, after, out_of_nodes)
