@@ -71,7 +71,10 @@ class Transmission(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EngineSetup:
-    """Nodes and policy. 0 means none for `chunk_tokens`, `cap_divisor` and `starvation_limit`."""
+    """Nodes, policy, and bandwidths that links share.
+
+    0 means none for `chunk_tokens`, `cap_divisor` and `starvation_limit`.
+    """
 
     nodes: tuple[NodeSetup, ...]
     chunk_tokens: int
@@ -86,6 +89,7 @@ class EngineSetup:
     copy_s_per_token: float
     activation_bytes: float
     token_bytes: float
+    shared_bytes_per_s: tuple[float, ...]
 
 
 class StageVisit(NamedTuple):
@@ -168,9 +172,15 @@ class Engine(Protocol):
     def now(self) -> float: ...
 
     def add_link(
-        self, *, source: int, target: int, bandwidth_bytes_per_s: float, latency_s: float
+        self,
+        *,
+        source: int,
+        target: int,
+        bandwidth_bytes_per_s: float,
+        latency_s: float,
+        shares: Sequence[int],
     ) -> int:
-        """The number of a new directed link."""
+        """The number of a new directed link; `shares` are the shared bandwidths that it uses."""
 
     def admit(
         self,

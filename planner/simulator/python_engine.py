@@ -2,8 +2,8 @@
 
 An *item* is what a step works on: a prompt, a chunk of one, or one decode of a request. A node runs
 one step at a time: it takes items from the queue of a segment by `_take`, and when the step is done
-they go to the next segment or, as messages, to the next stage. Every link has two lanes (one under
-FIFO). Events at the same time happen in the order in which they were foreseen.
+they go to the next segment or, as messages, by `python_links` to the next stage. Events at the same
+time happen in the order in which they were foreseen.
 """
 
 import heapq
@@ -24,15 +24,14 @@ from planner.simulator.engine import (
     Occurrence,
     OccurrenceKind,
     StageVisit,
-    Transmission,
     bucket_of,
 )
+from planner.simulator.python_links import PythonLinks
 from planner.simulator.python_state import (
     DECODES,
-    NO_LANE,
-    PROMPTS,
+    LINK_DUE,
+    STEP_DONE,
     Item,
-    Link,
     Message,
     Messages,
     Node,
@@ -40,8 +39,6 @@ from planner.simulator.python_state import (
     Request,
     seconds_of,
 )
-
-_STEP_DONE, _LINK_DUE, _ARRIVAL = range(3)
 
 
 class PythonEngine:
@@ -55,7 +52,7 @@ class PythonEngine:
         self._events_done = 0
         self._nodes = [Node(node) for node in setup.nodes]
         self._coordinator = len(setup.nodes)
-        self._links: list[Link] = []
+        self._links = PythonLinks(setup, self._nodes, clock=lambda: self.now, foresee=self._foresee)
         self._requests: list[Request] = []
         self._free: list[int] = []
         self._occurred: deque[Occurrence] = deque()
@@ -63,12 +60,21 @@ class PythonEngine:
         self.reset_statistics()
 
     def add_link(
-        self, *, source: int, target: int, bandwidth_bytes_per_s: float, latency_s: float
+        self,
+        *,
+        source: int,
+        target: int,
+        bandwidth_bytes_per_s: float,
+        latency_s: float,
+        shares: Sequence[int],
     ) -> int:
-        number = len(self._links)
-        self._links.append(Link(number, source, target, bandwidth_bytes_per_s, latency_s))
-        self._links[number].reset(self.now)
-        return number
+        return self._links.add(
+            source=source,
+            target=target,
+            bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+            latency_s=latency_s,
+            shares=shares,
+        )
 
     def admit(
         self,
@@ -102,7 +108,7 @@ class PythonEngine:
             left -= tokens
             item = Item(number, 0, tokens, ends_prompt=left == 0)
             # Chunks are messages of their own even where a step's items are not.
-            self._enqueue(Message(stages[0].link, [item], tokens * self._setup.token_bytes))
+            self._links.enqueue(Message(stages[0].link, [item], tokens * self._setup.token_bytes))
         return number
 
     def set_grow_at(self, request: int, *, tokens: int) -> None:
@@ -115,10 +121,10 @@ class PythonEngine:
                 return None
             self.now, _, kind, subject, version, message = heapq.heappop(self._events)
             self._events_done += 1
-            if kind == _STEP_DONE:
+            if kind == STEP_DONE:
                 self._step_done(subject)
-            elif kind == _LINK_DUE:
-                self._link_due(self._links[subject], version)
+            elif kind == LINK_DUE:
+                self._links.due(subject, version)
             elif message is not None:
                 self._receive(message)
         occurrence = self._occurred.popleft()
@@ -142,7 +148,7 @@ class PythonEngine:
         self._gaps = [0] * NUM_BUCKETS
         for node in self._nodes:
             node.reset(self.now)
-        for link in self._links:
+        for link in self._links.all:
             link.reset(self.now)
 
     def statistics(self) -> EngineStatistics:
@@ -150,9 +156,9 @@ class PythonEngine:
         for node in self._nodes:
             node.account(self.now)
             node.account_busy(self.now)
-        for link in self._links:
+        nodes, links = self._nodes, self._links.all
+        for link in links:
             link.account(self.now)
-        nodes, links = self._nodes, self._links
         return EngineStatistics(
             seconds=self.now - self._since,
             events=self._events_done,
@@ -212,7 +218,7 @@ class PythonEngine:
         duration += self._setup.overhead_s
         node.has_decodes = decodes > 0
         node.busy_since, node.busy_until = self.now, self.now + duration
-        self._foresee(node.busy_until, _STEP_DONE, number)
+        self._foresee(node.busy_until, STEP_DONE, number)
         node.steps += 1
         node.decode_steps += decodes > 0
         node.decodes += decodes
@@ -278,11 +284,11 @@ class PythonEngine:
             if following < len(request.stages):
                 item.stage = following
                 size = max(item.tokens, 1) * self._setup.activation_bytes
-                messages.add(item, request.stages[following].link, self._lane(item), size)
+                messages.add(item, request.stages[following].link, self._links.lane(item), size)
             elif item.ends_prompt or not item.tokens:
                 self._return_token(node, item, messages)
         node.kv_peak = max(node.kv_peak, node.kv_used)
-        self._send(messages)
+        self._links.send(messages)
 
     def _return_token(self, node: Node, item: Item, messages: Messages) -> None:
         """To the coordinator; and to the first stage too, unless it hears of it from there."""
@@ -300,7 +306,7 @@ class PythonEngine:
             messages.add(following, request.link_back, DECODES, self._setup.token_bytes)
 
     def _receive(self, message: Message) -> None:
-        target = self._links[message.link].target
+        target = self._links.all[message.link].target
         if target == self._coordinator:
             self._collect(message)
             return
@@ -338,7 +344,7 @@ class PythonEngine:
             if request.link_back == VIA_COORDINATOR:
                 item.stage = 0
                 messages.add(item, request.stages[0].link, DECODES, self._setup.token_bytes)
-        self._send(messages)
+        self._links.send(messages)
 
     def _finish(self, number: int) -> None:
         request = self._requests[number]
@@ -357,145 +363,6 @@ class PythonEngine:
         request = self._requests[number]
         tokens = request.prompt_tokens + request.produced
         self._occurred.append(Occurrence(kind, number, tokens, self.now, request.first_token_s))
-
-    # Links
-
-    def _lane(self, item: Item) -> int:
-        """The lane of what an item sends; without lanes all goes by the first."""
-        if self._setup.transmission == Transmission.FIFO or not item.tokens:
-            return DECODES
-        return PROMPTS
-
-    def _send(self, messages: Messages) -> None:
-        for message in messages.in_order:
-            self._enqueue(message)
-
-    def _enqueue(self, message: Message) -> None:
-        link = self._links[message.link]
-        link.account(self.now)
-        lane = self._lane(message.items[0])
-        link.queues[lane].append(message)
-        link.waiting += 1
-        if link.active[DECODES] is None and link.active[PROMPTS] is None:
-            self._begin(link)
-        elif self._setup.transmission == Transmission.TWO_LANES:
-            if link.active[lane] is None:
-                self._share(link)
-        elif lane == DECODES and link.due_lane == PROMPTS:
-            self._interrupt(link)
-        link.waiting_peak = max(link.waiting_peak, link.waiting)
-
-    def _begin(self, link: Link) -> None:
-        """Give the idle link its next message, or the rest of a prompt's."""
-        if self._setup.transmission == Transmission.TWO_LANES:
-            self._share(link)
-            return
-        decodes, prompts = link.queues[DECODES], link.queues[PROMPTS]
-        prompt_waits = bool(prompts) or link.active[PROMPTS] is not None
-        limit = self._setup.starvation_limit
-        starved = prompt_waits and limit > 0 and link.overtaken >= limit
-        if decodes and not starved:
-            link.overtaken = link.overtaken + 1 if prompt_waits else 0
-            self._load(link, DECODES)
-            self._drive(link, DECODES, piece=0.0)
-        elif prompt_waits:
-            link.overtaken = 0
-            if link.active[PROMPTS] is None:
-                self._load(link, PROMPTS)
-            piece = 0.0
-            if self._setup.transmission == Transmission.JUST_IN_TIME:
-                piece = self._just_in_time_bytes(link)
-            elif decodes:
-                piece = self._setup.piece_bytes
-            self._drive(link, PROMPTS, piece=piece)
-        else:
-            link.due_lane = NO_LANE
-
-    def _just_in_time_bytes(self, link: Link) -> float:
-        """What fits before the sender's decodes come (MoLink §4.2, cases 1 and 2).
-
-        An idle sender (case 3) has no finishing time to wait for: the least piece.
-        """
-        least = self._setup.piece_bytes
-        if link.source == self._coordinator:
-            return least
-        sender = self._nodes[link.source]
-        if not (sender.batch and sender.has_decodes):
-            return least
-        return max(least, (sender.busy_until - self.now) * link.bandwidth)
-
-    def _load(self, link: Link, lane: int) -> None:
-        message = link.queues[lane].popleft()
-        link.waiting -= 1
-        link.active[lane], link.left[lane] = message, message.size
-
-    def _drive(self, link: Link, lane: int, *, piece: float) -> None:
-        """Send from one lane until its message or a piece of it is through."""
-        link.due_lane, link.since, link.piece = lane, self.now, piece
-        size = link.left[lane]
-        if 0 < piece < size:
-            size = piece
-        else:
-            link.piece = 0.0
-        self._due(link, self.now + size / link.bandwidth)
-
-    def _interrupt(self, link: Link) -> None:
-        """A decode came while a prompt is under way: it goes at the end of the present piece."""
-        if link.piece > 0 or self._setup.piece_bytes <= 0:
-            return
-        passed = (self.now - link.since) * link.bandwidth
-        piece = self._setup.piece_bytes * math.floor(passed / self._setup.piece_bytes + 1.0)
-        if piece < link.left[PROMPTS]:
-            link.piece = piece
-            self._due(link, link.since + piece / link.bandwidth)
-
-    def _share(self, link: Link) -> None:
-        """Two lanes: load what waits, and share the bandwidth between lanes that have something."""
-        self._progress(link)
-        for lane in (DECODES, PROMPTS):
-            if link.active[lane] is None and link.queues[lane]:
-                self._load(link, lane)
-        both = link.active[DECODES] is not None and link.active[PROMPTS] is not None
-        share = self._setup.lane_share
-        rates = (share, 1.0 - share) if both else (1.0, 1.0)
-        link.due_lane, due = NO_LANE, math.inf
-        for lane in (DECODES, PROMPTS):
-            link.rate[lane] = rates[lane] * link.bandwidth
-            if link.active[lane] is not None:
-                finish = self.now + link.left[lane] / link.rate[lane]
-                if finish < due:
-                    link.due_lane, due = lane, finish
-        if link.due_lane != NO_LANE:
-            self._due(link, due)
-
-    def _progress(self, link: Link) -> None:
-        for lane in (DECODES, PROMPTS):
-            if link.active[lane] is not None:
-                sent = (self.now - link.since) * link.rate[lane]
-                link.left[lane] = max(0.0, link.left[lane] - sent)
-        link.since = self.now
-
-    def _due(self, link: Link, time: float) -> None:
-        link.version += 1
-        self._foresee(time, _LINK_DUE, link.number, link.version)
-
-    def _link_due(self, link: Link, version: int) -> None:
-        if version != link.version:
-            return
-        link.account(self.now)
-        lane = link.due_lane
-        if self._setup.transmission == Transmission.TWO_LANES:
-            self._progress(link)
-        elif link.piece > 0:
-            link.left[lane] -= link.piece
-            self._begin(link)
-            return
-        message = link.active[lane]
-        link.active[lane] = None
-        if message is not None:
-            link.bytes += message.size
-            self._foresee(self.now + link.latency, _ARRIVAL, 0, 0, message)
-        self._begin(link)
 
     # Bookkeeping
 

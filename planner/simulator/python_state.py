@@ -1,11 +1,13 @@
 """What `planner.simulator.python_engine` keeps of requests, nodes and links."""
 
+import math
 from collections import deque
 
 from planner.simulator.engine import NodeSetup, StageVisit, StepTimes
 
 DECODES, PROMPTS = 0, 1  # lanes
 NO_LANE = -1
+STEP_DONE, LINK_DUE, ARRIVAL = range(3)  # events
 
 
 class Item:
@@ -123,9 +125,19 @@ class Link:
         self.queues: tuple[deque[Message], deque[Message]] = (deque(), deque())
         self.active: list[Message | None] = [None, None]
         self.left, self.rate = [0.0, 0.0], [0.0, 0.0]
-        self.since = self.piece = 0.0
+        self.since = self.piece = self.sent = 0.0  # `sent` of the piece or message before `since`
+        self.shares: list[Share] = []
+        self.is_sending = False
+        self.pace = bandwidth
         self.due_lane = NO_LANE
         self.version = self.overtaken = self.waiting = 0
+
+    def fair_pace(self) -> float:
+        """Bytes/s that the link may use while those that are sending now do."""
+        pace = self.bandwidth
+        for share in self.shares:
+            pace = min(pace, share.level)
+        return pace
 
     def reset(self, now: float) -> None:
         self.bytes = self.busy_s = self.waiting_integral = 0.0
@@ -138,6 +150,30 @@ class Link:
             self.busy_s += passed
         self.waiting_integral += self.waiting * passed
         self.changed_s = now
+
+
+class Share:
+    """A bandwidth in bytes/s that several links have together; none may use more than `level`."""
+
+    def __init__(self, bandwidth: float) -> None:
+        self.bandwidth, self.level = bandwidth, math.inf
+        self.links: list[Link] = []
+
+    def divide(self) -> None:
+        """The same for every link that is sending; what slower ones leave goes to the others."""
+        level = 0.0
+        while True:
+            left, takers = self.bandwidth, 0
+            for link in self.links:
+                if link.is_sending and link.bandwidth <= level:
+                    left -= link.bandwidth
+                elif link.is_sending:
+                    takers += 1
+            raised = left / takers if takers else math.inf
+            if raised <= level or not takers:
+                self.level = max(raised, level)
+                return
+            level = raised
 
 
 def seconds_of(times: StepTimes, amount: int) -> float:

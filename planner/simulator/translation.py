@@ -121,6 +121,7 @@ def engine_setup(
         copy_s_per_token=model.activation_bytes_per_token * host_copy_s_per_byte,
         activation_bytes=model.activation_bytes_per_token,
         token_bytes=model.token_bytes,
+        shared_bytes_per_s=tuple(shared.bandwidth_bytes_per_s for shared in problem.cluster.shared),
     )
 
 
@@ -137,6 +138,9 @@ class Links:
     ) -> None:
         self._problem, self._engine, self._numbering = problem, engine, numbering
         self._return_path = return_path
+        self._members = [
+            (shared, problem.cluster.members_of(shared)) for shared in problem.cluster.shared
+        ]
         self._number_of: dict[tuple[str, str], int] = {}
         self._visits: dict[tuple[str, str, int], StageVisit] = {}  # by whence, node, first layer
 
@@ -160,9 +164,19 @@ class Links:
                 target=self._vertex(target),
                 bandwidth_bytes_per_s=link.bandwidth_bytes_per_s,
                 latency_s=link.latency_s,
+                shares=self._shares(source, target),
             )
             self._number_of[source, target] = number
         return number
+
+    def _shares(self, source: str, target: str) -> list[int]:
+        """Numbers of the shared bandwidths that what goes from source to target takes."""
+        used = []
+        for number, (shared, members) in enumerate(self._members):
+            ours, theirs = (source, target) if shared.direction == "egress" else (target, source)
+            if ours in members and (shared.scope == "nic" or theirs not in members):
+                used.append(number)
+        return used
 
     def _vertex(self, name: str) -> int:
         return self._numbering.number_of.get(name, len(self._numbering.names))

@@ -1,8 +1,9 @@
 """Clusters small enough to follow by hand, or drawn at random, for tests of the simulator."""
 
 import random
+from dataclasses import replace
 
-from planner.domain.cluster import Cluster, Link, Node
+from planner.domain.cluster import Cluster, Link, Node, SharedBandwidth
 from planner.domain.layer_times import BatchLimits, LayerTimes
 from planner.domain.model_spec import ModelSpec
 from planner.domain.placement import LayerRange, Placement
@@ -132,3 +133,21 @@ def random_case(seed):
         kv_token_layers=rng.choice([4_000.0, 20_000.0]),
     )
     return problem, placement, weights, partial_inference
+
+
+def with_shared_bandwidth(problem, seed):
+    """The same where some nodes, and perhaps the coordinator, share less than their links have."""
+    rng = random.Random(seed)
+    ends = ["coordinator", *(node.name for node in problem.cluster.nodes)]
+    bandwidth = problem.cluster.region_links[0].bandwidth_bytes_per_s
+    shared = tuple(
+        SharedBandwidth(
+            name=f"shared{number}",
+            members=tuple(rng.sample(ends, rng.randint(1, len(ends)))),
+            direction=rng.choice(["egress", "ingress"]),
+            bandwidth_bytes_per_s=bandwidth * rng.choice([0.3, 0.7, 1.5]),
+            scope=rng.choice(["region", "nic"]),
+        )
+        for number in range(rng.randint(1, 4))
+    )
+    return replace(problem, cluster=replace(problem.cluster, shared=shared))

@@ -15,9 +15,10 @@ from simulated_clusters import (
     even_weights,
     placed,
     random_case,
+    with_shared_bandwidth,
 )
 
-from planner.domain.cluster import Link
+from planner.domain.cluster import Link, SharedBandwidth
 from planner.domain.errors import InvalidPlacement
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
 from planner.routers.choice import ROUTER_NAMES
@@ -301,6 +302,8 @@ def test_the_compiled_engine_forecasts_what_the_engine_in_python_does(seed, poli
     problem, placement, weights, partial_inference = random_case(seed)
     rng = random.Random(seed)
     kind, router = rng.randrange(3), rng.choice(ROUTER_NAMES)
+    if rng.random() < 0.5:
+        problem = with_shared_bandwidth(problem, seed)
 
     def demand():
         endless = mixed_lengths(seed)
@@ -372,6 +375,75 @@ def test_nothing_is_used_beyond_its_capacity_and_no_token_is_lost(seed, policy):
         assert link.bytes_per_s <= bandwidth * link.utilisation * (1 + 1e-5)
 
 
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), policy=st.sampled_from(POLICIES))
+def test_no_shared_bandwidth_carries_more_than_it_has(seed, policy):
+    problem, placement, weights, partial_inference = random_case(seed)
+    problem = with_shared_bandwidth(problem, seed)
+    forecast = simulate(
+        problem,
+        placement=placement,
+        routing_weights=weights,
+        demand=Backlog(lengths=mixed_lengths(seed)),
+        policy=policy,
+        partial_inference=partial_inference,
+        options=SimulationOptions(warm_up_s=0.0, window_s=20.0),
+    )
+    for shared in problem.cluster.shared:
+        members = problem.cluster.members_of(shared)
+        carried = 0.0
+        for link in forecast.links:
+            inside, outside = (link.source, link.target)
+            if shared.direction == "ingress":
+                inside, outside = outside, inside
+            if inside in members and (shared.scope == "nic" or outside not in members):
+                carried += link.bytes_per_s
+        assert carried <= shared.bandwidth_bytes_per_s * (1 + 1e-9)
+
+
+def prompts_over_one_card(*sizes, bandwidths, card_bytes_per_s, **changes):
+    """Prompts of so many bytes leave the coordinator at once, each to a node of its own."""
+    problem = cluster_problem([(1e-9, 1e-9)] * len(sizes), num_layers=1)
+    names = [f"n{number}" for number in range(len(sizes))]
+    links = [
+        Link(source="coordinator", target=name, bandwidth_bytes_per_s=bandwidth, latency_s=0.0)
+        for name, bandwidth in zip(names, bandwidths, strict=True)
+    ]
+    card = SharedBandwidth(
+        name="card",
+        members=("coordinator",),
+        direction="egress",
+        bandwidth_bytes_per_s=card_bytes_per_s,
+        scope="nic",
+    )
+    cluster = dataclasses.replace(problem.cluster, links=tuple(links), shared=(card,))
+    arrivals = [
+        Request(arrival_s=0.0, lengths=lengths(int(size / TOKEN_BYTES), 1)) for size in sizes
+    ]
+    return run(
+        dataclasses.replace(problem, cluster=cluster),
+        placed(*[(0, 1)] * len(sizes)),
+        Arrivals(requests=iter(arrivals)),
+        policy=dataclasses.replace(PLAIN, **changes),
+    )
+
+
+@pytest.mark.parametrize("transmission", ["fifo", "decode_first", "two_lanes", "just_in_time"])
+def test_links_share_a_bandwidth_evenly_and_go_faster_when_others_are_done(transmission):
+    forecast = prompts_over_one_card(
+        1000, 3000, bandwidths=(1e6, 1e6), card_bytes_per_s=1000.0, transmission=transmission
+    )
+    # Each has 500 bytes/s for 2 s; then the other has all of it for its last 2000 bytes.
+    assert forecast.simulated_s == pytest.approx(4.0, abs=0.01)
+    assert forecast.ttft.p50_s == within_a_bucket(2.001)
+
+
+def test_what_a_slow_link_leaves_of_a_shared_bandwidth_goes_to_the_others():
+    forecast = prompts_over_one_card(100, 1800, bandwidths=(100.0, 1e6), card_bytes_per_s=1000.0)
+    # 100 and 900 bytes/s for 1 s, then 1000 for the 900 bytes left.
+    assert forecast.simulated_s == pytest.approx(1.9, abs=0.01)
+
+
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), policy=st.sampled_from(POLICIES))
 def test_no_forecast_exceeds_what_the_tables_allow_at_perfect_batching(seed, policy):
@@ -395,22 +467,6 @@ def test_a_full_component_does_not_hold_up_the_others():
     assert forecast.requests_finished == 8
     assert {name for name, node in forecast.nodes.items() if node.utilisation > 0} == {"n0", "n1"}
     assert forecast.queue.p99_s > 0
-
-
-@pytest.mark.parametrize("limit", [1, 3])
-def test_a_backlog_keeps_as_many_requests_in_flight_as_it_is_told(limit):
-    problem = cluster_problem([(0.01, 0.002)], num_layers=2)
-    placement = placed((0, 2))
-    forecast = simulate(
-        problem,
-        placement=placement,
-        routing_weights=even_weights(placement, num_layers=2, partial_inference=False),
-        demand=Backlog(lengths=itertools.repeat(lengths(50, 5)), requests_in_flight=limit),
-        policy=PLAIN,
-        partial_inference=False,
-        options=SimulationOptions(warm_up_s=1.0, window_s=10.0),
-    )
-    assert forecast.requests_running == pytest.approx(limit, abs=1e-6)
 
 
 def test_kv_reservations_grow_with_answers_longer_than_predicted():

@@ -23,7 +23,7 @@ from planner.simulator.engine import (
 from planner.simulator.python_engine import PythonEngine
 
 _LIBRARY_NAME = "_engine"
-_EDITION = 5  # of module.c
+_EDITION = 6  # of module.c
 _I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
@@ -112,7 +112,12 @@ class CompiledEngine:
                 decode_slope_s=node.decode.slope_s,
             )
         self._engine = library.simulator_new(
-            ctypes.byref(policy), self._num_nodes, ctypes.byref(nodes), layers.ctypes.data
+            ctypes.byref(policy),
+            self._num_nodes,
+            ctypes.byref(nodes),
+            layers.ctypes.data,
+            len(setup.shared_bytes_per_s),
+            (_REAL * len(setup.shared_bytes_per_s))(*setup.shared_bytes_per_s),
         )
         if not self._engine:
             raise MemoryError("no memory for a simulation")
@@ -123,10 +128,22 @@ class CompiledEngine:
         return float(self._library.simulator_now(self._engine))
 
     def add_link(
-        self, *, source: int, target: int, bandwidth_bytes_per_s: float, latency_s: float
+        self,
+        *,
+        source: int,
+        target: int,
+        bandwidth_bytes_per_s: float,
+        latency_s: float,
+        shares: Sequence[int],
     ) -> int:
         number: int = self._library.simulator_add_link(
-            self._engine, source, target, bandwidth_bytes_per_s, latency_s
+            self._engine,
+            source,
+            target,
+            bandwidth_bytes_per_s,
+            latency_s,
+            len(shares),
+            (_I64 * len(shares))(*shares),
         )
         if number < 0:
             raise MemoryError("no memory for a link of a simulation")
@@ -249,9 +266,9 @@ def _library() -> ctypes.CDLL | None:
     if _edition(library) != _EDITION:
         return None
     signatures: dict[str, tuple[type | None, tuple[type, ...]]] = {
-        "new": (_POINTER, (_POINTER, _I64, _POINTER, _POINTER)),
+        "new": (_POINTER, (_POINTER, _I64, _POINTER, _POINTER, _I64, _POINTER)),
         "free": (None, (_POINTER,)),
-        "add_link": (_I64, (_POINTER, _I64, _I64, _REAL, _REAL)),
+        "add_link": (_I64, (_POINTER, _I64, _I64, _REAL, _REAL, _I64, _POINTER)),
         "admit": (_I64, (_POINTER, _I64, _I64, _I64, _I64, _POINTER, _I64, _I64)),
         "set_grow_at": (None, (_POINTER, _I64, _I64)),
         "advance": (_I64, (_POINTER, _REAL, _POINTER)),

@@ -1,5 +1,5 @@
-/* The state of one simulation. python_engine.py one folder up is the same in Python, explains it, and
-   gives the same numbers to the last bit. Change both together, and raise the edition. */
+/* The state of one simulation. python_engine.py and python_links.py one folder up are the same in
+   Python, explain it, and give the same numbers to the last bit. Change both together, and raise the edition. */
 
 #ifndef HELIXWEB_SIMULATOR_ENGINE_H
 #define HELIXWEB_SIMULATOR_ENGINE_H
@@ -74,14 +74,21 @@ typedef struct {
 } Segment;
 
 typedef struct {
-    double bandwidth, latency, since, piece, changed_s;
+    double bandwidth, latency, pace, since, sent, piece, changed_s;
     double left[2], rate[2];
     List queue[2];
     i32 active[2], open[2]; /* open: the message that the present step is filling */
-    i32 source, target, due_lane, version;
+    i32 source, target, due_lane, version, is_sending, num_shares;
+    i32 *shares;
     i64 overtaken, waiting, waiting_peak;
     double bytes, busy_s, waiting_integral;
 } Link;
+
+typedef struct {
+    double bandwidth, level;
+    i32 *links;
+    i32 num_links, room_links;
+} Share;
 
 typedef struct {
     i64 kind, request, tokens;
@@ -102,12 +109,13 @@ typedef struct {
     Node *nodes;
     Segment *segments;
     Link *links;
+    Share *shares;
     Request *requests;
     Item *items;
     Message *messages;
     Event *heap;
     Occurrence *occurred;
-    i32 num_nodes, num_links, room_links, num_requests, room_requests, free_request;
+    i32 num_nodes, num_shares, num_links, room_links, num_requests, room_requests, free_request;
     i32 room_items, free_item, room_messages, free_message;
     i64 num_events, room_events, num_occurred, first_occurred, room_occurred;
     List step_messages; /* of the present step or delivery, in order */

@@ -71,15 +71,74 @@ static void load(Engine *e, Link *link, i32 lane) {
 
 static void drive(Engine *e, i32 number, i32 lane, double piece) {
     Link *link = &e->links[number];
+    double size = link->left[lane];
+    link->piece = piece < size ? piece : 0.0;
     link->due_lane = lane;
     link->since = e->now;
-    link->piece = piece;
-    double size = link->left[lane];
-    if (0 < piece && piece < size)
-        size = piece;
-    else
-        link->piece = 0.0;
-    due(e, number, e->now + size / link->bandwidth);
+    link->sent = 0.0;
+    due(e, number, e->now + (link->piece > 0 ? link->piece : size) / link->pace);
+}
+
+static void divide(const Engine *e, Share *of) {
+    double level = 0.0;
+    for (;;) {
+        double left = of->bandwidth;
+        i32 takers = 0;
+        for (i32 i = 0; i < of->num_links; i++) {
+            const Link *link = &e->links[of->links[i]];
+            if (!link->is_sending) continue;
+            if (link->bandwidth <= level)
+                left -= link->bandwidth;
+            else
+                takers++;
+        }
+        double raised = takers ? left / takers : INFINITY;
+        if (raised <= level || !takers) {
+            of->level = raised > level ? raised : level;
+            return;
+        }
+        level = raised;
+    }
+}
+
+static double fair_pace(const Engine *e, const Link *link) {
+    double pace = link->bandwidth;
+    for (i32 i = 0; i < link->num_shares; i++)
+        if (e->shares[link->shares[i]].level < pace) pace = e->shares[link->shares[i]].level;
+    return pace;
+}
+
+static void share(Engine *e, i32 number);
+
+static void set_pace(Engine *e, i32 number, double pace) {
+    Link *link = &e->links[number];
+    if (pace == link->pace) return;
+    if (e->policy.transmission == TWO_LANES) {
+        link->pace = pace;
+        share(e, number);
+        return;
+    }
+    link->sent += (e->now - link->since) * link->pace;
+    link->since = e->now;
+    link->pace = pace;
+    double left = (link->piece > 0 ? link->piece : link->left[link->due_lane]) - link->sent;
+    due(e, number, e->now + (left > 0.0 ? left : 0.0) / pace);
+}
+
+static void occupy(Engine *e, i32 number, int is_sending) {
+    Link *link = &e->links[number];
+    if (link->is_sending == is_sending) return;
+    link->is_sending = is_sending;
+    for (i32 i = 0; i < link->num_shares; i++) divide(e, &e->shares[link->shares[i]]);
+    link->pace = fair_pace(e, link);
+    for (i32 i = 0; i < link->num_shares; i++) {
+        const Share *used = &e->shares[link->shares[i]];
+        for (i32 j = 0; j < used->num_links; j++) {
+            i32 other = used->links[j];
+            if (other != number && e->links[other].is_sending)
+                set_pace(e, other, fair_pace(e, &e->links[other]));
+        }
+    }
 }
 
 static void progress(Engine *e, Link *link) {
@@ -96,15 +155,16 @@ static void share(Engine *e, i32 number) {
     progress(e, link);
     for (i32 lane = DECODES; lane <= PROMPTS; lane++)
         if (link->active[lane] < 0 && link->queue[lane].first >= 0) load(e, link, lane);
-    int both = link->active[DECODES] >= 0 && link->active[PROMPTS] >= 0;
+    int lanes_in_use = (link->active[DECODES] >= 0) + (link->active[PROMPTS] >= 0);
+    occupy(e, number, lanes_in_use > 0);
     double rates[2] = {1.0, 1.0}, soonest = INFINITY;
-    if (both) {
+    if (lanes_in_use == 2) {
         rates[DECODES] = e->policy.lane_share;
         rates[PROMPTS] = 1.0 - e->policy.lane_share;
     }
     link->due_lane = NO_LANE;
     for (i32 lane = DECODES; lane <= PROMPTS; lane++) {
-        link->rate[lane] = rates[lane] * link->bandwidth;
+        link->rate[lane] = rates[lane] * link->pace;
         if (link->active[lane] < 0) continue;
         double finish = e->now + link->left[lane] / link->rate[lane];
         if (finish < soonest) {
@@ -120,7 +180,7 @@ static double just_in_time_bytes(const Engine *e, const Link *link) {
     if (link->source == e->num_nodes) return least;
     const Node *sender = &e->nodes[link->source];
     if (!sender->busy || !sender->has_decodes) return least;
-    double bytes = (sender->busy_until - e->now) * link->bandwidth;
+    double bytes = (sender->busy_until - e->now) * link->pace;
     return bytes > least ? bytes : least;
 }
 
@@ -132,6 +192,7 @@ static void begin(Engine *e, i32 number) {
     }
     int decodes = link->queue[DECODES].first >= 0;
     int prompt_waits = link->queue[PROMPTS].first >= 0 || link->active[PROMPTS] >= 0;
+    occupy(e, number, decodes || prompt_waits);
     i64 limit = e->policy.starvation_limit;
     int starved = prompt_waits && limit > 0 && link->overtaken >= limit;
     if (decodes && !starved) {
@@ -155,11 +216,11 @@ static void begin(Engine *e, i32 number) {
 static void interrupt(Engine *e, i32 number) {
     Link *link = &e->links[number];
     if (link->piece > 0 || e->policy.piece_bytes <= 0) return;
-    double passed = (e->now - link->since) * link->bandwidth;
+    double passed = link->sent + (e->now - link->since) * link->pace;
     double piece = e->policy.piece_bytes * floor(passed / e->policy.piece_bytes + 1.0);
     if (piece < link->left[PROMPTS]) {
         link->piece = piece;
-        due(e, number, link->since + piece / link->bandwidth);
+        due(e, number, link->since + (piece - link->sent) / link->pace);
     }
 }
 

@@ -7,7 +7,7 @@
 
 /* Raised with every change of a source here, and in compiled_engine.py: a library that was built
    before the change is not used. */
-const int64_t simulator_edition = 5;
+const int64_t simulator_edition = 6;
 
 void *PyInit__engine(void);
 
@@ -24,21 +24,24 @@ void simulator_free(Engine *e);
 void simulator_reset_statistics(Engine *e);
 
 Engine *simulator_new(const Policy *policy, i64 num_nodes, const NodeSetup *setups,
-                      const i64 *segment_layers) {
+                      const i64 *segment_layers, i64 num_shares, const double *shared) {
     i64 num_segments = 0;
     for (i64 i = 0; i < num_nodes; i++) num_segments += setups[i].num_segments;
     Engine *e = calloc(1, sizeof(Engine));
     if (!e) return 0;
     e->policy = *policy;
     e->num_nodes = (i32)num_nodes;
+    e->num_shares = (i32)num_shares;
     e->free_item = e->free_message = e->free_request = -1;
     e->step_messages = (List){-1, -1};
     e->nodes = calloc((size_t)num_nodes + 1, sizeof(Node));
     e->segments = calloc((size_t)num_segments + 1, sizeof(Segment));
-    if (!e->nodes || !e->segments) {
+    e->shares = calloc((size_t)num_shares + 1, sizeof(Share));
+    if (!e->nodes || !e->segments || !e->shares) {
         simulator_free(e);
         return 0;
     }
+    for (i64 i = 0; i < num_shares; i++) e->shares[i].bandwidth = shared[i];
     for (i64 i = 0; i < num_segments; i++)
         e->segments[i] = (Segment){segment_layers[i], {-1, -1}, {-1, -1}};
     i32 first = 0;
@@ -61,6 +64,9 @@ Engine *simulator_new(const Policy *policy, i64 num_nodes, const NodeSetup *setu
 void simulator_free(Engine *e) {
     if (!e) return;
     for (i32 i = 0; i < e->num_requests; i++) free(e->requests[i].stages);
+    for (i32 i = 0; i < e->num_links; i++) free(e->links[i].shares);
+    for (i32 i = 0; e->shares && i < e->num_shares; i++) free(e->shares[i].links);
+    free(e->shares);
     free(e->nodes);
     free(e->segments);
     free(e->links);
@@ -72,8 +78,21 @@ void simulator_free(Engine *e) {
     free(e);
 }
 
+static int join(Share *share, i32 link) {
+    if (share->num_links == share->room_links) {
+        i32 room = share->room_links ? 2 * share->room_links : 16;
+        i32 *links = realloc(share->links, (size_t)room * sizeof(i32));
+        if (!links) return 0;
+        share->links = links;
+        share->room_links = room;
+    }
+    share->links[share->num_links++] = link;
+    return 1;
+}
+
 /* The number of the new link, -1 without memory. */
-i64 simulator_add_link(Engine *e, i64 source, i64 target, double bandwidth, double latency) {
+i64 simulator_add_link(Engine *e, i64 source, i64 target, double bandwidth, double latency,
+                       i64 num_shares, const i64 *shares) {
     if (e->num_links == e->room_links) {
         i32 room = e->room_links ? 2 * e->room_links : 64;
         Link *links = realloc(e->links, (size_t)room * sizeof(Link));
@@ -85,7 +104,7 @@ i64 simulator_add_link(Engine *e, i64 source, i64 target, double bandwidth, doub
     memset(link, 0, sizeof(Link));
     link->source = (i32)source;
     link->target = (i32)target;
-    link->bandwidth = bandwidth;
+    link->bandwidth = link->pace = bandwidth;
     link->latency = latency;
     link->changed_s = e->now;
     link->due_lane = NO_LANE;
@@ -93,7 +112,15 @@ i64 simulator_add_link(Engine *e, i64 source, i64 target, double bandwidth, doub
         link->queue[lane] = (List){-1, -1};
         link->active[lane] = link->open[lane] = -1;
     }
-    return e->num_links++;
+    link->shares = calloc((size_t)num_shares + 1, sizeof(i32));
+    if (!link->shares) return -1;
+    link->num_shares = (i32)num_shares;
+    e->num_links++;
+    for (i64 i = 0; i < num_shares; i++) {
+        link->shares[i] = (i32)shares[i];
+        if (!join(&e->shares[shares[i]], e->num_links - 1)) return -1;
+    }
+    return e->num_links - 1;
 }
 
 static i32 free_request(Engine *e) {

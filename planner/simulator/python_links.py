@@ -1,0 +1,239 @@
+"""Links of the engine in Python: lanes, pieces of prompts, and bandwidth that links share.
+
+Every link has two lanes (one under FIFO). Of a shared bandwidth every link that is sending has the
+same part, or what its own bandwidth lets it use of that, and the others more (processor sharing, as
+of streams that compete for a network card); what a link cannot use because another shared bandwidth
+holds it up is not given away. Paces change when a link begins to send or falls silent.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from planner.simulator.engine import EngineSetup, Transmission
+from planner.simulator.python_state import (
+    ARRIVAL,
+    DECODES,
+    LINK_DUE,
+    NO_LANE,
+    PROMPTS,
+    Item,
+    Link,
+    Message,
+    Messages,
+    Node,
+    Share,
+)
+
+
+class Foresee(Protocol):
+    """Enters an event; see `PythonEngine`."""
+
+    def __call__(
+        self,
+        time: float,
+        kind: int,
+        subject: int,
+        version: int = 0,
+        message: Message | None = None,
+    ) -> None: ...
+
+
+class PythonLinks:
+    """What is on the links, and when it is through."""
+
+    def __init__(
+        self,
+        setup: EngineSetup,
+        nodes: Sequence[Node],
+        *,
+        clock: Callable[[], float],
+        foresee: Foresee,
+    ) -> None:
+        self._setup, self._nodes = setup, nodes
+        self._clock, self._foresee = clock, foresee
+        self._shares = [Share(bandwidth) for bandwidth in setup.shared_bytes_per_s]
+        self.all: list[Link] = []
+
+    def add(
+        self,
+        *,
+        source: int,
+        target: int,
+        bandwidth_bytes_per_s: float,
+        latency_s: float,
+        shares: Sequence[int],
+    ) -> int:
+        """The number of a new directed link."""
+        link = Link(len(self.all), source, target, bandwidth_bytes_per_s, latency_s)
+        link.reset(self._clock())
+        for share in shares:
+            link.shares.append(self._shares[share])
+            self._shares[share].links.append(link)
+        self.all.append(link)
+        return link.number
+
+    def lane(self, item: Item) -> int:
+        """The lane of what an item sends; without lanes all goes by the first."""
+        if self._setup.transmission == Transmission.FIFO or not item.tokens:
+            return DECODES
+        return PROMPTS
+
+    def send(self, messages: Messages) -> None:
+        for message in messages.in_order:
+            self.enqueue(message)
+
+    def enqueue(self, message: Message) -> None:
+        link = self.all[message.link]
+        link.account(self._clock())
+        lane = self.lane(message.items[0])
+        link.queues[lane].append(message)
+        link.waiting += 1
+        if link.active[DECODES] is None and link.active[PROMPTS] is None:
+            self._begin(link)
+        elif self._setup.transmission == Transmission.TWO_LANES:
+            if link.active[lane] is None:
+                self._share(link)
+        elif lane == DECODES and link.due_lane == PROMPTS:
+            self._interrupt(link)
+        link.waiting_peak = max(link.waiting_peak, link.waiting)
+
+    def _begin(self, link: Link) -> None:
+        """Give the idle link its next message, or the rest of a prompt's."""
+        if self._setup.transmission == Transmission.TWO_LANES:
+            self._share(link)
+            return
+        decodes, prompts = link.queues[DECODES], link.queues[PROMPTS]
+        prompt_waits = bool(prompts) or link.active[PROMPTS] is not None
+        self._occupy(link, is_sending=bool(decodes) or prompt_waits)
+        limit = self._setup.starvation_limit
+        starved = prompt_waits and limit > 0 and link.overtaken >= limit
+        if decodes and not starved:
+            link.overtaken = link.overtaken + 1 if prompt_waits else 0
+            self._load(link, DECODES)
+            self._drive(link, DECODES, piece=0.0)
+        elif prompt_waits:
+            link.overtaken = 0
+            if link.active[PROMPTS] is None:
+                self._load(link, PROMPTS)
+            piece = 0.0
+            if self._setup.transmission == Transmission.JUST_IN_TIME:
+                piece = self._just_in_time_bytes(link)
+            elif decodes:
+                piece = self._setup.piece_bytes
+            self._drive(link, PROMPTS, piece=piece)
+        else:
+            link.due_lane = NO_LANE
+
+    def _just_in_time_bytes(self, link: Link) -> float:
+        """What fits before the sender's decodes come (MoLink §4.2, cases 1 and 2).
+
+        An idle sender (case 3) has no finishing time to wait for: the least piece.
+        """
+        least = self._setup.piece_bytes
+        if link.source == len(self._nodes):
+            return least
+        sender = self._nodes[link.source]
+        if not (sender.batch and sender.has_decodes):
+            return least
+        return max(least, (sender.busy_until - self._clock()) * link.pace)
+
+    def _load(self, link: Link, lane: int) -> None:
+        message = link.queues[lane].popleft()
+        link.waiting -= 1
+        link.active[lane], link.left[lane] = message, message.size
+
+    def _drive(self, link: Link, lane: int, *, piece: float) -> None:
+        """Send from one lane until its message or a piece of it is through."""
+        size = link.left[lane]
+        link.piece = piece if piece < size else 0.0
+        link.due_lane, link.since, link.sent = lane, self._clock(), 0.0
+        self._due_at(link, self._clock() + (link.piece or size) / link.pace)
+
+    def _interrupt(self, link: Link) -> None:
+        """A decode came while a prompt is under way: it goes at the end of the present piece."""
+        if link.piece > 0 or self._setup.piece_bytes <= 0:
+            return
+        passed = link.sent + (self._clock() - link.since) * link.pace
+        piece = self._setup.piece_bytes * math.floor(passed / self._setup.piece_bytes + 1.0)
+        if piece < link.left[PROMPTS]:
+            link.piece = piece
+            self._due_at(link, link.since + (piece - link.sent) / link.pace)
+
+    def _share(self, link: Link) -> None:
+        """Two lanes: load what waits, and share the bandwidth between lanes that have something."""
+        self._progress(link)
+        for lane in (DECODES, PROMPTS):
+            if link.active[lane] is None and link.queues[lane]:
+                self._load(link, lane)
+        lanes_in_use = sum(message is not None for message in link.active)
+        self._occupy(link, is_sending=lanes_in_use > 0)
+        share = self._setup.lane_share
+        rates = (share, 1.0 - share) if lanes_in_use == 2 else (1.0, 1.0)
+        link.due_lane, due = NO_LANE, math.inf
+        for lane in (DECODES, PROMPTS):
+            link.rate[lane] = rates[lane] * link.pace
+            if link.active[lane] is not None:
+                finish = self._clock() + link.left[lane] / link.rate[lane]
+                if finish < due:
+                    link.due_lane, due = lane, finish
+        if link.due_lane != NO_LANE:
+            self._due_at(link, due)
+
+    def _progress(self, link: Link) -> None:
+        for lane in (DECODES, PROMPTS):
+            if link.active[lane] is not None:
+                sent = (self._clock() - link.since) * link.rate[lane]
+                link.left[lane] = max(0.0, link.left[lane] - sent)
+        link.since = self._clock()
+
+    def _occupy(self, link: Link, *, is_sending: bool) -> None:
+        """The link begins to send or falls silent: whoever shares bandwidth with it gets another
+        pace."""
+        if link.is_sending == is_sending:
+            return
+        link.is_sending = is_sending
+        for share in link.shares:
+            share.divide()
+        link.pace = link.fair_pace()
+        for share in link.shares:
+            for other in share.links:
+                if other is not link and other.is_sending:
+                    self._set_pace(other, other.fair_pace())
+
+    def _set_pace(self, link: Link, pace: float) -> None:
+        """Go on at another pace with what is under way."""
+        if pace == link.pace:
+            return
+        if self._setup.transmission == Transmission.TWO_LANES:
+            link.pace = pace
+            self._share(link)
+            return
+        link.sent += (self._clock() - link.since) * link.pace
+        link.since, link.pace = self._clock(), pace
+        size = link.piece or link.left[link.due_lane]
+        self._due_at(link, self._clock() + max(0.0, size - link.sent) / pace)
+
+    def _due_at(self, link: Link, time: float) -> None:
+        link.version += 1
+        self._foresee(time, LINK_DUE, link.number, link.version)
+
+    def due(self, number: int, version: int) -> None:
+        """A message or piece is through, unless the link has changed its mind since."""
+        link = self.all[number]
+        if version != link.version:
+            return
+        link.account(self._clock())
+        lane = link.due_lane
+        if self._setup.transmission == Transmission.TWO_LANES:
+            self._progress(link)
+        elif link.piece > 0:
+            link.left[lane] -= link.piece
+            self._begin(link)
+            return
+        message = link.active[lane]
+        link.active[lane] = None
+        if message is not None:
+            link.bytes += message.size
+            self._foresee(self._clock() + link.latency, ARRIVAL, 0, 0, message)
+        self._begin(link)
