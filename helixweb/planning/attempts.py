@@ -14,7 +14,7 @@ from django.db.models import F
 
 from helixweb.common import events, leases
 from helixweb.common.models import FINISHED
-from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan
+from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan, Simulation
 from helixweb.planning.objectives import objective_figure
 from planner.domain import plan as domain
 from planner.domain.placement import LayerRange, Placement
@@ -164,7 +164,7 @@ def finish_with_plan(
 
 
 def store_plan(run: PlanRun, plan: domain.Plan) -> Plan:
-    """The plan of a run that has ended, and the task of explaining it."""
+    """The plan of a run that has ended, and the tasks of explaining and of simulating it."""
     row = Plan.objects.create(
         cluster_id=run.cluster_id,
         model_id=run.model_id,
@@ -176,6 +176,7 @@ def store_plan(run: PlanRun, plan: domain.Plan) -> Plan:
         hops=plan.hops,
     )
     Explanation.objects.create(plan=row)
+    Simulation.objects.create(plan=row, created_by_id=run.created_by_id)
     return row
 
 

@@ -13,7 +13,7 @@ from helixweb.common.number_field import NumberField, PlainNumberInput
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services import models_of
 from helixweb.planning import options
-from helixweb.planning.models import Plan
+from helixweb.planning.models import Plan, Simulation
 from helixweb.planning.objectives import CHOICES
 from helixweb.planning.rule_lines import (
     limits_as_lines,
@@ -22,6 +22,7 @@ from helixweb.planning.rule_lines import (
     pins_as_lines,
     pins_from_lines,
 )
+from helixweb.planning.services.simulating import MAX_BURST_SIZE, MAX_SHARE, MIN_SHARE
 from planner.compute_plan import PlanOptions
 from planner.domain.placement import LayerRange
 from planner.domain.rules import InvalidRules, PlacementRules
@@ -303,6 +304,49 @@ class ExplanationForm(forms.Form):
         initial=2,
         widget=PlainNumberInput(attrs={"aria-label": "Seconds for each kind", "class": "short"}),
     )
+
+
+class SimulationForm(forms.Form):
+    """What to serve a plan in the simulator."""
+
+    workload = forms.ChoiceField(
+        choices=Simulation.Workload.choices, initial=Simulation.Workload.POISSON
+    )
+    share_percent = NumberField(
+        required=False,
+        label="Requests at (% of the peak)",
+        min_value=MIN_SHARE * PERCENT,
+        max_value=MAX_SHARE * PERCENT,
+        initial=75,
+        help_text="The peak is what the plan serves when requests always wait.",
+    )
+    burst_size = forms.IntegerField(
+        required=False,
+        label="Requests in a burst",
+        min_value=1,
+        max_value=MAX_BURST_SIZE,
+        initial=10,
+    )
+    policy = forms.ChoiceField(
+        label="Batches and links as in",
+        choices=Simulation.Policy.choices,
+        initial=Simulation.Policy.RUNTIME,
+    )
+    seed = forms.IntegerField(min_value=0, max_value=options.MAX_SEED, initial=1)
+
+    def request(self) -> dict[str, Any]:
+        """What `services.start_simulation` wants; call after `is_valid`."""
+        values = self.cleaned_data
+        workload, percent = values["workload"], values["share_percent"]
+        is_online = workload != Simulation.Workload.BACKLOG
+        is_bursts = workload == Simulation.Workload.BURSTS
+        return {
+            "workload": workload,
+            "share": percent / PERCENT if is_online and percent is not None else None,
+            "burst_size": values["burst_size"] if is_bursts else None,
+            "policy": values["policy"],
+            "seed": values["seed"],
+        }
 
 
 class ExtensionForm(forms.Form):

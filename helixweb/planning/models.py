@@ -161,6 +161,51 @@ class Explanation(LeasedTask):
         return f"plan-run:{self.plan.run_id}"
 
 
+class Simulation(LeasedTask):
+    """A plan served a workload by the simulator.
+
+    Requests always wait ("backlog"), or come at `share` of the prompt and output tokens/s that a
+    backlog reaches: `requests_per_s`, one by one ("poisson") or `burst_size` at once ("bursts").
+    `forecast` is what `simulating.forecast_to_json` wrote, null until it has ended.
+    """
+
+    class Workload(models.TextChoices):
+        BACKLOG = "backlog", "Offline: requests always wait"
+        POISSON = "poisson", "Online: requests come at random"
+        BURSTS = "bursts", "Online, in bursts"
+
+    class Policy(models.TextChoices):
+        RUNTIME = "runtime", "HelixWeb's runtime"
+        PUBLISHED = "published", "Helix's prototype, as published"
+
+    plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="simulations")
+    workload = models.CharField(max_length=10, choices=Workload, default=Workload.BACKLOG)
+    share = models.FloatField(null=True)
+    burst_size = models.PositiveIntegerField(null=True)
+    policy = models.CharField(max_length=10, choices=Policy, default=Policy.RUNTIME)
+    seed = models.PositiveBigIntegerField(default=0)
+    progress = models.FloatField(default=0.0)
+    requests_per_s = models.FloatField(null=True)
+    forecast = models.JSONField(null=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+
+    class Meta:
+        ordering = ["pk"]
+
+    @property
+    def topic(self) -> str:
+        """Pages hear of it on the topic of the plan's run."""
+        return f"plan-run:{self.plan.run_id}"
+
+    @property
+    def workload_text(self) -> str:
+        """The workload in a few words."""
+        if self.workload == self.Workload.BACKLOG:
+            return "offline, requests always wait"
+        at_once = f" in bursts of {self.burst_size}" if self.burst_size else ""
+        return f"{self.share or 0:.0%} of the peak{at_once}"
+
+
 class ModelMix(LeasedTask):
     """Several models planned on one cluster at once; each one's plan is that of a finished run.
 

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from helixweb.planning.views import explanations, mixes, replanning, runs
+from helixweb.planning.views import explanations, forecasts, mixes, replanning, runs
 
 urlpatterns = [
     path("plans/", runs.plan_runs, name="plan-runs"),
@@ -16,6 +16,10 @@ urlpatterns = [
     path("plans/<int:pk>/adopt", replanning.replan_adopt, name="replan-adopt"),
     path("plans/by-id/<int:pk>/replan", replanning.replan_plan, name="replan"),
     path("plans/by-id/<int:pk>/explanation", explanations.explanation, name="plan-explanation"),
+    path("plans/by-id/<int:pk>/simulations", forecasts.simulations, name="plan-simulations"),
+    path(
+        "plans/simulations/<int:pk>/cancel", forecasts.simulation_cancel, name="simulation-cancel"
+    ),
     path("plans/mixes/new/<int:cluster_pk>", mixes.mix_new, name="model-mix-new"),
     path("plans/mixes/<int:pk>/", mixes.mix, name="model-mix"),
     path("plans/mixes/<int:pk>/cancel", mixes.mix_cancel, name="model-mix-cancel"),

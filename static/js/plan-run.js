@@ -72,6 +72,11 @@
     for (const text of row ? cells : []) row.insertCell().textContent = text;
   });
 
+  document.addEventListener("helix:simulation-progress", (event) => {
+    const bar = document.getElementById(`simulation-${event.detail.simulation}-progress`);
+    if (bar) bar.value = event.detail.progress;
+  });
+
   let shown = null;
   let startedAt = 0;
   setInterval(() => {

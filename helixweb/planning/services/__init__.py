@@ -11,6 +11,7 @@ from helixweb.planning.services.replanning import (
     flow_without_moves,
     start_replan,
 )
+from helixweb.planning.services.simulating import cancel_simulation, start_simulation
 from helixweb.planning.services.starting import extend_plan_run, start_plan_run
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "adopt_point",
     "cancel_model_mix",
     "cancel_plan_run",
+    "cancel_simulation",
     "changes_since",
     "explain_anew",
     "extend_plan_run",
@@ -29,4 +31,5 @@ __all__ = [
     "start_model_mix",
     "start_plan_run",
     "start_replan",
+    "start_simulation",
 ]

@@ -22,6 +22,7 @@ from helixweb.planning.objectives import AXIS_UNITS
 from helixweb.planning.options import DEFAULTS, options_from_json
 from helixweb.planning.presentation import age_s, answers_of, plan_view, run_curve
 from helixweb.planning.views.explanations import explanation_context
+from helixweb.planning.views.forecasts import forecast_context
 from planner.domain.errors import PlannerError
 
 RUNS_PER_PAGE = 30
@@ -135,16 +136,18 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
     )
     plan = Plan.objects.filter(run=run).first()
     now = timezone.now()
+    view = plan_view(plan) if plan else None
     context = {
         "run": run,
         "curve": run_curve(run, now=now),
         "objective_unit": AXIS_UNITS[run.objective],
         "elapsed_s": age_s(run, now=now),
         "plan": plan,
-        "view": plan_view(plan) if plan else None,
+        "view": view,
         "extension": ExtensionForm(),
         "answers": answers_of(run.replan, plan) if hasattr(run, "replan") else None,
         **(explanation_context(plan) if plan else {}),
+        **(forecast_context(request, plan, view.plan.forecast) if plan and view else {}),
         "last_event_id": last_event_id,
     }
     is_swap = request.headers.get("HX-Request") == "true"

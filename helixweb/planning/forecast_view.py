@@ -1,0 +1,102 @@
+"""Forecasts as the pages and the API show them: stored simulations into numbers and charts."""
+
+from dataclasses import dataclass
+
+from helixweb.charts.chart import Chart
+from helixweb.charts.link_bars import LinkLoad, link_bars
+from helixweb.charts.node_bars import NodeShare, node_bars
+from helixweb.planning.models import Plan, Simulation
+from helixweb.planning.objectives import ObjectiveFigure, objective_figure
+from helixweb.planning.simulating import forecast_from_json
+from planner.domain.plan_forecast import PlanForecast
+from planner.serialization import problem_from_dict
+from planner.simulator.forecast import Forecast
+from planner.timing import timing_source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationRow:
+    """One line of the table of simulations; `forecast` is None while there is none."""
+
+    simulation: Simulation
+    forecast: Forecast | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationView:
+    """A simulation in detail; `timing` is "measured" or "derived"."""
+
+    row: SimulationRow
+    timing: str
+    busy: Chart
+    kv: Chart
+    links: Chart
+
+    @property
+    def link_queue_peak(self) -> int:
+        """Most messages that waited for one link."""
+        forecast = self.row.forecast
+        return max((link.queued_peak for link in forecast.links), default=0) if forecast else 0
+
+
+def simulation_rows(plan: Plan) -> list[SimulationRow]:
+    """Every simulation of the plan, oldest first."""
+    return [
+        SimulationRow(
+            simulation=row,
+            forecast=None if row.forecast is None else forecast_from_json(row.forecast),
+        )
+        for row in plan.simulations.select_related("created_by")
+    ]
+
+
+def simulation_view(plan: Plan, row: SimulationRow) -> SimulationView | None:
+    """None for a simulation that found nothing."""
+    forecast = row.forecast
+    if forecast is None:
+        return None
+    nodes = sorted(forecast.nodes.items(), key=lambda item: (-item[1].utilisation, item[0]))
+    return SimulationView(
+        row=row,
+        timing=timing_source(problem_from_dict(plan.problem)),
+        busy=node_bars(
+            [
+                NodeShare(
+                    node=name,
+                    share=node.utilisation,
+                    text=f"{node.utilisation:.0%}, {node.batch_decodes:.1f} decodes to a step",
+                )
+                for name, node in nodes
+            ],
+            what="time computing",
+        ),
+        kv=node_bars(
+            [
+                NodeShare(
+                    node=name,
+                    share=node.kv_mean,
+                    text=f"{node.kv_mean:.0%}, at most {node.kv_peak:.0%}",
+                )
+                for name, node in nodes
+            ],
+            what="KV cache in use",
+        ),
+        links=link_bars(
+            [
+                LinkLoad(
+                    source=link.source,
+                    target=link.target,
+                    busy=link.utilisation,
+                    bytes_per_s=link.bytes_per_s,
+                    queued=link.queued,
+                    queued_peak=link.queued_peak,
+                )
+                for link in forecast.links
+            ]
+        ),
+    )
+
+
+def objective_words(forecast: PlanForecast | None) -> ObjectiveFigure | None:
+    """What the plan was searched for, and how much of it is forecast; None for the flow."""
+    return None if forecast is None else objective_figure(forecast.objective, forecast.value)

@@ -1,0 +1,67 @@
+"""Asks the simulator what a plan delivers under another workload, policy or seed."""
+
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from helixweb.common import events, leases
+from helixweb.planning import tasks
+from helixweb.planning.models import Plan, Simulation
+from planner.workload.request import InvalidWorkload
+
+MIN_SHARE, MAX_SHARE = 0.01, 2.0
+MAX_BURST_SIZE = 1000
+
+
+def start_simulation(
+    plan: Plan,
+    *,
+    workload: str,
+    share: float | None,
+    burst_size: int | None,
+    policy: str,
+    seed: int,
+    user: Any,
+) -> Simulation:
+    """Queue a simulation. Raises InvalidWorkload for what the workload lacks or cannot have."""
+    is_online = workload != Simulation.Workload.BACKLOG
+    if is_online and (share is None or not MIN_SHARE <= share <= MAX_SHARE):
+        raise InvalidWorkload(
+            f"share is {share}; requests that arrive need one from {MIN_SHARE:g} to {MAX_SHARE:g} "
+            "of the peak"
+        )
+    if not is_online and share is not None:
+        raise InvalidWorkload(f"share is {share} but requests always wait; leave it out")
+    if (burst_size is not None) != (workload == Simulation.Workload.BURSTS):
+        raise InvalidWorkload(
+            f"burst_size is {burst_size} but the workload is {workload!r}; it is for 'bursts', "
+            "which need it"
+        )
+    with transaction.atomic():
+        asked = Simulation.objects.create(
+            plan=plan,
+            workload=workload,
+            share=share,
+            burst_size=burst_size,
+            policy=policy,
+            seed=seed,
+            created_by=user,
+        )
+        transaction.on_commit(lambda: tasks.wake_simulation(asked.pk), robust=True)
+    return asked
+
+
+def cancel_simulation(simulation: Simulation) -> bool:
+    """Ask it to end; False if it had ended already."""
+    with transaction.atomic():
+        cancelled = leases.request_cancel(Simulation, task_id=simulation.pk, now=timezone.now())
+        if cancelled:
+            simulation.refresh_from_db(fields=["status", "cancel_requested", "finished_at"])
+            content = {
+                "simulation": simulation.pk,
+                "plan": simulation.plan_id,
+                "status": simulation.status,
+            }
+            events.emit(simulation.topic, "simulation", content)
+    return cancelled

@@ -1,0 +1,68 @@
+"""The card of what a plan is forecast to deliver, and its simulations."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from helixweb.common.queries import query_id
+from helixweb.planning import services
+from helixweb.planning.forecast_view import objective_words, simulation_rows, simulation_view
+from helixweb.planning.forms import SimulationForm
+from helixweb.planning.models import Plan, Simulation
+from planner.domain.errors import PlannerError
+from planner.domain.plan_forecast import PlanForecast
+from planner.serialization import plan_from_dict
+
+
+def forecast_context(
+    request: HttpRequest, plan: Plan, forecast: PlanForecast | None
+) -> dict[str, Any]:
+    """What the card shows; `?simulation=` chooses which one in detail, else the newest."""
+    rows = simulation_rows(plan)
+    done = [row for row in rows if row.forecast is not None]
+    asked = query_id(request, "simulation")
+    chosen = next((row for row in done if row.simulation.pk == asked), done[-1] if done else None)
+    return {
+        "forecast": forecast,
+        "forecast_figure": objective_words(forecast),
+        "simulations": rows,
+        "is_simulating": any(not row.simulation.is_finished for row in rows),
+        "simulated": simulation_view(plan, chosen) if chosen else None,
+        "simulation_form": SimulationForm(),
+    }
+
+
+@require_http_methods(["GET", "POST"])
+def simulations(request: HttpRequest, pk: int) -> HttpResponse:
+    """GET: the card's results, which htmx swaps in. POST: simulate again."""
+    plan = get_object_or_404(Plan, pk=pk)
+    if request.method == "GET":
+        forecast = plan_from_dict(plan.document).forecast
+        context = {"plan": plan, **forecast_context(request, plan, forecast)}
+        return render(request, "planning/_simulations.html", context)
+    form = SimulationForm(request.POST)
+    if not form.is_valid():
+        for name, errors in form.errors.items():
+            messages.error(request, f"{form[name].label}: {errors[0]}")
+    else:
+        try:
+            services.start_simulation(plan, **form.request(), user=request.user)
+        except PlannerError as error:
+            messages.error(request, str(error))
+    return _to_plan(plan)
+
+
+@require_POST
+def simulation_cancel(request: HttpRequest, pk: int) -> HttpResponse:
+    """End a simulation."""
+    row = get_object_or_404(Simulation.objects.select_related("plan"), pk=pk)
+    if not services.cancel_simulation(row):
+        messages.info(request, "The simulation had ended already.")
+    return _to_plan(row.plan)
+
+
+def _to_plan(plan: Plan) -> HttpResponse:
+    return redirect("plan-run", plan.run_id) if plan.run_id else redirect("plan-runs")

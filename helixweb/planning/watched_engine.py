@@ -1,0 +1,36 @@
+"""A simulator's engine that stops at even ticks of simulated time, to be looked at from outside."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from planner.simulator.engine import Engine, Occurrence
+
+
+def watched(engine: Engine, *, tick_s: float, on_tick: Callable[[Engine], None]) -> Engine:
+    """`engine` itself, but `on_tick` hears of every `tick_s` of simulated time that has passed.
+
+    What `on_tick` raises ends the simulation. It may read and reset the engine's statistics.
+    """
+    return cast(Engine, _Watched(engine, tick_s=tick_s, on_tick=on_tick))
+
+
+class _Watched:
+    """Everything but `advance` is the engine's own."""
+
+    def __init__(self, engine: Engine, *, tick_s: float, on_tick: Callable[[Engine], None]) -> None:
+        self._engine = engine
+        self._tick_s = tick_s
+        self._on_tick = on_tick
+        self._next_s = engine.now + tick_s
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def advance(self, until_s: float) -> Occurrence | None:
+        while self._next_s < until_s:
+            occurrence = self._engine.advance(self._next_s)
+            if occurrence is not None:
+                return occurrence
+            self._on_tick(self._engine)
+            self._next_s += self._tick_s
+        return self._engine.advance(until_s)

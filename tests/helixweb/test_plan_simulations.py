@@ -1,0 +1,200 @@
+"""What a plan is forecast to deliver: its simulations, on the page and over REST."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.planning import attempts, services, simulating
+from helixweb.planning.models import Plan, PlanRun, Simulation
+from helixweb.planning.simulating import forecast_from_json
+from planner.compute_plan import PlanOptions, compute_plan
+from planner.domain.serving_policy import RUNTIME_POLICY
+from planner.placers.base import NeverCancelled
+from planner.serialization import plan_from_dict, problem_from_dict
+from planner.simulator.simulate import SimulationOptions, simulate
+from planner.workload.demand import Backlog
+from planner.workload.lengths import scaled_lengths
+from planner.workload.request import InvalidWorkload
+
+
+@pytest.fixture
+def plan(cluster: Cluster, user: Any) -> Plan:
+    """A plan for the flow, found by the baselines at once; its first simulation is queued."""
+    options = PlanOptions(objective="flow", time_limit_s=1)
+    run = services.start_plan_run(
+        cluster=cluster, model=LanguageModel.objects.get(), options=options, user=user
+    )
+    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
+    assert attempt is not None
+    found = compute_plan(
+        problem_from_dict(run.problem),
+        options=options,
+        progress=lambda _: None,
+        cancel=NeverCancelled(),
+    )
+    return attempts.finish_with_plan(run=run, attempt=attempt, plan=found, now=timezone.now())
+
+
+def ask(plan: Plan, user: Any, **changed: Any) -> Simulation:
+    asked = {"workload": "backlog", "share": None, "burst_size": None, "policy": "runtime"}
+    return services.start_simulation(plan, **{**asked, "seed": 0, **changed}, user=user)
+
+
+def simulated(row: Simulation) -> Simulation:
+    simulating.run(simulation_id=row.pk)
+    row.refresh_from_db()
+    return row
+
+
+def test_a_plan_is_simulated_once_by_itself(plan: Plan) -> None:
+    row = simulated(plan.simulations.get())
+    assert (row.workload, row.policy, row.status) == ("backlog", "runtime", "succeeded")
+
+
+def test_a_simulation_finds_what_the_simulator_finds(plan: Plan, user: Any) -> None:
+    row = simulated(ask(plan, user, seed=3))
+    problem, stored = problem_from_dict(plan.problem), plan_from_dict(plan.document)
+    expected = simulate(
+        problem,
+        placement=stored.placement,
+        routing_weights=stored.routing_weights,
+        demand=Backlog(
+            lengths=scaled_lengths(3, mean_prompt_tokens=64, mean_output_tokens=32),
+        ),
+        policy=RUNTIME_POLICY,
+        partial_inference=stored.partial_inference,
+        options=SimulationOptions(seed=3),
+    )
+    assert row.forecast is not None
+    found = forecast_from_json(row.forecast)
+    assert found.decode_tokens_per_s == expected.decode_tokens_per_s
+    assert (found.ttft, found.nodes) == (expected.ttft, expected.nodes)
+
+
+def test_arrivals_come_at_the_share_of_what_a_backlog_reaches(plan: Plan, user: Any) -> None:
+    peak = forecast_from_json(simulated(ask(plan, user)).forecast or {})
+    row = simulated(ask(plan, user, workload="poisson", share=0.5))
+    peak_tokens_per_s = peak.decode_tokens_per_s + peak.prompt_tokens_per_s
+    assert row.requests_per_s == pytest.approx(0.5 * peak_tokens_per_s / (64 + 32))
+    found = forecast_from_json(row.forecast or {})
+    assert found.decode_tokens_per_s == pytest.approx(0.5 * peak.decode_tokens_per_s, rel=0.15)
+
+
+def test_bursts_wait_longer_than_single_arrivals(plan: Plan, user: Any) -> None:
+    single = simulated(ask(plan, user, workload="poisson", share=0.5))
+    bursts = simulated(ask(plan, user, workload="bursts", share=0.5, burst_size=20))
+    assert (
+        forecast_from_json(bursts.forecast or {}).ttft.p50_s
+        > forecast_from_json(single.forecast or {}).ttft.p50_s
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"workload": "poisson"},
+        {"workload": "poisson", "share": 3.0},
+        {"share": 0.5},
+        {"workload": "bursts", "share": 0.5},
+        {"burst_size": 5},
+    ],
+)
+def test_a_workload_that_lacks_something_is_refused(
+    plan: Plan, user: Any, changed: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidWorkload):
+        ask(plan, user, **changed)
+
+
+def test_a_cancelled_simulation_ends_without_a_forecast(plan: Plan, user: Any) -> None:
+    row = ask(plan, user)
+    assert services.cancel_simulation(row)
+    assert simulated(row).status == "cancelled"
+    assert row.forecast is None
+    assert not services.cancel_simulation(row)
+
+
+def test_what_cannot_be_served_fails_in_the_simulators_words(plan: Plan, user: Any) -> None:
+    plan.problem["workload"]["mean_prompt_tokens"] = 1e6
+    plan.save()
+    row = simulated(ask(plan, user))
+    assert row.status == "failed"
+    assert "no room on any route" in row.error
+
+
+def test_the_plans_page_shows_the_forecast_and_simulates_again(browser: Client, plan: Plan) -> None:
+    simulated(plan.simulations.get())
+    path = f"/plans/{plan.run_id}/"
+    shown = browser.get(path).content.decode()
+    assert "estimated timings" in shown
+    assert "may exceed the tokens/s of the max flow" in shown
+    for chart in ("simulated-busy", "simulated-kv", "simulated-links"):
+        assert f'id="{chart}"' in shown
+    form = {"workload": "bursts", "share_percent": "50", "burst_size": "4", "seed": "5"}
+    answer = browser.post(f"/plans/by-id/{plan.pk}/simulations", {**form, "policy": "published"})
+    assert answer.headers["Location"] == path
+    row = Simulation.objects.latest("pk")
+    assert (row.workload, row.share, row.burst_size) == ("bursts", 0.5, 4)
+    assert (row.policy, row.seed) == ("published", 5)
+    assert "Progress of simulation" in browser.get(path).content.decode()
+    simulated(row)
+    both = browser.get(f"/plans/by-id/{plan.pk}/simulations").content.decode()
+    assert "offline, requests always wait" in both
+    assert "50% of the peak in bursts of 4" in both
+
+
+def test_the_page_says_what_is_wrong_with_a_workload(browser: Client, plan: Plan) -> None:
+    form = {"workload": "poisson", "share_percent": "", "policy": "runtime", "seed": "0"}
+    answer = browser.post(f"/plans/by-id/{plan.pk}/simulations", form, follow=True)
+    assert "requests that arrive need one" in answer.content.decode()
+
+
+def test_simulations_over_rest(api: APIClient, plan: Plan) -> None:
+    asked = {"plan": plan.pk, "workload": "poisson", "share": 0.5, "seed": 2}
+    answer = api.post("/api/v1/simulations/", asked, format="json")
+    assert answer.status_code == 202
+    simulating.run(simulation_id=answer.data["id"])
+    found = api.get(answer.headers["Location"]).data
+    assert found["status"] == "succeeded"
+    assert found["forecast"]["decode_tokens_per_s"] > 0
+    assert api.get("/api/v1/simulations/", {"plan": plan.pk}).data["count"] == 2
+    assert api.post(f"/api/v1/simulations/{found['id']}/cancel/").status_code == 409
+    refused = api.post("/api/v1/simulations/", {"plan": plan.pk, "share": 0.5}, format="json")
+    assert refused.status_code == 400
+
+
+def test_a_run_for_decode_throughput_shows_it_with_its_unit(
+    browser: Client, cluster: Cluster, user: Any
+) -> None:
+    run = services.start_plan_run(
+        cluster=cluster,
+        model=LanguageModel.objects.get(),
+        options=PlanOptions(time_limit_s=1),
+        user=user,
+    )
+    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
+    assert attempt is not None
+    found = compute_plan(
+        problem_from_dict(run.problem),
+        options=PlanOptions(time_limit_s=1),
+        progress=lambda one: attempts.record_incumbents(
+            run_id=run.pk, attempt=attempt, incumbents=[one], elapsed_before_s=0.0
+        ),
+        cancel=NeverCancelled(),
+    )
+    solving = browser.get(f"/plans/{run.pk}/").content.decode()
+    assert 'data-unit="decode tokens/s"' in solving
+    best = attempts.best_incumbent(run.pk)
+    assert best is not None
+    assert best.objective_value == PlanRun.objects.get().objective_value
+    attempts.finish_with_plan(run=run, attempt=attempt, plan=found, now=timezone.now())
+    assert found.forecast is not None
+    run.refresh_from_db()
+    assert run.objective_value == found.forecast.value
+    shown = browser.get(f"/plans/{run.pk}/").content.decode()
+    assert "Searched for: decode throughput" in shown
+    assert "Max flow" in shown
