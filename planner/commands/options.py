@@ -8,7 +8,7 @@ from typing import get_args
 
 from planner.commands.files import read_problem, read_text
 from planner.compute_plan import BASELINES, PlanOptions
-from planner.domain.errors import InvalidProblem
+from planner.domain.errors import InvalidPlacement, InvalidProblem
 from planner.domain.placement import LayerRange
 from planner.domain.plan_forecast import Objective
 from planner.domain.problem import Problem
@@ -200,6 +200,8 @@ def _rules(parsed: argparse.Namespace) -> PlacementRules:
         node, _, count = text.rpartition("=")
         if not re.fullmatch(r"\d+", count):
             raise InvalidRules(f"--max-layers is {text!r}; write COUNT or NODE=COUNT")
+        if node in limits or (not node and every_node is not None):
+            raise InvalidRules(f"--max-layers of {node or 'every node'} is given twice; keep one")
         if node:
             limits[node] = int(count)
         else:
@@ -207,15 +209,26 @@ def _rules(parsed: argparse.Namespace) -> PlacementRules:
     return PlacementRules(
         max_hops=parsed.max_hops,
         excluded_nodes=frozenset(parsed.exclude),
-        pinned=dict(_pin(text) for text in parsed.pin),
+        pinned=_pins(parsed.pin),
         max_layers_per_node=every_node,
         max_layers_of=limits,
         kv_reserve_tokens=parsed.kv_reserve,
     )
 
 
-def _pin(text: str) -> tuple[str, LayerRange]:
-    match = re.fullmatch(r"(.+)=(\d+):(\d+)", text)
-    if match is None:
-        raise InvalidRules(f"--pin is {text!r}; write NODE=FIRST:END, for example node-0=0:3")
-    return match[1], LayerRange(first=int(match[2]), end=int(match[3]))
+def _pins(texts: list[str]) -> dict[str, LayerRange]:
+    pinned: dict[str, LayerRange] = {}
+    for text in texts:
+        match = re.fullmatch(r"(.+)=(\d+):(\d+)", text)
+        if match is None:
+            raise InvalidRules(f"--pin is {text!r}; write NODE=FIRST:END, for example node-0=0:3")
+        node = match[1]
+        try:
+            pin = LayerRange(first=int(match[2]), end=int(match[3]))
+        except InvalidPlacement as error:
+            raise InvalidRules(f"--pin is {text!r}: {error}") from None
+        if pinned.setdefault(node, pin) != pin:
+            raise InvalidRules(
+                f"node {node!r} is pinned to layers {pinned[node]} and to {pin}; keep one"
+            )
+    return pinned

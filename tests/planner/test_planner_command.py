@@ -91,7 +91,28 @@ def test_solve_replaces_an_old_plan(problem_path, tmp_path):
             ["'n1' is pinned to 3 layers [0, 3)", "has memory for 2"],
         ),
         (["solve", "{problem}", "--output", "{tmp}/o", "--pin", "n1"], ["NODE=FIRST:END"]),
-        (["solve", "{problem}", "--output", "{tmp}/o", "--pin", "n1=2:1"], ["[2, 1)", "empty"]),
+        (
+            ["solve", "{problem}", "--output", "{tmp}/o", "--pin", "n1=2:1"],
+            ["--pin is 'n1=2:1'", "[2, 1)", "empty"],
+        ),
+        (
+            ["solve", "{problem}", "--output", "{tmp}/o", "--pin", "n1=0:1", "--pin", "n1=1:2"],
+            ["'n1' is pinned to layers [0, 1) and to [1, 2)", "keep one"],
+        ),
+        (
+            [
+                *("solve", "{problem}", "--output", "{tmp}/o"),
+                *("--max-layers", "n1=1", "--max-layers", "n1=2"),
+            ],
+            ["--max-layers of n1 is given twice"],
+        ),
+        (
+            [
+                *("solve", "{problem}", "--output", "{tmp}/o"),
+                *("--max-layers", "1", "--max-layers", "2"),
+            ],
+            ["--max-layers of every node is given twice"],
+        ),
         (["solve", "{problem}", "--output", "{tmp}/o", "--max-hops", "0"], ["max_hops is 0"]),
         (["solve", "{problem}", "--output", "{tmp}/o", "--max-hops", "1"], ["allow 2 hops"]),
         (["solve", "{problem}", "--output", "{tmp}/o", "--max-layers", "x"], ["NODE=COUNT"]),
