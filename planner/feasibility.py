@@ -55,7 +55,7 @@ def check_rules(problem: Problem, rules: PlacementRules) -> None:
                 f"node {name!r} is pinned to {len(pin)} layers {pin} but "
                 f"{_what_limits(problem, name, limit)}; pin it to {limit} layers or fewer"
             )
-    check_cluster_can_hold_model(restricted)
+    _check_memory(problem, restricted, rules)
     _check_beside_pins(restricted, rules)
     _check_hops(restricted, rules)
 
@@ -104,6 +104,30 @@ def _what_limits(problem: Problem, name: str, limit: int) -> str:
     if limit == profile.max_layers:
         return f"its profile {profile.name!r} has memory for {limit}"
     return f"the rules leave its profile {profile.name!r} (memory for {profile.max_layers}) {limit}"
+
+
+def _check_memory(problem: Problem, restricted: Problem, rules: PlacementRules) -> None:
+    """Where the rules, not the memory, take too much, they are what to change."""
+    check_cluster_can_hold_model(problem)
+    try:
+        check_cluster_can_hold_model(restricted)
+    except ModelDoesNotFit as error:
+        raise ModelDoesNotFit(
+            f"{error}; without the rules the model fits: {_rules_on_memory(rules)}"
+        ) from None
+
+
+def _rules_on_memory(rules: PlacementRules) -> str:
+    remedies = []
+    if rules.excluded_nodes:
+        remedies.append(f"exclude fewer nodes than {len(rules.excluded_nodes)}")
+    if rules.max_layers_per_node is not None:
+        remedies.append(f"allow more layers than {rules.max_layers_per_node} on a node")
+    if rules.max_layers_of:
+        remedies.append(f"allow more layers on {', '.join(sorted(rules.max_layers_of))}")
+    if rules.kv_reserve_tokens > 0:
+        remedies.append(f"reserve KV room for fewer tokens than {rules.kv_reserve_tokens:g}")
+    return ", or ".join(remedies)
 
 
 def _check_beside_pins(restricted: Problem, rules: PlacementRules) -> None:

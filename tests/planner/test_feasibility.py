@@ -102,6 +102,30 @@ def test_what_cannot_be_held_is_named(rules, words):
         check_rules(PROBLEM, PlacementRules(**rules))
 
 
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ({"kv_reserve_tokens": 901.0}, "reserve KV room for fewer tokens than 901"),
+        ({"max_layers_per_node": 1}, "allow more layers than 1 on a node"),
+        (
+            {"excluded_nodes": frozenset({"n0"}), "max_layers_of": {"n1": 1, "n2": 0}},
+            "exclude fewer nodes than 1, or allow more layers on n1, n2",
+        ),
+    ],
+)
+def test_rules_that_leave_too_little_memory_are_named(rules, words):
+    problem = with_kv(PROBLEM, [900.0, 800.0, 300.0])
+    with pytest.raises(ModelDoesNotFit, match=f"cannot be held: .* the model fits: {words}$"):
+        check_rules(problem, PlacementRules(**rules))
+
+
+def test_rules_are_not_blamed_for_memory_that_is_not_there():
+    problem = replace(PROBLEM, model=replace(PROBLEM.model, num_layers=8))
+    with pytest.raises(ModelDoesNotFit, match="can hold 7 layers") as caught:
+        check_rules(problem, PlacementRules(max_layers_per_node=1))
+    assert "rules" not in str(caught.value)
+
+
 def test_rules_that_fit_pass():
     check_rules(PROBLEM, PlacementRules(max_hops=2, pinned={"n0": LayerRange(first=2, end=5)}))
 
