@@ -5,11 +5,15 @@ import pytest
 from tiny_problems import all_placements, tiny_problem
 
 from planner.compute_plan import NoPlacementFound, PlanOptions
+from planner.domain.cluster import Link
 from planner.domain.errors import InvalidProblem
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 from planner.multi_model import ModelShare, level_bound_tokens_per_s, plan_models
+from planner.multi_model.deal import gathered_deal, highest_deal, kinds_of
+from planner.multi_model.dealt import planned
+from planner.multi_model.exchange import exchange_nodes
 from planner.placers.base import NeverCancelled
 
 OPTIONS = PlanOptions(objective="flow", solver="highs", time_limit_s=20.0)
@@ -21,22 +25,29 @@ def mix_of(*shares, **options):
     return plan_models(shares, options=replace(OPTIONS, **options), cancel=NeverCancelled())
 
 
-def best_flow(problem, names):
-    return max(
-        max_flow(problem, placed, partial_inference=True).value_tokens_per_s
-        for placed in all_placements(problem)
-        if set(placed.layers) <= names
-    )
+def best_flows(problem):
+    """By the set of nodes that hold layers, over every placement."""
+    best = {}
+    for placed in all_placements(problem):
+        names = frozenset(placed.layers)
+        flow = max_flow(problem, placed, partial_inference=True).value_tokens_per_s
+        best[names] = max(best.get(names, 0.0), flow)
+    return best
+
+
+def best_flow(flows, names):
+    return max(flow for held, flow in flows.items() if held <= names)
 
 
 def best_level(shares):
     """Over every way to give each node to one model, each model placed as well as possible."""
     names = [node.name for node in shares[0].problem.cluster.nodes]
+    flows_of = [best_flows(share.problem) for share in shares]
     best = 0.0
     for owners in itertools.product(range(len(shares)), repeat=len(names)):
         level = min(
             best_flow(
-                share.problem,
+                flows_of[number],
                 {name for name, owner in zip(names, owners, strict=True) if owner == number},
             )
             / share.weight
@@ -67,7 +78,7 @@ def test_no_node_serves_two_models_and_every_flow_is_exact():
 
 def test_one_model_alone_has_the_whole_cluster():
     mix = mix_of(ModelShare(problem=BIG))
-    everything = best_flow(BIG, {node.name for node in BIG.cluster.nodes})
+    everything = max(best_flows(BIG).values())
     assert mix.level_tokens_per_s == pytest.approx(everything, rel=1e-2)
 
 
@@ -107,3 +118,77 @@ def test_mixes_that_make_no_sense_are_refused(shares, rules, words):
 def test_a_weight_is_above_zero():
     with pytest.raises(InvalidProblem, match="weight of 'tiny-model' is 0"):
         ModelShare(problem=BIG, weight=0.0)
+
+
+def in_two_regions(problem, *, tokens_per_s_between):
+    """n0 and n2 here, n1 and n3 there."""
+    regions = {"n0": "here", "n1": "there", "n2": "here", "n3": "there"}
+    ample = problem.cluster.region_links[0].bandwidth_bytes_per_s
+    slow = tokens_per_s_between * problem.model.activation_bytes_per_token
+    return replace(
+        problem,
+        cluster=replace(
+            problem.cluster,
+            nodes=tuple(replace(node, region=regions[node.name]) for node in problem.cluster.nodes),
+            region_links=tuple(
+                Link(
+                    source=source,
+                    target=target,
+                    bandwidth_bytes_per_s=ample if source == target else slow,
+                    latency_s=0.001,
+                )
+                for source, target in itertools.product(("here", "there"), repeat=2)
+            ),
+        ),
+    )
+
+
+@pytest.mark.parametrize("between", [1.0, 15.0])
+def test_models_keep_to_regions_where_the_links_between_are_slow(between):
+    shares = tuple(
+        ModelShare(problem=in_two_regions(problem, tokens_per_s_between=between))
+        for problem in (BIG, SMALL)
+    )
+    assert mix_of(*shares).level_tokens_per_s >= 0.95 * best_level(shares)
+
+
+def test_a_gathered_deal_visits_fewer_regions_at_the_level_asked_for():
+    shares = tuple(
+        ModelShare(problem=in_two_regions(problem, tokens_per_s_between=9.0))
+        for problem in (BIG, BIG)
+    )
+    kinds = kinds_of(shares)
+    highest = highest_deal(shares, kinds, weights=[1.0, 1.0])
+    level = 0.9 * highest.level_tokens_per_s
+    deal = gathered_deal(shares, kinds, weights=[1.0, 1.0], level_tokens_per_s=level)
+    visited = [
+        {kind.region for kind, count in zip(kinds, counts, strict=True) if count}
+        for counts in deal.counts
+    ]
+    assert [len(regions) for regions in visited] == [1, 1]
+    assert visited[0] != visited[1]
+
+
+def test_exchanges_mend_a_deal_that_gave_one_model_all_the_fast_nodes():
+    shares = (ModelShare(problem=BIG), ModelShare(problem=SMALL, weight=4.0))
+    dealt = planned(
+        shares,
+        (frozenset({"n0", "n1", "n2"}), frozenset({"n3"})),
+        options=OPTIONS,
+        seconds=5.0,
+        cancel=NeverCancelled(),
+    )
+    mended = exchange_nodes(
+        shares,
+        kinds_of(shares),
+        dealt,
+        options=OPTIONS,
+        cancel=NeverCancelled(),
+        left_s=lambda: 20.0,
+        enough_tokens_per_s=float("inf"),
+    )
+    assert mended.level_tokens_per_s > dealt.level_tokens_per_s
+    assert mended.level_tokens_per_s >= 0.95 * best_level(shares)
+    assert not mended.nodes[0] & mended.nodes[1]
+    for own, plan in zip(mended.nodes, mended.plans, strict=True):
+        assert set(plan.placement.layers) <= own

@@ -1,0 +1,10 @@
+"""Several models on one cluster: which nodes serve which, and each one's plan.
+
+The use case is `plan_models.py`; commands, the web and tests import from here.
+"""
+
+from planner.multi_model.deal import level_bound_tokens_per_s
+from planner.multi_model.plan_models import plan_models
+from planner.multi_model.shares import ModelMix, ModelShare, NoDealFound
+
+__all__ = ["ModelMix", "ModelShare", "NoDealFound", "level_bound_tokens_per_s", "plan_models"]

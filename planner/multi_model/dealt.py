@@ -1,0 +1,83 @@
+"""A cluster dealt out to models, each planned on its own nodes by the ordinary search."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from planner.compute_plan import PlanOptions, compute_plan
+from planner.domain.placement import Placement
+from planner.domain.plan import Plan
+from planner.multi_model.deal import Deal, Kind
+from planner.multi_model.shares import ModelShare
+from planner.placers.base import CancelToken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dealt:
+    """Every model's nodes and plan, in the models' order; `levels` are flow / weight."""
+
+    nodes: tuple[frozenset[str], ...]
+    plans: tuple[Plan, ...]
+    levels_tokens_per_s: tuple[float, ...]
+
+    @property
+    def level_tokens_per_s(self) -> float:
+        return min(self.levels_tokens_per_s)
+
+
+def planned(
+    shares: Sequence[ModelShare],
+    nodes: Sequence[frozenset[str]],
+    *,
+    options: PlanOptions,
+    seconds: float,
+    cancel: CancelToken,
+) -> Dealt:
+    """All models planned, `seconds` for each. Raises ModelDoesNotFit and NoPlacementFound."""
+    plans = tuple(
+        plan_on(share, own, options=options, seconds=seconds, cancel=cancel, start=None)
+        for share, own in zip(shares, nodes, strict=True)
+    )
+    return Dealt(nodes=tuple(nodes), plans=plans, levels_tokens_per_s=levels_of(shares, plans))
+
+
+def plan_on(
+    share: ModelShare,
+    nodes: frozenset[str],
+    *,
+    options: PlanOptions,
+    seconds: float,
+    cancel: CancelToken,
+    start: Placement | None,
+) -> Plan:
+    """One model on these nodes of the cluster. Raises ModelDoesNotFit and NoPlacementFound."""
+    others = {node.name for node in share.problem.cluster.nodes} - nodes
+    return compute_plan(
+        replace(share.problem, cluster=share.problem.cluster.without(others)),
+        options=replace(options, time_limit_s=seconds),
+        progress=lambda _: None,
+        cancel=cancel,
+        start=start,
+    )
+
+
+def levels_of(shares: Sequence[ModelShare], plans: Sequence[Plan]) -> tuple[float, ...]:
+    """Flow / weight of each."""
+    return tuple(
+        plan.flow.value_tokens_per_s / share.weight
+        for plan, share in zip(plans, shares, strict=True)
+    )
+
+
+def nodes_of_models(
+    kinds: Sequence[Kind], deal: Deal, *, num_models: int
+) -> tuple[frozenset[str], ...]:
+    """Each kind's nodes in order: the first model's first; who is left over goes to the last."""
+    nodes: list[set[str]] = [set() for _ in range(num_models)]
+    for position, kind in enumerate(kinds):
+        given = 0
+        for number in range(num_models):
+            count = deal.counts[number][position]
+            nodes[number].update(kind.names[given : given + count])
+            given += count
+        nodes[-1].update(kind.names[given:])
+    return tuple(frozenset(names) for names in nodes)

@@ -1,0 +1,141 @@
+"""The use case: several models and one cluster -> which nodes serve which, and each one's plan.
+
+A node holds layers of one model only. Model m of weight w_m shall have a flow of w_m x for the
+largest x, the level of the mix.
+
+1. Deal nodes out in counts per kind (`deal.py`), plan each model on its nodes, and deal again: more
+   to a model that fell behind its share, or each model to fewer regions.
+2. Exchange nodes between the models of the best mix while that raises its level (`exchange.py`).
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from planner.capacity import ModelDoesNotFit
+from planner.compute_plan import NoPlacementFound, PlanOptions
+from planner.feasibility import restricted_problem
+from planner.multi_model.deal import Deal, Kind, gathered_deal, highest_deal, kinds_of
+from planner.multi_model.dealt import Dealt, nodes_of_models, planned
+from planner.multi_model.exchange import exchange_nodes
+from planner.multi_model.shares import ModelMix, ModelShare, NoDealFound, check_shares
+from planner.placers.base import CancelToken
+
+_DEALS_SHARE_OF_TIME = 0.6
+_LEAST_SHARE_OF_TIME = 0.1
+_LEAST_LEVEL_SHARE = 0.1
+# By rounds: of the highest level, what a deal to fewer regions may cost; None deals for level.
+_REGIONS_MAY_COST = (None, 0.05, 0.2, None, 0.1, None)
+
+
+def plan_models(
+    shares: tuple[ModelShare, ...],
+    *,
+    options: PlanOptions,
+    cancel: CancelToken,
+    clock: Callable[[], float] = time.monotonic,
+) -> ModelMix:
+    """The mix with the highest level found within `options.time_limit_s`.
+
+    All problems have the same nodes in the same regions; a node's profile may differ, since its
+    speed depends on the model. Pins are refused (which model would they be of?); the other rules
+    hold for every model. Raises InvalidProblem, NoDealFound, ModelDoesNotFit, NoPlacementFound.
+    """
+    check_shares(shares, options.rules)
+    started_s = clock()
+
+    def left_s(share_of_time: float) -> float:
+        return share_of_time * options.time_limit_s - (clock() - started_s)
+
+    shares = tuple(
+        replace(share, problem=restricted_problem(share.problem, options.rules)) for share in shares
+    )
+    flow_options = replace(options.for_flow, rules=options.rules.once_restricted)
+    kinds = kinds_of(shares)
+    highest = highest_deal(shares, kinds, weights=[share.weight for share in shares])
+    bound = highest.bound_tokens_per_s
+    best = _best_of_deals(
+        shares, kinds, highest, options=flow_options, cancel=cancel, left_s=left_s
+    )
+    enough = bound * (1 - options.relative_gap)
+    if best.level_tokens_per_s < enough:
+        best = exchange_nodes(
+            shares,
+            kinds,
+            best,
+            options=flow_options,
+            cancel=cancel,
+            left_s=lambda: left_s(1.0),
+            enough_tokens_per_s=enough,
+        )
+    return ModelMix(
+        plans=best.plans,
+        level_tokens_per_s=best.level_tokens_per_s,
+        level_bound_tokens_per_s=bound,
+    )
+
+
+def _best_of_deals(
+    shares: tuple[ModelShare, ...],
+    kinds: Sequence[Kind],
+    highest: Deal,
+    *,
+    options: PlanOptions,
+    cancel: CancelToken,
+    left_s: Callable[[float], float],
+) -> Dealt:
+    """Each round's deal follows from how the models did in the rounds before."""
+    weights = [share.weight for share in shares]
+    best: Dealt | None = None
+    failure: NoPlacementFound | ModelDoesNotFit | None = None
+    for number, deal in _deals(shares, kinds, highest, weights=weights):
+        seconds = left_s(_DEALS_SHARE_OF_TIME)
+        if number > 0 and (seconds <= 0 or cancel.is_cancelled()):
+            break
+        try:
+            dealt = planned(
+                shares,
+                nodes_of_models(kinds, deal, num_models=len(shares)),
+                options=options,
+                seconds=max(seconds, _LEAST_SHARE_OF_TIME * options.time_limit_s)
+                / (len(_REGIONS_MAY_COST) - number)
+                / len(shares),
+                cancel=cancel,
+            )
+        except (NoPlacementFound, ModelDoesNotFit) as error:
+            failure = error
+            continue
+        if best is None or dealt.level_tokens_per_s > best.level_tokens_per_s:
+            best = dealt
+        levels = dealt.levels_tokens_per_s
+        mean = sum(levels) / len(levels)
+        weights[:] = [
+            weight * mean / max(level, _LEAST_LEVEL_SHARE * mean)
+            for weight, level in zip(weights, levels, strict=True)
+        ]
+    if best is None:
+        raise failure or NoDealFound("the time ended before any model had a plan; give more time")
+    return best
+
+
+def _deals(
+    shares: tuple[ModelShare, ...], kinds: Sequence[Kind], highest: Deal, *, weights: list[float]
+) -> Iterator[tuple[int, Deal]]:
+    """Numbered deals by the weights as they are then; none where no deal is found any more."""
+    has_regions = len({kind.region for kind in kinds}) > 1
+    for number, regions_may_cost in enumerate(_REGIONS_MAY_COST):
+        try:
+            deal = highest if number == 0 else highest_deal(shares, kinds, weights=weights)
+        except NoDealFound:
+            return
+        if has_regions and regions_may_cost is not None:
+            gathered = gathered_deal(
+                shares,
+                kinds,
+                weights=weights,
+                level_tokens_per_s=(1 - regions_may_cost) * deal.level_tokens_per_s,
+            )
+            if gathered is None:
+                continue
+            deal = gathered
+        yield number, deal
