@@ -22,6 +22,7 @@ from planner.compute_plan import PlanOptions, compute_plan
 from planner.domain.placement import Placement
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
+from planner.feasibility import restricted_problem
 from planner.robust import compute_robust_plan
 from planner.serialization import plan_to_dict
 from planner.serialization.forecasts import forecast_to_dict
@@ -107,7 +108,9 @@ def _robust_plan(
         robust.placement,
         partial_inference=options.partial_inference,
         max_hops=options.rules.max_hops,
-        upper_bound_tokens_per_s=upper_bound_tokens_per_s(problem),
+        upper_bound_tokens_per_s=upper_bound_tokens_per_s(
+            restricted_problem(problem, options.rules)
+        ),
         placer="robust",
         solver="none",
         stop_reason="cancelled" if interrupt.is_cancelled() else "heuristic",

@@ -11,6 +11,7 @@ from tiny_problems import placement, tiny_problem
 
 from planner.__main__ import main
 from planner.balanced_flow import balanced_flow
+from planner.bounds import upper_bound_tokens_per_s
 from planner.max_flow import max_flow
 from planner.placers.budgeted_moves import moved_layers
 from planner.serialization import plan_from_text, problem_to_dict
@@ -298,6 +299,21 @@ def test_a_plan_that_shall_survive_says_what_survives(problem_path, tmp_path, ca
     plan = solved(problem_path, tmp_path / "plan.json", "--survive-one-loss")
     assert plan.placer == "robust"
     assert "survive the loss of any one node" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["replan", "solve"])
+def test_the_bound_of_a_plan_is_that_of_what_the_rules_leave(
+    problem_path, tmp_path, capsys, command
+):
+    running, output = tmp_path / "running.json", tmp_path / "new.json"
+    solved(problem_path, running)
+    arguments = {"replan": [str(running)], "solve": ["--survive-one-loss", "--objective", "flow"]}
+    options = ["--exclude", "n3", "--output", str(output), "--time-limit", "1"]
+    assert main([command, str(problem_path), *arguments[command], *options]) == 0
+    plan = plan_from_text(output.read_text(), name_hint=str(output))
+    left = replace(PROBLEM, cluster=PROBLEM.cluster.without({"n3"}))
+    assert plan.upper_bound_tokens_per_s == upper_bound_tokens_per_s(left)
+    assert plan.upper_bound_tokens_per_s < upper_bound_tokens_per_s(PROBLEM)
 
 
 def test_mix_writes_a_plan_for_each_model(problem_path, tmp_path, capsys):
