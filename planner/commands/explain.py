@@ -1,9 +1,10 @@
 """`planner explain`: what limits a plan, what survives a loss, what one more unit would bring."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
-from planner.commands.files import read_plan, read_problem
+from planner.commands.files import read_plan_of, read_problem
 from planner.commands.options import add_plan_options, plan_options
 from planner.commands.progress import Interrupt
 from planner.explain import MarginalValue, explain_min_cut, marginal_values
@@ -29,7 +30,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> None:
     options = plan_options(parsed, time_limit_s=parsed.time_limit)
     problem = read_problem(parsed.problem)
-    point = zero_moves(problem, read_plan(parsed.plan).placement, options=options)
+    plan = read_plan_of(problem, parsed.plan)
+    # A plan made without partial inference never runs with it.
+    partial_inference = options.partial_inference and plan.partial_inference
+    options = replace(options, partial_inference=partial_inference)
+    point = zero_moves(problem, plan.placement, options=options)
     for number, sentence in enumerate(explain_min_cut(problem, point.placement, point.flow)):
         print(sentence if number == 0 else f"  {sentence}")
     worst = survival(problem, point.placement, options=options)

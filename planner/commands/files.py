@@ -18,6 +18,18 @@ def read_plan(path: Path) -> Plan:
     return plan_from_text(read_text(path), name_hint=str(path))
 
 
+def read_plan_of(problem: Problem, path: Path) -> Plan:
+    """A plan of the problem's model, perhaps of another cluster. Raises InvalidProblem."""
+    plan = read_plan(path)
+    model = problem.model
+    if (plan.model_name, plan.num_layers) != (model.name, model.num_layers):
+        raise InvalidProblem(
+            f"{path} is a plan of model {plan.model_name!r} with {plan.num_layers} layers, but the "
+            f"problem's model is {model.name!r} with {model.num_layers}; name a plan of that model"
+        )
+    return plan
+
+
 def read_text(path: Path) -> str:
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a directory; name a file in it")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from planner.bounds import upper_bound_tokens_per_s
 from planner.checked_plan import checked_plan
-from planner.commands.files import check_writable, read_plan, read_problem, write_document
+from planner.commands.files import check_writable, read_plan_of, read_problem, write_document
 from planner.commands.options import add_plan_options, plan_options
 from planner.commands.progress import Interrupt
 from planner.feasibility import restricted_problem
@@ -35,7 +35,7 @@ def run(parsed: argparse.Namespace) -> None:
     output: Path = parsed.output
     check_writable(output)
     problem = read_problem(parsed.problem)
-    running = read_plan(parsed.running).placement
+    running = read_plan_of(problem, parsed.running).placement
     interrupt = Interrupt()
     with interrupt.listening():
         found = replan(

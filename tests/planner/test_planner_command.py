@@ -276,6 +276,35 @@ def test_explain_tells_the_cut_the_worst_loss_and_what_one_more_brings(
     assert "+1 p(100.0, 60.0, 30.0) in here" in words
 
 
+def test_a_plan_made_without_partial_inference_is_explained_without_it(
+    problem_path, tmp_path, capsys
+):
+    # Only with partial inference can n2 go on after n0.
+    output = tmp_path / "plan.json"
+    pins = [f"--pin={pin}" for pin in ("n0=0:2", "n1=2:4", "n2=1:3", "n3=3:4")]
+    plan = solved(problem_path, output, "--no-partial-inference", *pins)
+    with_it = max_flow(PROBLEM, plan.placement, partial_inference=True)
+    assert with_it.value_tokens_per_s > plan.flow.value_tokens_per_s
+    capsys.readouterr()
+    assert main(["explain", str(problem_path), str(output)]) == 0
+    assert f"The flow of {plan.flow.value_tokens_per_s:.1f} tokens/s" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["replan", "explain"])
+def test_a_plan_of_another_model_is_refused(problem_path, tmp_path, capsys, command):
+    running = tmp_path / "running.json"
+    solved(problem_path, running)
+    other = tmp_path / "other.json"
+    model = replace(PROBLEM.model, name="other", num_layers=3)
+    other.write_text(json.dumps(problem_to_dict(replace(PROBLEM, model=model))))
+    capsys.readouterr()
+    options = ["--output", str(tmp_path / "new.json")] if command == "replan" else []
+    assert main([command, str(other), str(running), *options]) == 2
+    line = only_line(capsys.readouterr().err)
+    assert "running.json is a plan of model 'tiny-model' with 4 layers" in line
+    assert "the problem's model is 'other' with 3" in line
+
+
 def test_replan_moves_no_more_than_the_budget(problem_path, tmp_path, capsys):
     running, output = tmp_path / "running.json", tmp_path / "new.json"
     solved(problem_path, running)
