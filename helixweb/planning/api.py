@@ -9,6 +9,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import status, viewsets
 from rest_framework.decorators import action
+from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
@@ -17,6 +18,7 @@ from rest_framework.serializers import BaseSerializer
 from helixweb.common.pagination import Pages
 from helixweb.common.problems import Conflict
 from helixweb.planning import services
+from helixweb.planning.comparing import compare
 from helixweb.planning.models import Plan, PlanRun, Replan
 from helixweb.planning.options import DEFAULTS, options_from_json
 from helixweb.planning.presentation import FIGURES, explanation_of, figure_of
@@ -33,6 +35,11 @@ from helixweb.planning.serializers import (
     ReplanRequestSerializer,
     ReplanSerializer,
     UnmovedSerializer,
+)
+from helixweb.planning.what_if_serializers import (
+    ComparisonSerializer,
+    WhatIfAnswerSerializer,
+    WhatIfSerializer,
 )
 from planner.domain.rules import PlacementRules
 
@@ -199,6 +206,42 @@ class PlanViewSet(viewsets.ReadOnlyModelViewSet[Plan]):
                 }
             ).data
         )
+
+    @extend_schema(
+        parameters=[OpenApiParameter("plan", OpenApiTypes.INT, many=True, required=True)],
+        responses=ComparisonSerializer,
+    )
+    @action(detail=False, filter_backends=[])
+    def compare(self, request: Request) -> Response:
+        """Two to four plans side by side: forecast, flow, hops, and which layers lie elsewhere."""
+        try:
+            rows = services.plans_to_compare(request.query_params.getlist("plan"))
+        except services.NothingToCompare as error:
+            raise ValidationError({"plan": [str(error)]}) from error
+        return Response(ComparisonSerializer(compare(rows)).data)
+
+    @extend_schema(request=WhatIfSerializer, responses=WhatIfAnswerSerializer)
+    @action(detail=True, methods=["post"], url_path="what-if")
+    def what_if(self, request: Request, pk: str) -> Response:
+        """What this plan is worth on a changed copy of its cluster, by estimate.
+
+        With `options` a search on the copy is queued as well, beginning with the plan.
+        """
+        asked = WhatIfSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        plan, edits = self.get_object(), asked.edits()
+        answer = services.answer_what_if(plan, edits)
+        run = None
+        if asked.validated_data["options"] is not None:
+            run = services.start_what_if(
+                plan,
+                answer.problem,
+                changes=edits.sentence,
+                options=options_from_json(asked.validated_data["options"]),
+                user=request.user,
+            )
+        content = {"before": answer.before, "after": answer.after, "run": run and run.pk}
+        return Response(WhatIfAnswerSerializer(content).data)
 
     @extend_schema(responses=ExplanationSerializer)
     @action(detail=True, filter_backends=[])

@@ -16,14 +16,19 @@ from helixweb.planning import options
 from helixweb.planning.models import Plan, Simulation
 from helixweb.planning.objectives import CHOICES
 from helixweb.planning.rule_lines import (
+    added_from_lines,
     limits_as_lines,
     limits_from_lines,
+    links_from_lines,
     names_from_lines,
     pins_as_lines,
     pins_from_lines,
+    upgrades_from_lines,
 )
 from helixweb.planning.services.simulating import MAX_BURST_SIZE, MAX_SHARE, MIN_SHARE
+from helixweb.planning.what_if import AddedNodes, Edits
 from planner.compute_plan import PlanOptions
+from planner.domain.cluster import Link
 from planner.domain.placement import LayerRange
 from planner.domain.rules import InvalidRules, PlacementRules
 
@@ -293,6 +298,61 @@ class MixForm(SearchForm):
             for name, model in self._models.items()
             if self.cleaned_data[name]
         }
+
+
+class WhatIfForm(forms.Form):
+    """Changes to a copy of a plan's cluster, and how long to search on it."""
+
+    removed = forms.CharField(
+        required=False,
+        label="Nodes that go",
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="One name a line.",
+    )
+    added = forms.CharField(
+        required=False,
+        label="Nodes that come",
+        widget=forms.Textarea(attrs={"rows": 3, "placeholder": "2 x T4 in eu"}),
+        help_text="COUNT x PROFILE in REGION a line.",
+    )
+    upgraded = forms.CharField(
+        required=False,
+        label="Nodes of another kind",
+        widget=forms.Textarea(attrs={"rows": 3, "placeholder": "t4-1=A100"}),
+        help_text="NODE=PROFILE a line.",
+    )
+    links = forms.CharField(
+        required=False,
+        label="Other links",
+        widget=forms.Textarea(attrs={"rows": 3, "placeholder": "eu > us = 1 Gbit/s, 80 ms"}),
+        help_text="FROM > TO = NUMBER Gbit/s, NUMBER ms a line, one direction each; nodes, or "
+        "regions for all links between them that have no line of their own.",
+    )
+    time_limit_s = NumberField(
+        label="Search for (seconds)",
+        min_value=options.MIN_TIME_LIMIT_S,
+        max_value=options.MAX_TIME_LIMIT_S,
+        initial=options.DEFAULTS.time_limit_s,
+    )
+
+    def clean_added(self) -> tuple[AddedNodes, ...]:
+        return _parsed(added_from_lines, self.cleaned_data["added"])
+
+    def clean_upgraded(self) -> dict[str, str]:
+        return _parsed(upgrades_from_lines, self.cleaned_data["upgraded"])
+
+    def clean_links(self) -> tuple[Link, ...]:
+        return _parsed(links_from_lines, self.cleaned_data["links"])
+
+    def edits(self) -> Edits:
+        """Call after `is_valid`."""
+        values = self.cleaned_data
+        return Edits(
+            removed=names_from_lines(values["removed"]),
+            added=values["added"],
+            upgraded=values["upgraded"],
+            links=values["links"],
+        )
 
 
 class ExplanationForm(forms.Form):

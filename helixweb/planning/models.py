@@ -20,7 +20,8 @@ class PlanRun(LeasedTask):
 
     Flow and bound are those of the best incumbent; null until there is one. `objective_value` is
     its PlanForecast.value, null where the flow is the objective. A run begins from
-    `start_plan` if there is one, and goes on from where `continues` ended. `accept_requested`
+    `start_plan` if there is one, and goes on from where `continues` ended. `what_if` says how
+    `problem` was changed before; blank: it was not. `accept_requested`
     tells a search that was stopped because its best is good enough from one that was given up.
     """
 
@@ -37,6 +38,7 @@ class PlanRun(LeasedTask):
     upper_bound_tokens_per_s = models.FloatField(null=True, blank=True)
     objective_value = models.FloatField(null=True, blank=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    what_if = models.TextField(blank=True)
     survive_one_loss = models.BooleanField(default=False)
     accept_requested = models.BooleanField(default=False)
     start_plan = models.ForeignKey(

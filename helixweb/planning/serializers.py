@@ -213,10 +213,9 @@ class PlanRunSerializer(serializers.ModelSerializer[PlanRun]):
         model = PlanRun
         fields = [
             "id", "cluster", "model", "status", "attempt", "cancel_requested", "accept_requested",
-            "error", "options", "survive_one_loss", "start_plan", "continues", "mix", "solver",
-            "flow_tokens_per_s", "upper_bound_tokens_per_s", "gap", "objective_value", "plan",
-            "created_by",
-            "created_at", "started_at", "finished_at",
+            "error", "options", "survive_one_loss", "what_if", "start_plan", "continues", "mix",
+            "solver", "flow_tokens_per_s", "upper_bound_tokens_per_s", "gap", "objective_value",
+            "plan", "created_by", "created_at", "started_at", "finished_at",
         ]  # fmt: skip
         read_only_fields = fields
 

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from helixweb.planning.views import explanations, forecasts, mixes, replanning, runs
+from helixweb.planning.views import comparisons, explanations, forecasts, mixes, replanning, runs
 
 urlpatterns = [
     path("plans/", runs.plan_runs, name="plan-runs"),
@@ -20,6 +20,8 @@ urlpatterns = [
     path(
         "plans/simulations/<int:pk>/cancel", forecasts.simulation_cancel, name="simulation-cancel"
     ),
+    path("plans/compare", comparisons.compare_plans, name="plans-compare"),
+    path("plans/by-id/<int:pk>/what-if", comparisons.what_if, name="what-if"),
     path("plans/mixes/new/<int:cluster_pk>", mixes.mix_new, name="model-mix-new"),
     path("plans/mixes/<int:pk>/", mixes.mix, name="model-mix"),
     path("plans/mixes/<int:pk>/cancel", mixes.mix_cancel, name="model-mix-cancel"),

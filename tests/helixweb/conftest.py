@@ -7,11 +7,17 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.core.cache import cache
 from django.test import Client
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from helixweb.inventory import services
-from helixweb.inventory.models import Cluster
-from planner.serialization import PROBLEM_FORMAT
+from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.planning import attempts
+from helixweb.planning import services as planning_services
+from helixweb.planning.models import Plan
+from planner.compute_plan import PlanOptions, compute_plan
+from planner.placers.base import NeverCancelled
+from planner.serialization import PROBLEM_FORMAT, problem_from_dict
 
 LINK = {"bandwidth_bytes_per_s": 1.25e9, "latency_s": 1e-4}
 
@@ -104,3 +110,21 @@ def api(user: Any) -> APIClient:
     client = APIClient()
     client.force_authenticate(user)
     return client
+
+
+@pytest.fixture
+def plan(cluster: Cluster, user: Any) -> Plan:
+    """A plan for the flow, found by the baselines at once; its first simulation is queued."""
+    options = PlanOptions(objective="flow", time_limit_s=1)
+    run = planning_services.start_plan_run(
+        cluster=cluster, model=LanguageModel.objects.get(), options=options, user=user
+    )
+    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
+    assert attempt is not None
+    found = compute_plan(
+        problem_from_dict(run.problem),
+        options=options,
+        progress=lambda _: None,
+        cancel=NeverCancelled(),
+    )
+    return attempts.finish_with_plan(run=run, attempt=attempt, plan=found, now=timezone.now())

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import attempts, services
-from helixweb.planning.models import Explanation, PlanRun
+from helixweb.planning.models import Explanation, PlanRun, Simulation
 from helixweb.planning.options import options_from_json
 from planner.compute_plan import PlanOptions, compute_plan
 from planner.domain.placement import LayerRange
@@ -219,7 +219,7 @@ def test_while_it_runs_the_page_listens_from_the_moment_it_was_rendered(
     assert "No placement has been found yet." in page
 
 
-def test_a_finished_run_shows_its_plan_and_listens_until_it_is_explained(
+def test_a_finished_run_shows_its_plan_and_listens_until_it_is_explained_and_simulated(
     browser: Client, run: PlanRun
 ) -> None:
     finish(run)
@@ -227,6 +227,8 @@ def test_a_finished_run_shows_its_plan_and_listens_until_it_is_explained(
     assert f'data-topics="plan-run:{run.pk}"' in page
     assert 'hx-trigger="helix:explanation from:document"' in page
     Explanation.objects.update(status=Explanation.Status.SUCCEEDED)
+    assert "data-topics" in text(browser, f"/plans/{run.pk}/")
+    Simulation.objects.update(status=Simulation.Status.SUCCEEDED)
     page = text(browser, f"/plans/{run.pk}/")
     run.refresh_from_db()
     assert "data-topics" not in page

@@ -21,24 +21,6 @@ from planner.workload.lengths import scaled_lengths
 from planner.workload.request import InvalidWorkload
 
 
-@pytest.fixture
-def plan(cluster: Cluster, user: Any) -> Plan:
-    """A plan for the flow, found by the baselines at once; its first simulation is queued."""
-    options = PlanOptions(objective="flow", time_limit_s=1)
-    run = services.start_plan_run(
-        cluster=cluster, model=LanguageModel.objects.get(), options=options, user=user
-    )
-    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
-    assert attempt is not None
-    found = compute_plan(
-        problem_from_dict(run.problem),
-        options=options,
-        progress=lambda _: None,
-        cancel=NeverCancelled(),
-    )
-    return attempts.finish_with_plan(run=run, attempt=attempt, plan=found, now=timezone.now())
-
-
 def ask(plan: Plan, user: Any, **changed: Any) -> Simulation:
     asked = {"workload": "backlog", "share": None, "burst_size": None, "policy": "runtime"}
     return services.start_simulation(plan, **{**asked, "seed": 0, **changed}, user=user)

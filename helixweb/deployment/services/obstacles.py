@@ -17,6 +17,11 @@ def find_obstacles(
 
 def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[str]:
     model, document = plan.model, plan.document
+    if plan.run is not None and plan.run.what_if:
+        yield (
+            f"This plan is for a changed copy of the cluster ({plan.run.what_if}); make the "
+            "changes, then compute a plan of the cluster itself."
+        )
     if (options.max_context_tokens or 0) > model.max_context_tokens:
         yield (
             f"Requests of {options.max_context_tokens} tokens are longer than the "

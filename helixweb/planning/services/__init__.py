@@ -3,6 +3,12 @@
 from helixweb.planning.services.ending import accept_best_so_far, cancel_plan_run
 from helixweb.planning.services.explaining import explain_anew
 from helixweb.planning.services.fit import Fit, ProfileFit, preview_fit
+from helixweb.planning.services.imagining import (
+    NothingToCompare,
+    WhatIfAnswer,
+    answer_what_if,
+    plans_to_compare,
+)
 from helixweb.planning.services.mixing import cancel_model_mix, start_model_mix
 from helixweb.planning.services.replanning import (
     Changes,
@@ -12,14 +18,17 @@ from helixweb.planning.services.replanning import (
     start_replan,
 )
 from helixweb.planning.services.simulating import cancel_simulation, start_simulation
-from helixweb.planning.services.starting import extend_plan_run, start_plan_run
+from helixweb.planning.services.starting import extend_plan_run, start_plan_run, start_what_if
 
 __all__ = [
     "Changes",
     "Fit",
+    "NothingToCompare",
     "ProfileFit",
+    "WhatIfAnswer",
     "accept_best_so_far",
     "adopt_point",
+    "answer_what_if",
     "cancel_model_mix",
     "cancel_plan_run",
     "cancel_simulation",
@@ -27,9 +36,11 @@ __all__ = [
     "explain_anew",
     "extend_plan_run",
     "flow_without_moves",
+    "plans_to_compare",
     "preview_fit",
     "start_model_mix",
     "start_plan_run",
     "start_replan",
     "start_simulation",
+    "start_what_if",
 ]

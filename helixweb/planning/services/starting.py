@@ -20,6 +20,7 @@ from helixweb.planning.options import (
     options_to_json,
 )
 from planner.compute_plan import PlanOptions
+from planner.domain.problem import Problem
 from planner.feasibility import check_rules
 from planner.objectives.goal import goal_for
 from planner.placers.base import InvalidOptions
@@ -77,6 +78,29 @@ def start_plan_run(
     return run
 
 
+def start_what_if(
+    plan: Plan, problem: Problem, *, changes: str, options: PlanOptions, user: Any
+) -> PlanRun:
+    """Queue a search on a changed copy of the plan's problem, beginning with the plan.
+
+    `changes` says what is another in the copy. Raises InvalidRules and ModelDoesNotFit, before
+    anything is written.
+    """
+    check_rules(problem, options.rules)
+    with transaction.atomic():
+        run = PlanRun.objects.create(
+            cluster_id=plan.cluster_id,
+            model_id=plan.model_id,
+            problem=problem_to_dict(problem),
+            options=options_to_json(options),
+            what_if=changes,
+            start_plan=plan,
+            created_by=user,
+        )
+        announce_start(run)
+    return run
+
+
 def extend_plan_run(run: PlanRun, *, seconds: float, user: Any) -> PlanRun:
     """Queue a run that goes on from where `run` ended, on the same problem and for `seconds` more.
 
@@ -106,6 +130,7 @@ def extend_plan_run(run: PlanRun, *, seconds: float, user: Any) -> PlanRun:
             problem=run.problem,
             options=options_to_json(options),
             survive_one_loss=run.survive_one_loss,
+            what_if=run.what_if,
             continues=run,
             created_by=user,
         )

@@ -31,7 +31,9 @@ RUNS_PER_PAGE = 30
 @require_GET
 def plan_runs(request: HttpRequest) -> HttpResponse:
     """All runs, newest first."""
-    runs = PlanRun.objects.select_related("cluster", "model", "created_by").defer("problem")
+    runs = PlanRun.objects.select_related("cluster", "model", "created_by", "plan").defer(
+        "problem", "plan__problem", "plan__document"
+    )
     page = Paginator(runs, RUNS_PER_PAGE).get_page(request.GET.get("page"))
     return render(request, "planning/plan_runs.html", {"page": page})
 

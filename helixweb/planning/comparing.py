@@ -1,0 +1,87 @@
+"""Several plans side by side: what they deliver, and which layers lie elsewhere."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from helixweb.planning.forecast_view import objective_words
+from helixweb.planning.models import Plan, Simulation
+from helixweb.planning.objectives import ObjectiveFigure
+from helixweb.planning.simulating import forecast_from_json
+from planner.domain.plan import Plan as DomainPlan
+from planner.placers.budgeted_moves import moved_layers
+from planner.serialization import plan_from_dict, problem_from_dict
+from planner.simulator.forecast import Forecast
+
+MOST_PLANS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedPlan:
+    """One plan. `simulated` is its newest offline simulation under our runtime's policy.
+
+    `moved_bytes` is what nodes load anew on the way from the first plan; None for the first, and
+    where the models differ.
+    """
+
+    row: Plan
+    plan: DomainPlan
+    figure: ObjectiveFigure | None
+    simulated: Forecast | None
+    moved_bytes: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLayers:
+    """What one node holds in each plan, as text; `differs` from plan to plan."""
+
+    node: str
+    layers: tuple[str, ...]
+    differs: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Plans in the order they were asked for, nodes by name."""
+
+    plans: tuple[ComparedPlan, ...]
+    nodes: tuple[NodeLayers, ...]
+
+
+def compare(rows: Sequence[Plan]) -> Comparison:
+    """Everything beside the first of them."""
+    plans = [plan_from_dict(row.document) for row in rows]
+    names = sorted({name for plan in plans for name in plan.placement.layers})
+    lines = []
+    for name in names:
+        held = [plan.placement.layers.get(name) for plan in plans]
+        texts = tuple("" if layers is None else str(layers) for layers in held)
+        lines.append(NodeLayers(node=name, layers=texts, differs=len(set(texts)) > 1))
+    return Comparison(
+        plans=tuple(
+            ComparedPlan(
+                row=row,
+                plan=plan,
+                figure=objective_words(plan.forecast),
+                simulated=_simulated(row),
+                moved_bytes=_moved_bytes(rows[0], plans[0], row, plan),
+            )
+            for row, plan in zip(rows, plans, strict=True)
+        ),
+        nodes=tuple(lines),
+    )
+
+
+def _simulated(row: Plan) -> Forecast | None:
+    found = row.simulations.filter(
+        workload=Simulation.Workload.BACKLOG,
+        policy=Simulation.Policy.RUNTIME,
+        forecast__isnull=False,
+    ).last()
+    return forecast_from_json(found.forecast) if found and found.forecast else None
+
+
+def _moved_bytes(first_row: Plan, first: DomainPlan, row: Plan, plan: DomainPlan) -> float | None:
+    if row.pk == first_row.pk or row.model_id != first_row.model_id:
+        return None
+    bytes_per_layer = problem_from_dict(row.problem).model.bytes_per_layer
+    return moved_layers(first.placement, plan.placement) * bytes_per_layer

@@ -1,0 +1,54 @@
+"""Plans beside each other, and plans on changed copies of their clusters. Reads only."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from helixweb.common.queries import parsed_id
+from helixweb.planning.comparing import MOST_PLANS
+from helixweb.planning.models import Plan
+from helixweb.planning.what_if import Edits, Worth, carried_over, edited, worth
+from planner.domain.errors import PlannerError
+from planner.domain.problem import Problem
+from planner.serialization import plan_from_dict, problem_from_dict
+
+
+class NothingToCompare(PlannerError, ValueError):
+    """Too few or too many plans, or some that are not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfAnswer:
+    """The changed problem, and what the plan is worth on it and was before."""
+
+    problem: Problem
+    before: Worth
+    after: Worth
+
+
+def plans_to_compare(ids: Sequence[str]) -> list[Plan]:
+    """The plans in that order. Raises NothingToCompare."""
+    wanted = list(dict.fromkeys(parsed_id(text) for text in ids))
+    if not 2 <= len(wanted) <= MOST_PLANS:
+        raise NothingToCompare(f"{len(wanted)} plans are chosen; choose 2 to {MOST_PLANS}")
+    rows = Plan.objects.select_related("cluster", "model", "run").defer("run__problem")
+    found = {row.pk: row for row in rows.filter(pk__in=[pk for pk in wanted if pk is not None])}
+    missing = [text for text, pk in zip(ids, wanted, strict=False) if pk not in found]
+    if missing:
+        raise NothingToCompare(f"there is no plan {missing[0]!r}; choose others")
+    return [found[pk] for pk in wanted if pk is not None]
+
+
+def answer_what_if(plan: Plan, edits: Edits) -> WhatIfAnswer:
+    """Milliseconds: no search. Raises InvalidProblem and whatever the changed problem lacks."""
+    problem, stored = problem_from_dict(plan.problem), plan_from_dict(plan.document)
+    changed = edited(problem, edits)
+    partial = stored.partial_inference
+    return WhatIfAnswer(
+        problem=changed,
+        before=worth(problem, stored.placement, partial_inference=partial),
+        after=worth(
+            changed,
+            carried_over(problem, stored.placement, changed),
+            partial_inference=partial,
+        ),
+    )

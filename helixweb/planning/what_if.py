@@ -1,0 +1,195 @@
+"""A changed copy of a problem, and what a plan's placement is worth on it. Pure; no search.
+
+Nodes that are gone drop out, new nodes take the layers that are served least, as a server that
+joins Petals does. All others keep what they hold, as far as it fits.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from planner.bounds import upper_bound_tokens_per_s
+from planner.capacity import max_layers, throughput_tokens_per_s
+from planner.domain.cluster import COORDINATOR, Cluster, Link, Node
+from planner.domain.errors import InvalidProblem
+from planner.domain.placement import LayerRange, Placement
+from planner.domain.problem import Problem
+from planner.domain.rules import PlacementRules
+from planner.domain.serving_policy import RUNTIME_POLICY
+from planner.feasibility import conform
+from planner.objectives.goal import Goal
+from planner.objectives.trial import Trials
+
+MAX_ADDED = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedNodes:
+    """So many more nodes of one kind."""
+
+    count: int
+    profile: str
+    region: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edits:
+    """What is another in the copy. `upgraded` is node -> profile.
+
+    A link's ends are nodes or the coordinator, else two regions; it takes the place of the one
+    that is there.
+    """
+
+    removed: frozenset[str] = frozenset()
+    added: tuple[AddedNodes, ...] = ()
+    upgraded: Mapping[str, str] = field(default_factory=dict)
+    links: tuple[Link, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The edits in a few words; empty if there are none."""
+        words = [f"without {name}" for name in sorted(self.removed)]
+        words += [f"+{some.count} {some.profile} in {some.region}" for some in self.added]
+        words += [f"{name} as {profile}" for name, profile in sorted(self.upgraded.items())]
+        words += [f"another link {link.source} → {link.target}" for link in self.links]
+        return ", ".join(words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worth:
+    """A placement's figures on a problem: max flow, and what it is estimated to serve."""
+
+    nodes_used: int
+    flow_tokens_per_s: float
+    upper_bound_tokens_per_s: float
+    decode_tokens_per_s: float
+    ttft_s: float
+    tpot_s: float
+    requests_in_flight: float
+
+
+def edited(problem: Problem, edits: Edits) -> Problem:
+    """Raises InvalidProblem naming what the problem does not have."""
+    cluster = problem.cluster
+    for name in sorted(edits.removed | edits.upgraded.keys()):
+        if not cluster.has_node(name):
+            raise InvalidProblem(
+                f"there is no node {name!r} in cluster {cluster.name!r}; use its nodes' names"
+            )
+    if len(edits.removed) == len(cluster.nodes) and not edits.added:
+        raise InvalidProblem("all nodes are removed; keep one or add some")
+    if sum(some.count for some in edits.added) > MAX_ADDED:
+        raise InvalidProblem(f"more than {MAX_ADDED} nodes are added; add fewer")
+    nodes = tuple(
+        replace(node, compute_profile=edits.upgraded.get(node.name, node.compute_profile))
+        for node in cluster.nodes
+    )
+    cluster = replace(cluster, nodes=nodes)
+    for some in edits.added:
+        for _ in range(some.count):
+            cluster = _with_added(cluster, some)
+    if edits.removed:
+        cluster = cluster.without(edits.removed)
+    for link in edits.links:
+        cluster = _with_link(cluster, link)
+    return replace(problem, cluster=cluster)
+
+
+def carried_over(before: Problem, placement: Placement, after: Problem) -> Placement:
+    """What of the placement fits the changed problem, new nodes on the layers served least."""
+    kept = conform(after, placement, PlacementRules())
+    layers = dict(kept.layers)
+    speed_of_layer = [0.0] * after.model.num_layers
+    for name, held in layers.items():
+        _count(speed_of_layer, held, throughput_tokens_per_s(after, name, len(held)))
+    for node in after.cluster.nodes:
+        length = min(max_layers(after, node.name), after.model.num_layers)
+        if before.cluster.has_node(node.name) or length == 0:
+            continue
+        first = min(
+            range(after.model.num_layers - length + 1),
+            key=lambda start: (sum(speed_of_layer[start : start + length]), start),
+        )
+        layers[node.name] = LayerRange(first=first, end=first + length)
+        _count(
+            speed_of_layer,
+            layers[node.name],
+            throughput_tokens_per_s(after, node.name, length),
+        )
+    joined = len(layers) > len(kept.layers)
+    return Placement(layers=layers, components=() if joined else kept.components)
+
+
+def worth(problem: Problem, placement: Placement, *, partial_inference: bool) -> Worth:
+    """By the estimate, for our runtime's policy. Raises PlannerError."""
+    trials = Trials(
+        problem,
+        goal=Goal(objective="decode"),
+        policy=RUNTIME_POLICY,
+        partial_inference=partial_inference,
+        max_hops=None,
+    )
+    trial = trials.estimated(placement, placer="what if")
+    return Worth(
+        nodes_used=len(placement.layers),
+        flow_tokens_per_s=trial.flow.value_tokens_per_s,
+        upper_bound_tokens_per_s=upper_bound_tokens_per_s(problem),
+        decode_tokens_per_s=trial.estimate.decode_tokens_per_s,
+        ttft_s=trial.estimate.ttft_s,
+        tpot_s=trial.estimate.tpot_s,
+        requests_in_flight=trial.estimate.held,
+    )
+
+
+def _count(speed_of_layer: list[float], held: LayerRange, speed: float) -> None:
+    for layer in range(held.first, held.end):
+        speed_of_layer[layer] += speed
+
+
+def _with_added(cluster: Cluster, some: AddedNodes) -> Cluster:
+    """One node more; its named links are those of a node of its region, of its kind if there is."""
+    node = Node(name=_free_name(cluster), region=some.region, compute_profile=some.profile)
+    neighbours = [other for other in cluster.nodes if other.region == some.region]
+    if not neighbours and cluster.coordinator_region != some.region:
+        regions = sorted({other.region for other in cluster.nodes})
+        raise InvalidProblem(
+            f"there is no region {some.region!r}; use one of: {', '.join(regions)}"
+        )
+    like = next(
+        (other for other in neighbours if other.compute_profile == some.profile),
+        neighbours[0] if neighbours else None,
+    )
+    links = tuple(_links_like(cluster, like.name, node.name)) if like else ()
+    return replace(cluster, nodes=(*cluster.nodes, node), links=(*cluster.links, *links))
+
+
+def _links_like(cluster: Cluster, name: str, new_name: str) -> Iterator[Link]:
+    for link in cluster.links:
+        if link.source == name:
+            yield replace(link, source=new_name)
+        elif link.target == name:
+            yield replace(link, target=new_name)
+
+
+def _free_name(cluster: Cluster) -> str:
+    number = 1
+    while cluster.has_node(f"new-{number}"):
+        number += 1
+    return f"new-{number}"
+
+
+def _with_link(cluster: Cluster, link: Link) -> Cluster:
+    ends = (link.source, link.target)
+    if all(end == COORDINATOR or cluster.has_node(end) for end in ends):
+        return replace(cluster, links=(*_others(cluster.links, ends), link))
+    regions = {node.region for node in cluster.nodes} | {cluster.coordinator_region}
+    unknown = [end for end in ends if end not in regions]
+    if unknown:
+        raise InvalidProblem(
+            f"link {link.source} -> {link.target}: {unknown[0]!r} is neither a node nor a region "
+            f"beside the other end; name two nodes, {COORDINATOR!r} and a node, or two regions"
+        )
+    return replace(cluster, region_links=(*_others(cluster.region_links, ends), link))
+
+
+def _others(links: tuple[Link, ...], ends: tuple[str, str]) -> tuple[Link, ...]:
+    return tuple(link for link in links if (link.source, link.target) != ends)

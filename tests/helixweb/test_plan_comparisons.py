@@ -1,0 +1,197 @@
+"""Plans side by side, and plans on changed copies of their clusters."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from rest_framework.test import APIClient
+
+from helixweb.inventory.models import Cluster
+from helixweb.planning.models import Plan, PlanRun
+from helixweb.planning.what_if import AddedNodes, Edits, carried_over, edited, worth
+from planner.domain.cluster import Link
+from planner.domain.errors import InvalidProblem
+from planner.domain.placement import LayerRange, Placement
+from planner.domain.problem import Problem
+from planner.max_flow import max_flow
+from planner.serialization import plan_from_dict, problem_from_dict
+
+
+@pytest.fixture
+def problem(tiny_problem: dict[str, Any]) -> Problem:
+    return problem_from_dict(tiny_problem)
+
+
+@pytest.fixture
+def twin(plan: Plan) -> Plan:
+    """The same plan once more, but tower holds one layer less."""
+    document = {**plan.document, "placement": dict(plan.document["placement"])}
+    first, end = document["placement"]["tower"]
+    document["placement"]["tower"] = [first, end - 1]
+    return Plan.objects.create(
+        cluster=plan.cluster,
+        model=plan.model,
+        document=document,
+        problem=plan.problem,
+        flow_tokens_per_s=plan.flow_tokens_per_s / 2,
+        upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
+        hops=plan.hops,
+    )
+
+
+def test_no_edits_change_nothing(problem: Problem) -> None:
+    assert edited(problem, Edits()) == problem
+
+
+def test_edits_are_made_on_a_copy(problem: Problem) -> None:
+    link = Link(source="home", target="home", bandwidth_bytes_per_s=1e6, latency_s=0.5)
+    changed = edited(
+        problem,
+        Edits(
+            removed=frozenset({"laptop"}),
+            added=(AddedNodes(count=2, profile="big", region="home"),),
+            upgraded={"mini": "big"},
+            links=(link,),
+        ),
+    )
+    cluster = changed.cluster
+    assert [node.name for node in cluster.nodes] == ["tower", "mini", "new-1", "new-2"]
+    assert cluster.node("mini").compute_profile == "big"
+    between = cluster.link_between("new-1", "new-2")
+    assert between is not None
+    assert (between.bandwidth_bytes_per_s, between.latency_s) == (1e6, 0.5)
+
+
+def test_a_new_node_has_the_named_links_of_a_like_one(problem: Problem) -> None:
+    added = (AddedNodes(count=1, profile="big", region="home"),)
+    cluster = edited(problem, Edits(added=added)).cluster
+    like, new = cluster.link_between("tower", "mini"), cluster.link_between("new-1", "mini")
+    assert like is not None
+    assert new is not None
+    assert new.bandwidth_bytes_per_s == like.bandwidth_bytes_per_s
+
+
+@pytest.mark.parametrize(
+    ("edits", "said"),
+    [
+        (Edits(removed=frozenset({"ghost"})), "ghost"),
+        (Edits(upgraded={"tower": "H100"}), "H100"),
+        (Edits(added=(AddedNodes(count=1, profile="H100", region="home"),)), "H100"),
+        (Edits(added=(AddedNodes(count=1, profile="big", region="moon"),)), "moon"),
+        (Edits(added=(AddedNodes(count=999, profile="big", region="home"),)), "fewer"),
+        (Edits(removed=frozenset({"tower", "laptop", "mini"})), "all nodes"),
+        (
+            Edits(
+                links=(Link(source="home", target="x", bandwidth_bytes_per_s=1.0, latency_s=0.0),)
+            ),
+            "'x'",
+        ),
+    ],
+)
+def test_what_the_problem_does_not_have_is_named(problem: Problem, edits: Edits, said: str) -> None:
+    with pytest.raises(InvalidProblem, match=said):
+        edited(problem, edits)
+
+
+def test_new_nodes_take_the_layers_that_are_served_least(problem: Problem) -> None:
+    held = {
+        "tower": LayerRange(first=0, end=2),
+        "laptop": LayerRange(first=2, end=4),
+    }
+    added = (AddedNodes(count=1, profile="small", region="home"),)
+    changed = edited(problem, Edits(added=added))
+    carried = carried_over(problem, Placement(layers=held), changed)
+    assert carried.layers == {**held, "new-1": LayerRange(first=2, end=4)}
+
+
+def test_the_worth_of_a_placement_has_its_exact_flow(plan: Plan) -> None:
+    problem, stored = problem_from_dict(plan.problem), plan_from_dict(plan.document)
+    found = worth(problem, stored.placement, partial_inference=True)
+    exact = max_flow(problem, stored.placement, partial_inference=True).value_tokens_per_s
+    assert found.flow_tokens_per_s == pytest.approx(exact)
+    assert found.flow_tokens_per_s <= found.upper_bound_tokens_per_s * (1 + 1e-9)
+    assert found.decode_tokens_per_s > 0
+
+
+def test_the_page_estimates_a_change_at_once(browser: Client, plan: Plan) -> None:
+    path = f"/plans/by-id/{plan.pk}/what-if"
+    assert "Profiles: big, small." in browser.get(path).content.decode()
+    form = {"added": "2 x big in home", "links": "home > away = 2.5 Gbit/s, 3 ms"}
+    answer = browser.post(path, {**form, "time_limit_s": "5"})
+    assert answer.status_code == 200
+    after = answer.context["answer"].after
+    assert after.nodes_used == answer.context["answer"].before.nodes_used + 2
+    assert after.flow_tokens_per_s > answer.context["answer"].before.flow_tokens_per_s
+    assert PlanRun.objects.count() == 1
+
+
+def test_a_search_on_the_copy_says_so_and_cannot_be_deployed(
+    browser: Client, plan: Plan, cluster: Cluster
+) -> None:
+    form = {"removed": "mini", "upgraded": "laptop=big", "time_limit_s": "5", "solve": "1"}
+    answer = browser.post(f"/plans/by-id/{plan.pk}/what-if", form)
+    run = PlanRun.objects.latest("pk")
+    assert answer.headers["Location"] == f"/plans/{run.pk}/"
+    assert run.what_if == "without mini, laptop as big"
+    assert [node["name"] for node in run.problem["nodes"]] == ["tower", "laptop"]
+    assert run.start_plan == plan
+    assert cluster.nodes.count() == 3
+    plan.run.what_if = run.what_if  # type: ignore[union-attr]
+    plan.run.save()  # type: ignore[union-attr]
+    page = browser.get(f"/plans/{plan.run_id}/").content.decode()
+    assert "changed copy of the cluster (without mini, laptop as big)" in page
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "said"),
+    [
+        ("added", "two big in home", "two big in home"),
+        ("upgraded", "laptop", "NODE=PROFILE"),
+        ("links", "home > away = fast", "away = fast"),
+        ("removed", "ghost", "ghost"),
+    ],
+)
+def test_a_change_that_cannot_be_read_is_named(
+    browser: Client, plan: Plan, field: str, typed: str, said: str
+) -> None:
+    answer = browser.post(f"/plans/by-id/{plan.pk}/what-if", {field: typed, "time_limit_s": "5"})
+    assert answer.status_code == 422
+    assert said in answer.context["form"].errors.as_text()
+
+
+def test_plans_are_compared_side_by_side(browser: Client, plan: Plan, twin: Plan) -> None:
+    page = browser.get("/plans/compare", {"plan": [plan.pk, twin.pk]})
+    shown = page.content.decode()
+    assert f"plan {twin.pk}" in shown
+    lines = {line.node: line.differs for line in page.context["comparison"].nodes}
+    assert lines["tower"]
+    assert sum(lines.values()) == 1
+    assert page.context["comparison"].plans[1].moved_bytes == 0  # it only drops a layer
+
+
+@pytest.mark.parametrize("ids", [[], ["1"], ["1", "2", "3", "4", "5"], ["1", "x"]])
+def test_one_plan_or_a_missing_one_is_no_comparison(
+    browser: Client, plan: Plan, ids: list[str]
+) -> None:
+    answer = browser.get("/plans/compare", {"plan": ids}, follow=True)
+    assert "choose" in answer.content.decode()
+
+
+def test_comparisons_and_what_ifs_over_rest(api: APIClient, plan: Plan, twin: Plan) -> None:
+    found = api.get("/api/v1/plans/compare/", {"plan": [twin.pk, plan.pk]})
+    assert found.status_code == 200
+    assert [one["plan"] for one in found.data["plans"]] == [twin.pk, plan.pk]
+    assert found.data["plans"][1]["moved_bytes"] == pytest.approx(1e6)
+    assert found.data["plans"][1]["objective"] == "flow"
+    assert api.get("/api/v1/plans/compare/", {"plan": plan.pk}).status_code == 400
+    edits = {"added": [{"count": 1, "profile": "big", "region": "home"}]}
+    answer = api.post(f"/api/v1/plans/{plan.pk}/what-if/", edits, format="json")
+    assert answer.status_code == 200
+    assert answer.data["run"] is None
+    assert answer.data["after"]["nodes_used"] == answer.data["before"]["nodes_used"] + 1
+    searched = {**edits, "options": {"time_limit_s": 2, "objective": "flow"}}
+    answer = api.post(f"/api/v1/plans/{plan.pk}/what-if/", searched, format="json")
+    run = PlanRun.objects.get(pk=answer.data["run"])
+    assert (run.what_if, run.options["objective"]) == ("+1 big in home", "flow")
+    refused = api.post(f"/api/v1/plans/{plan.pk}/what-if/", {"removed": ["ghost"]}, format="json")
+    assert refused.status_code in (400, 422)
