@@ -12,9 +12,10 @@ from tiny_problems import placement, tiny_problem
 from planner.__main__ import main
 from planner.balanced_flow import balanced_flow
 from planner.bounds import upper_bound_tokens_per_s
+from planner.checked_plan import checked_plan
 from planner.max_flow import max_flow
 from planner.placers.budgeted_moves import moved_layers
-from planner.serialization import plan_from_text, problem_to_dict
+from planner.serialization import plan_from_text, plan_to_dict, problem_to_dict
 
 PROBLEM = tiny_problem(
     [[100.0, 60.0, 30.0], [50.0, 24.0], [50.0, 24.0], [30.0, 10.0]], num_layers=4
@@ -281,11 +282,20 @@ def test_a_plan_made_without_partial_inference_is_explained_without_it(
 ):
     # Only with partial inference can n2 go on after n0.
     output = tmp_path / "plan.json"
-    pins = [f"--pin={pin}" for pin in ("n0=0:2", "n1=2:4", "n2=1:3", "n3=3:4")]
-    plan = solved(problem_path, output, "--no-partial-inference", *pins)
+    plan = checked_plan(
+        PROBLEM,
+        placement(n0=(0, 2), n1=(2, 4), n2=(1, 3), n3=(3, 4)),
+        partial_inference=False,
+        max_hops=None,
+        upper_bound_tokens_per_s=upper_bound_tokens_per_s(PROBLEM),
+        placer="by hand",
+        solver="none",
+        stop_reason="heuristic",
+        elapsed_s=0.0,
+    )
+    output.write_text(json.dumps(plan_to_dict(plan)))
     with_it = max_flow(PROBLEM, plan.placement, partial_inference=True)
     assert with_it.value_tokens_per_s > plan.flow.value_tokens_per_s
-    capsys.readouterr()
     assert main(["explain", str(problem_path), str(output)]) == 0
     assert f"The flow of {plan.flow.value_tokens_per_s:.1f} tokens/s" in capsys.readouterr().out
 
