@@ -15,6 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from runtime.coordinator.live_request import Delta, LiveRequest, RequestFailed
 from runtime.coordinator.logprobs import chat_logprobs, completion_logprobs
+from runtime.coordinator.message_reader import MessageReader
+from runtime.coordinator.tool_calls import ToolDialect
 from runtime.protocol.openai import ApiError
 from runtime.protocol.openai_answers import (
     Answer,
@@ -40,6 +42,7 @@ class AnswerForm:
     created: int
     return_token_ids: bool
     include_usage: bool
+    dialect: ToolDialect | None = None  # None: no calls of tools to look for
 
     def whole(self, requests: Sequence[LiveRequest], deltas: Sequence[list[Delta]]) -> Answer:
         """`deltas` of each request, which is one choice."""
@@ -47,16 +50,18 @@ class AnswerForm:
         choices = []
         for index, (request, told) in enumerate(zip(requests, deltas, strict=True)):
             text = "".join(delta.text for delta in told)
+            spoken = self.reader(index)
+            message = spoken.whole(text)
             choices.append(
                 Choice(
                     index=index,
-                    message=AssistantMessage(role="assistant", content=text) if chat else None,
+                    message=message if chat else None,
                     text=None if chat else text,
                     token_ids=tuple(delta.token_id for delta in told)
                     if self.return_token_ids
                     else None,
                     logprobs=self._logprobs(request, told, offset=0),
-                    finish_reason=told[-1].finish_reason,
+                    finish_reason=spoken.finish(told[-1].finish_reason),
                 )
             )
         return self._answer(requests[0], *choices, usage=_usage(requests), whole=True, opening=True)
@@ -74,16 +79,35 @@ class AnswerForm:
         ]
         return self._answer(requests[0], *choices, opening=True)
 
-    def chunk(self, request: LiveRequest, delta: Delta, *, index: int, offset: int) -> Answer:
-        """`offset`: characters of this choice's text before the delta."""
+    def reader(self, choice: int) -> MessageReader:
+        """Of the answer of one choice."""
+        return MessageReader(self.dialect, call_ids=f"{self.id.partition('-')[2]}-{choice}")
+
+    def chunk(
+        self,
+        request: LiveRequest,
+        delta: Delta,
+        *,
+        index: int,
+        offset: int,
+        spoken: MessageReader,
+    ) -> Answer | None:
+        """`offset`: characters of this choice's text before the delta; `spoken` has read them.
+
+        None when there is nothing to tell yet.
+        """
         chat = self.endpoint == "chat"
+        said = spoken.part(delta.text, is_last=delta.finish_reason is not None)
+        tells = said is not None or delta.finish_reason or delta.logprobs or self.return_token_ids
+        if not tells:
+            return None
         choice = Choice(
             index=index,
-            delta=AssistantMessage(content=delta.text or None) if chat else None,
+            delta=(said or AssistantMessage()) if chat else None,
             text=None if chat else delta.text,
             token_ids=(delta.token_id,) if self.return_token_ids else None,
             logprobs=self._logprobs(request, [delta], offset=offset),
-            finish_reason=delta.finish_reason,
+            finish_reason=spoken.finish(delta.finish_reason),
         )
         return self._answer(request, choice)
 
@@ -185,17 +209,17 @@ class LiveAnswer:
     async def _events(self) -> AsyncIterator[str]:
         yield _compact(self._form.opening(self._requests).as_dict())
         lengths = [0] * len(self._requests)
+        readers = [self._form.reader(choice) for choice in range(len(self._requests))]
         try:
             async for index, delta in _merged(self._requests):
-                if (
-                    delta.text
-                    or delta.finish_reason
-                    or delta.logprobs
-                    or self._form.return_token_ids
-                ):
-                    chunk = self._form.chunk(
-                        self._requests[index], delta, index=index, offset=lengths[index]
-                    )
+                chunk = self._form.chunk(
+                    self._requests[index],
+                    delta,
+                    index=index,
+                    offset=lengths[index],
+                    spoken=readers[index],
+                )
+                if chunk is not None:
                     yield _compact(chunk.as_dict())
                 lengths[index] += len(delta.text)
         except RequestFailed as failure:

@@ -21,6 +21,7 @@ from runtime.coordinator.refusals import NeverFits, NotServing, QueueFull
 from runtime.coordinator.sampling import sampling_of, seed_of_choice
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.tokenizer import TokenizerError
+from runtime.coordinator.tool_calls import ToolDialect
 from runtime.protocol.openai import (
     ApiError,
     ChatCompletionRequest,
@@ -75,8 +76,14 @@ class _Endpoints:
 
     async def chat(self, http: Request) -> LiveAnswer:
         request, serving = await self._accept(http, ChatCompletionRequest)
+        dialect = _dialect(request, serving)
         try:
-            prompt_ids = await asyncio.to_thread(serving.tokenizer.encode_chat, request.messages)
+            prompt_ids = await asyncio.to_thread(
+                serving.tokenizer.encode_chat,
+                request.messages,
+                tools=request.usable_tools,
+                forced=bool(request.forced_call),
+            )
         except TokenizerError as error:
             raise ApiError(
                 status=400, message=str(error), param="messages", code="invalid_value"
@@ -84,7 +91,14 @@ class _Endpoints:
         limit = output_limit(
             request, serving, prompt_tokens=len(prompt_ids), default_tokens=None, param="messages"
         )
-        return self._answer(request, serving, prompt_ids, max_tokens=limit, endpoint_id="chatcmpl")
+        return self._answer(
+            request,
+            serving,
+            prompt_ids,
+            max_tokens=limit,
+            endpoint_id="chatcmpl",
+            dialect=dialect,
+        )
 
     async def completion(self, http: Request) -> LiveAnswer:
         request, serving = await self._accept(http, CompletionRequest)
@@ -155,6 +169,7 @@ class _Endpoints:
         *,
         max_tokens: int,
         endpoint_id: str,
+        dialect: ToolDialect | None = None,
     ) -> LiveAnswer:
         seed = self._new_seed() if request.seed is None else request.seed
         sampling = sampling_of(request, serving, max_tokens=max_tokens, seed=seed)
@@ -178,11 +193,28 @@ class _Endpoints:
             endpoint="chat" if endpoint_id == "chatcmpl" else "completion",
             created=int(self._unix_time()),
             return_token_ids=request.return_token_ids,
+            dialect=dialect,
             include_usage=bool(request.stream_options and request.stream_options.include_usage),
         )
         return LiveAnswer(
             requests=requests, form=form, stream=bool(request.stream), end=self._dispatcher.end
         )
+
+
+def _dialect(request: ChatCompletionRequest, serving: Serving) -> ToolDialect | None:
+    """How calls of tools stand in the answer; None when there are none to look for.
+
+    Raises ApiError 400 when the model knows no tools.
+    """
+    if not request.usable_tools:
+        return None
+    try:
+        dialect = serving.tokenizer.tool_dialect
+    except TokenizerError as error:
+        raise ApiError(
+            status=400, message=str(error), param="tools", code="unsupported_value"
+        ) from error
+    return ToolDialect.BARE if request.forced_call else dialect
 
 
 def _model_entry(serving: Serving) -> dict[str, object]:

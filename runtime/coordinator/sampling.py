@@ -4,7 +4,7 @@ from importlib import util
 
 from runtime.coordinator.serving import Serving
 from runtime.protocol.data import Sampling
-from runtime.protocol.openai import ApiError, GenerationRequest
+from runtime.protocol.openai import ApiError, ChatCompletionRequest, GenerationRequest
 
 _SEEDS = 2**64
 _NEXT_CHOICE = 0x9E3779B97F4A7C15  # odd, so that no two choices of a request share a seed
@@ -30,7 +30,10 @@ def sampling_of(
                 )
     grammar = request.grammar
     if grammar:
-        check_grammar(grammar)
+        param = "response_format"
+        if isinstance(request, ChatCompletionRequest) and request.forced_call:
+            param = "tool_choice"
+        check_grammar(grammar, param=param)
     stop_token_ids = dict.fromkeys([*serving.tokenizer.stop_token_ids])
     stop_token_ids |= dict.fromkeys(request.stop_token_ids or ())
     return Sampling(
@@ -57,14 +60,17 @@ def seed_of_choice(seed: int, choice: int) -> int:
     return (seed + choice * _NEXT_CHOICE) % _SEEDS
 
 
-def check_grammar(schema: str) -> None:
-    """Raises ApiError 400 for a schema that cannot be followed, or without the library for it."""
+def check_grammar(schema: str, *, param: str) -> None:
+    """Raises ApiError 400 for a schema that cannot be followed, or without the library for it.
+
+    `param` asked for it.
+    """
     if util.find_spec("llguidance") is None:
         raise ApiError(
             status=400,
-            message="'response_format' needs the library llguidance, which is not installed here; "
-            "pip install 'helixweb[grammar]' on coordinator and nodes, or ask for text",
-            param="response_format",
+            message=f"{param!r} needs the library llguidance, which is not installed here; "
+            "pip install 'helixweb[grammar]' on coordinator and nodes, or let the answer be free",
+            param=param,
             code="unsupported_value",
         )
     from llguidance import LLMatcher
@@ -76,7 +82,7 @@ def check_grammar(schema: str) -> None:
     if complaint:
         raise ApiError(
             status=400,
-            message=f"'response_format' holds a schema that cannot be followed: {complaint}",
-            param="response_format",
+            message=f"{param!r} asks for a schema that cannot be followed: {complaint}",
+            param=param,
             code="invalid_value",
         )

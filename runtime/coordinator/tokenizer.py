@@ -15,7 +15,9 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
+from runtime.coordinator.tool_calls import ToolDialect, dialect_of, opening_of
 from runtime.protocol.openai import ChatMessage
+from runtime.protocol.openai_tools import Tool
 
 MAX_STOP_TOKEN_IDS = 255  # protocol.data carries no more
 
@@ -40,13 +42,40 @@ class CheckpointTokenizer:
         self._tokenizer = tokenizer
         self._special_tokens = special_tokens
         self._template = None if chat_template is None else _compile_template(chat_template)
+        self._template_source = chat_template or ""
         self.stop_token_ids = stop_token_ids
         self.vocabulary_size = vocabulary_size
 
-    def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
+    @property
+    def tool_dialect(self) -> ToolDialect:
+        """How this model calls tools. Raises TokenizerError when its template has none, or has
+        them in a way that is not known here."""
+        if "tools" not in self._template_source:
+            raise TokenizerError(
+                "this model's chat template has no tools; remove 'tools', or deploy a model that "
+                "was taught to call them"
+            )
+        dialect = dialect_of(self._template_source)
+        if dialect is None:
+            raise TokenizerError(
+                "this model writes calls of tools in a way that is not known here (known are "
+                'Hermes and Qwen, <tool_call>{"name": ..., "arguments": ...}</tool_call>, and '
+                'Llama 3, {"name": ..., "parameters": ...}); remove \'tools\''
+            )
+        return dialect
+
+    def encode_chat(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Tool] = (),
+        forced: bool = False,
+    ) -> list[int]:
         """Token ids of the rendered conversation, ending where the assistant shall speak.
 
-        Raises TokenizerError when there is no template or the template refuses the messages.
+        With `forced` it shall go on with a call of one of `tools`, so whatever its dialect writes
+        before a call is there already. Raises TokenizerError when there is no template, when it
+        has no tools, or when it refuses the messages.
         """
         if self._template is None:
             raise TokenizerError(
@@ -56,12 +85,12 @@ class CheckpointTokenizer:
         plain = []
         for message in messages:
             role = "system" if message.role == "developer" else message.role
-            named = {} if message.name is None else {"name": message.name}
-            plain.append({"role": role, "content": message.text, **named})
+            plain.append({"role": role, "content": message.text, **_told_of_tools(message)})
+        opening = opening_of(self.tool_dialect) if forced else ""
         try:
             text = self._template.render(
                 messages=plain,
-                tools=None,
+                tools=[tool.for_template() for tool in tools] or None,
                 documents=None,
                 add_generation_prompt=True,
                 **self._special_tokens,
@@ -70,7 +99,7 @@ class CheckpointTokenizer:
             raise TokenizerError(
                 f"the model's chat template refuses these messages: {error}"
             ) from error
-        return self._encode(text, add_special_tokens=False)
+        return self._encode(text + opening, add_special_tokens=False)
 
     def encode_text(self, text: str) -> list[int]:
         """Token ids of a bare prompt, with the tokenizer's own special tokens."""
@@ -91,6 +120,23 @@ class CheckpointTokenizer:
             text, add_special_tokens=add_special_tokens
         ).ids
         return token_ids
+
+
+def _told_of_tools(message: ChatMessage) -> dict[str, Any]:
+    """The fields of a message that few have. Raises TokenizerError."""
+    told: dict[str, Any] = {}
+    if message.name is not None:
+        told["name"] = message.name
+    if message.tool_call_id is not None:
+        told["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        try:
+            told["tool_calls"] = [call.for_template() for call in message.tool_calls]
+        except ValueError as error:
+            raise TokenizerError(
+                f"the arguments of a call in 'tool_calls' are not JSON: {error}"
+            ) from error
+    return told
 
 
 def load_tokenizer(checkpoint: Path) -> CheckpointTokenizer:

@@ -9,7 +9,17 @@ import json
 import re
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, Field, StringConstraints, ValidationError
+
+from runtime.protocol.openai_tools import (
+    MAX_TOOLS,
+    NamedTool,
+    Strict,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    forced_schema,
+)
 
 MAX_STOP_STRINGS = 4
 MAX_STOP_TOKEN_IDS = 64
@@ -20,7 +30,7 @@ MAX_BIASES = 1024
 _UNSUPPORTED = frozenset({
     "audio", "best_of", "echo", "function_call", "functions", "metadata", "modalities",
     "parallel_tool_calls", "prediction", "reasoning_effort", "service_tier", "store", "suffix",
-    "tool_choice", "tools", "top_logprobs", "verbosity", "web_search_options",
+    "top_logprobs", "verbosity", "web_search_options",
 })
 # fmt: on
 
@@ -62,32 +72,35 @@ class ApiError(Exception):
         }
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class StreamOptions(_Strict):
+class StreamOptions(Strict):
     include_usage: bool = False
 
 
-class TextPart(_Strict):
+class TextPart(Strict):
     type: Literal["text"]
     text: str
 
 
-class ChatMessage(_Strict):
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+class ChatMessage(Strict):
+    """`tool_calls` belong to the assistant, who may then say nothing else, and `tool_call_id` to
+    the role "tool", which answers one of them."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
     name: str | None = None
+    tool_calls: list[ToolCall] | None = Field(default=None, min_length=1)
+    tool_call_id: str | None = None
 
     @property
     def text(self) -> str:
+        if self.content is None:
+            return ""
         if isinstance(self.content, str):
             return self.content
         return "".join(part.text for part in self.content)
 
 
-class JsonSchema(_Strict):
+class JsonSchema(Strict):
     """`schema` is what the answer follows; `strict` changes nothing, it always does."""
 
     name: str
@@ -96,7 +109,7 @@ class JsonSchema(_Strict):
     strict: bool | None = None
 
 
-class ResponseFormat(_Strict):
+class ResponseFormat(Strict):
     """`json_schema` is needed with the type of that name, and with it only."""
 
     type: Literal["text", "json_object", "json_schema"]
@@ -107,7 +120,7 @@ TokenBias = Annotated[float, Field(ge=-100, le=100)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 
-class GenerationRequest(_Strict):
+class GenerationRequest(Strict):
     """What both endpoints share."""
 
     model: str
@@ -163,6 +176,22 @@ class ChatCompletionRequest(GenerationRequest):
     max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**31)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    tools: list[Tool] | None = Field(default=None, min_length=1, max_length=MAX_TOOLS)
+    tool_choice: ToolChoice | None = None
+
+    @property
+    def usable_tools(self) -> list[Tool]:
+        """The tools the model is told of."""
+        return [] if self.tool_choice == "none" else self.tools or []
+
+    @property
+    def forced_call(self) -> str:
+        """The JSON schema of the call that must be made; empty when none must."""
+        return forced_schema(self.tools or [], self.tool_choice or "auto")
+
+    @property
+    def grammar(self) -> str:
+        return self.forced_call or super().grammar
 
     @property
     def alternatives(self) -> int | None:
@@ -251,6 +280,59 @@ def _refuse_contradictions(request: GenerationRequest) -> None:
             "max_tokens",
             f"both 'max_tokens' ({request.max_tokens}) and 'max_completion_tokens' "
             f"({request.max_completion_tokens}) are given; they mean the same, keep one",
+        )
+    for index, message in enumerate(request.messages):
+        _refuse_stray_fields(message, where=f"messages[{index}]")
+    _refuse_tool_contradictions(request)
+
+
+def _refuse_stray_fields(message: ChatMessage, *, where: str) -> None:
+    """What a message of its role must have or cannot have. Raises ApiError 400."""
+    if message.content is None and not message.tool_calls:
+        raise ApiError(
+            status=400,
+            message=f"required parameter '{where}.content' is missing; add it",
+            param=f"{where}.content",
+            code="missing_required_parameter",
+        )
+    if message.tool_calls and message.role != "assistant":
+        raise _contradiction(
+            f"{where}.tool_calls",
+            f"'{where}.tool_calls' belongs to the role \"assistant\", the role is "
+            f"{json.dumps(message.role)}; remove it",
+        )
+    if (message.tool_call_id is not None) != (message.role == "tool"):
+        raise _contradiction(
+            f"{where}.tool_call_id",
+            f"'{where}.tool_call_id' belongs to the role \"tool\", the role is "
+            f"{json.dumps(message.role)}; give both or neither",
+        )
+
+
+def _refuse_tool_contradictions(request: ChatCompletionRequest) -> None:
+    names = [tool.function.name for tool in request.tools or ()]
+    choice = request.tool_choice
+    for name in names:
+        if names.count(name) > 1:
+            raise _contradiction(
+                "tools", f"'tools' offers {name!r} more than once; give each function its own name"
+            )
+    if choice not in (None, "none") and not names:
+        raise _contradiction(
+            "tool_choice", "'tool_choice' is only allowed with 'tools'; offer tools or remove it"
+        )
+    if isinstance(choice, NamedTool) and choice.function.name not in names:
+        raise _contradiction(
+            "tool_choice",
+            f"'tool_choice' names {choice.function.name!r}, 'tools' offers {', '.join(names)}; "
+            "name one of these",
+        )
+    wanted = request.response_format
+    if request.usable_tools and wanted is not None and wanted.type != "text":
+        raise _contradiction(
+            "response_format",
+            f"'response_format' of type {json.dumps(wanted.type)} leaves no room for a call of "
+            '\'tools\'; remove one of them or set "tool_choice": "none"',
         )
 
 

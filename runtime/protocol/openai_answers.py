@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 FinishReason = Literal["stop", "length"]
+ChoiceFinish = Literal["stop", "length", "tool_calls"]
 
 
 class _Answer(BaseModel):
@@ -65,9 +66,26 @@ class CompletionLogprobs(_Answer):
     text_offset: tuple[int, ...]
 
 
+class FunctionPart(_Answer):
+    """A function's name and its arguments, JSON as text, or the next part of that text."""
+
+    name: str | None = None
+    arguments: str
+
+
+class ToolCallPart(_Answer):
+    """A call of a tool; in a stream the first part has id, type and name, and all an index."""
+
+    index: int | None = None
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: FunctionPart
+
+
 class AssistantMessage(_Answer):
     role: Literal["assistant"] | None = None
     content: str | None = None
+    tool_calls: tuple[ToolCallPart, ...] | None = None
 
 
 class Choice(_Answer):
@@ -77,7 +95,7 @@ class Choice(_Answer):
     text: str | None = None
     token_ids: tuple[int, ...] | None = None
     logprobs: ChatLogprobs | CompletionLogprobs | None = None
-    finish_reason: FinishReason | None = None
+    finish_reason: ChoiceFinish | None = None
 
 
 class Answer(_Answer):

@@ -10,6 +10,18 @@ from coordinator_house import EOS, KEY, House, in_house
 
 HI = [{"role": "user", "content": "hi"}]
 TEXT = "Grüße, 😀!"
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "Of a city",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
+    },
+}
 
 
 @pytest.fixture
@@ -184,7 +196,9 @@ def test_a_schema_reaches_the_stages_and_a_wrong_one_is_refused(checkpoint: Path
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "'tools' is not supported"),
+        ({"tools": [WEATHER]}, "chat template has no tools; remove 'tools'"),
+        ({"parallel_tool_calls": False}, "'parallel_tool_calls' is not supported"),
+        ({"tool_choice": "required"}, "'tool_choice' is only allowed with 'tools'"),
         ({"reasoning_effort": "low"}, "'reasoning_effort' is not supported"),
         ({"extra_body": {"beams": 4}}, "unknown parameter 'beams'"),
         ({"n": 9}, "parameter 'n' is 9"),

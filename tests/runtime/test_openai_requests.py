@@ -13,6 +13,8 @@ from runtime.protocol.openai import (
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 COMPLETION = {"model": "m", "prompt": "hi"}
+TOOL = {"type": "function", "function": {"name": "f"}}
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
 def chat(**changes: object) -> ChatCompletionRequest:
@@ -89,7 +91,40 @@ def test_a_prompt_is_text_or_token_ids_bare_or_alone_in_a_list(
     ("changes", "param", "code", "words"),
     [
         ({"foo": 1}, "foo", "unknown_parameter", "unknown parameter 'foo'; remove it (supported:"),
-        ({"tools": []}, "tools", "unknown_parameter", "'tools' is not supported by this server"),
+        ({"store": True}, "store", "unknown_parameter", "'store' is not supported by this server"),
+        ({"tools": []}, "tools", "invalid_value", "at least 1 item"),
+        ({"tools": [TOOL, TOOL]}, "tools", "invalid_value", "offers 'f' more than once"),
+        ({"tool_choice": "auto"}, "tool_choice", "invalid_value", "only allowed with 'tools'"),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}},
+            "tool_choice",
+            "invalid_value",
+            "names 'g', 'tools' offers f; name one of these",
+        ),
+        (
+            {"tools": [TOOL], "response_format": {"type": "json_object"}},
+            "response_format",
+            "invalid_value",
+            "leaves no room for a call",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "x", "tool_call_id": "1"}]},
+            "messages[0].tool_call_id",
+            "invalid_value",
+            'belongs to the role "tool"',
+        ),
+        (
+            {"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]},
+            "messages[0].tool_calls",
+            "invalid_value",
+            'belongs to the role "assistant"',
+        ),
+        (
+            {"messages": [{"role": "assistant"}]},
+            "messages[0].content",
+            "missing_required_parameter",
+            "'messages[0].content' is missing",
+        ),
         ({"temperature": "hot"}, "temperature", "invalid_type", 'is "hot": input should be a'),
         ({"temperature": 3}, "temperature", "invalid_value", "is 3: input should be less than"),
         ({"temperature": True}, "temperature", "invalid_type", "is true: input should be"),
@@ -127,7 +162,7 @@ def test_a_prompt_is_text_or_token_ids_bare_or_alone_in_a_list(
             {"messages": [{"role": "robot", "content": ""}]},
             "messages[0].role",
             "invalid_value",
-            "'system', 'developer', 'user' or 'assistant'",
+            "'user', 'assistant' or 'tool'",
         ),
         (
             {"messages": [{"role": "user"}]},

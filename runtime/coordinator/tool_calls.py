@@ -1,0 +1,254 @@
+"""Finds calls of tools in the text of an answer, as the families write them.
+
+Hermes and Qwen put each call between tags, `<tool_call>{"name": ..., "arguments": {...}}
+</tool_call>`, anywhere in the text. Llama 3 answers with nothing but calls, `{"name": ...,
+"parameters": {...}}`, several divided by semicolons. A call that was forced by a schema is one bare
+object. What turns out to be no call is text.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+_OPENING, _CLOSING = "<tool_call>", "</tool_call>"
+# name first, as the families are taught; other orders are understood once the call is whole
+_HEAD = re.compile(
+    r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)+")\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
+)
+_BETWEEN = " \n\r\t;"
+
+
+class ToolDialect(Enum):
+    """How calls stand in an answer."""
+
+    TAGGED = "tagged"
+    BARE = "bare"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallBegins:
+    """Call `index` of the answer, from 0, is of the function `name`."""
+
+    index: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallArguments:
+    """More of the JSON text of the arguments of call `index`."""
+
+    index: int
+    text: str
+
+
+Piece = str | CallBegins | CallArguments
+
+
+def dialect_of(template: str) -> ToolDialect | None:
+    """What a chat template teaches its model; None: nothing that is understood here."""
+    if _OPENING in template and "<function=" not in template:
+        return ToolDialect.TAGGED
+    if '"parameters"' in template and ("python_tag" in template or "ipython" in template):
+        return ToolDialect.BARE
+    return None
+
+
+def opening_of(dialect: ToolDialect) -> str:
+    """What the assistant's turn begins with when it must be a call."""
+    return f"{_OPENING}\n" if dialect is ToolDialect.TAGGED else ""
+
+
+class ToolCallReader:
+    """Reads one answer as it grows. Gives out each piece once it is certain what it is."""
+
+    def __init__(self, dialect: ToolDialect) -> None:
+        self._dialect = dialect
+        self._held = ""
+        self._call: _Call | None = None
+        self._calls = 0
+        self._is_text = False  # of bare calls: the answer turned out to be text
+
+    @property
+    def calls(self) -> int:
+        """Calls found so far."""
+        return self._calls
+
+    def push(self, text: str) -> list[Piece]:
+        """What `text`, which follows all before, makes certain."""
+        self._held += text
+        pieces: list[Piece] = []
+        while True:
+            found = self._read_call() if self._call is not None else self._read_text()
+            if found is None:
+                return _joined(pieces)
+            pieces += found
+
+    def flush(self) -> list[Piece]:
+        """What is still held; the end of the answer."""
+        pieces: list[Piece] = []
+        if self._call is not None and not self._call.is_begun:
+            pieces = self._finished_call(self._held, ended=False)
+        elif self._call is None and (self._calls == 0 or self._held.strip(_BETWEEN)):
+            pieces = [self._held]
+        self._held = ""
+        return _joined(pieces)
+
+    def _read_text(self) -> list[Piece] | None:
+        """What comes before the next call; None when more of the answer is needed."""
+        if self._is_text:
+            text, self._held = self._held, ""
+            return [text] if text else None
+        if self._dialect is ToolDialect.TAGGED:
+            return self._read_to_tag()
+        begun = self._held.lstrip(_BETWEEN)
+        if not begun:
+            return None
+        if begun.startswith("{"):
+            self._held = begun
+            self._call = _Call(index=self._calls)
+        else:
+            self._is_text = True
+        return []
+
+    def _read_to_tag(self) -> list[Piece] | None:
+        before, tag, after = self._held.partition(_OPENING)
+        if tag:
+            self._held = after
+            self._call = _Call(index=self._calls)
+        else:
+            keep = _begun_tag(before)
+            before, self._held = before[: len(before) - keep], before[len(before) - keep :]
+        if self._calls and not before.strip():
+            before = ""  # the line ends between calls
+        return [before] if before else [] if tag else None
+
+    def _read_call(self) -> list[Piece] | None:
+        call = self._call
+        if call is None:
+            return None
+        if not call.is_begun:
+            head = _HEAD.match(self._held)
+            if head is None:
+                return self._read_whole()
+            call.is_begun = True
+            self._held = self._held[head.end() :]
+            self._calls += 1
+            return [CallBegins(index=call.index, name=json.loads(head[1]))]
+        if call.arguments_end:
+            return self._read_end()
+        taken = call.take_arguments(self._held)
+        arguments, self._held = self._held[:taken], self._held[taken:]
+        return [CallArguments(index=call.index, text=arguments)] if arguments else None
+
+    def _read_whole(self) -> list[Piece] | None:
+        """A call whose name did not come first, once it is all there."""
+        if self._dialect is ToolDialect.TAGGED:
+            whole, closing, after = self._held.partition(_CLOSING)
+            if not closing:
+                return None
+            self._held = after
+        else:
+            end = _Braces().closed_at(self._held)
+            if end is None:
+                return None
+            whole, self._held = self._held[:end], self._held[end:]
+        return self._finished_call(whole, ended=True)
+
+    def _read_end(self) -> list[Piece] | None:
+        """Past the brace and the tag behind the arguments."""
+        closing = "}" if self._dialect is ToolDialect.BARE else _CLOSING
+        at = self._held.find(closing)
+        if at < 0:
+            return None
+        self._held = self._held[at + len(closing) :]
+        self._call = None
+        return []
+
+    def _finished_call(self, whole: str, *, ended: bool) -> list[Piece]:
+        """A call whose name did not come first, or text that only began like one."""
+        tagged = self._dialect is ToolDialect.TAGGED
+        self._call = None
+        name, arguments = _parsed(whole)
+        if name is None:
+            self._is_text = not tagged
+            tail = _CLOSING if ended else ""
+            return [f"{_OPENING}{whole}{tail}" if tagged else whole]
+        index, self._calls = self._calls, self._calls + 1
+        return [CallBegins(index=index, name=name), CallArguments(index=index, text=arguments)]
+
+
+class _Call:
+    """Where reading is within one call."""
+
+    def __init__(self, *, index: int) -> None:
+        self.index = index
+        self.is_begun = False
+        self.arguments_end = False
+        self._braces = _Braces()
+
+    def take_arguments(self, text: str) -> int:
+        """How many characters of `text` belong to the arguments."""
+        end = self._braces.closed_at(text)
+        self.arguments_end = end is not None
+        return len(text) if end is None else end
+
+
+class _Braces:
+    """Follows JSON text to the end of the object it begins with."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+
+    def closed_at(self, text: str) -> int | None:
+        """Where in `text` the object ends; None: not in it."""
+        for index, char in enumerate(text):
+            if self._escaped:
+                self._escaped = False
+            elif self._in_string:
+                self._escaped = char == "\\"
+                self._in_string = char != '"'
+            elif char == '"':
+                self._in_string = True
+            elif char in "{[":
+                self._depth += 1
+            elif char in "]}":
+                self._depth -= 1
+                if self._depth == 0:
+                    return index + 1
+        return None
+
+
+def _parsed(whole: str) -> tuple[str | None, str]:
+    """Name and arguments of a call; the name is None where it is none."""
+    try:
+        call = json.loads(whole)
+    except ValueError:
+        return None, ""
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        return None, ""
+    arguments = call.get("arguments", call.get("parameters", {}))
+    if isinstance(arguments, str):
+        return call["name"], arguments
+    return call["name"], json.dumps(arguments, ensure_ascii=False)
+
+
+def _begun_tag(text: str) -> int:
+    """Length of the longest end of `text` that begins a tag."""
+    for length in range(min(len(_OPENING) - 1, len(text)), 0, -1):
+        if text.endswith(_OPENING[:length]):
+            return length
+    return 0
+
+
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    """Neighbouring texts as one, empty ones left out."""
+    joined: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += piece
+        elif piece != "":
+            joined.append(piece)
+    return joined

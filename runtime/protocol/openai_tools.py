@@ -1,0 +1,109 @@
+"""Functions that a chat's model may call: as clients offer them, and as they stand in a chat."""
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, StringConstraints
+
+MAX_TOOLS = 128
+_ANY_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
+
+FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+
+
+class Strict(BaseModel):
+    """What a client sends: nothing unknown, nothing converted."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Function(Strict):
+    """`parameters` is a JSON schema; `strict` changes nothing: where a call is forced its
+    arguments always follow the schema, elsewhere they never have to."""
+
+    name: FunctionName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(Strict):
+    type: Literal["function"]
+    function: Function
+
+    def for_template(self) -> dict[str, Any]:
+        """As chat templates of Hugging Face expect it."""
+        function = self.function
+        return {
+            "type": "function",
+            "function": {
+                "name": function.name,
+                "description": function.description or "",
+                "parameters": function.parameters or _ANY_ARGUMENTS,
+            },
+        }
+
+    @property
+    def call_schema(self) -> dict[str, Any]:
+        """The JSON schema of a call of this function: its name first, then the arguments."""
+        return {
+            "type": "object",
+            "properties": {
+                "name": {"const": self.function.name},
+                "arguments": self.function.parameters or _ANY_ARGUMENTS,
+            },
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+
+
+class NamedFunction(Strict):
+    name: FunctionName
+
+
+class NamedTool(Strict):
+    """The one function that must be called."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedTool
+
+
+class CalledFunction(Strict):
+    """`arguments` is JSON as text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(Strict):
+    """A call that the assistant made earlier in the chat."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+    def for_template(self) -> dict[str, Any]:
+        """As chat templates of Hugging Face expect it: the arguments as an object.
+
+        Raises ValueError when they are not JSON.
+        """
+        arguments = json.loads(self.function.arguments or "{}")
+        return {
+            "id": self.id,
+            "type": "function",
+            "function": {"name": self.function.name, "arguments": arguments},
+        }
+
+
+def forced_schema(tools: list[Tool], choice: ToolChoice) -> str:
+    """The JSON schema that an answer must follow to be the call that `choice` demands; empty when
+    it demands none."""
+    if isinstance(choice, NamedTool):
+        tools = [tool for tool in tools if tool.function.name == choice.function.name]
+    elif choice != "required":
+        return ""
+    schemas = [tool.call_schema for tool in tools]
+    return json.dumps(schemas[0] if len(schemas) == 1 else {"anyOf": schemas})

@@ -1,0 +1,98 @@
+"""Calls of tools as the families write them, read whole, character by character, and in between."""
+
+import itertools
+import json
+import random
+
+import pytest
+
+from runtime.coordinator.tool_calls import (
+    CallArguments,
+    CallBegins,
+    Piece,
+    ToolCallReader,
+    ToolDialect,
+    dialect_of,
+)
+
+TAGGED, BARE = ToolDialect.TAGGED, ToolDialect.BARE
+ARGUMENTS = '{"city": "a }\\" b", "days": [1, {"x": 2}]}'
+CALL = f'{{"name": "weather", "arguments": {ARGUMENTS}}}'
+LLAMA = f'{{"name": "weather", "parameters": {ARGUMENTS}}}'
+TURNED = f'{{"arguments": {ARGUMENTS}, "name": "weather"}}'
+
+CASES = [
+    (TAGGED, "no call at all", "no call at all", 0),
+    (TAGGED, f"<tool_call>\n{CALL}\n</tool_call>", "", 1),
+    (TAGGED, f"Let me see.\n<tool_call>\n{CALL}\n</tool_call>", "Let me see.\n", 1),
+    (TAGGED, f"<tool_call>{CALL}</tool_call>\n<tool_call>\n{CALL}\n</tool_call>\n", "", 2),
+    (TAGGED, f"<tool_call>\n{TURNED}\n</tool_call>", "", 1),
+    (TAGGED, "a < b and <tool_ call", "a < b and <tool_ call", 0),
+    (TAGGED, "<tool_call>no json</tool_call>!", "<tool_call>no json</tool_call>!", 0),
+    (TAGGED, '<tool_call>{"name": 3}</tool_call>!', '<tool_call>{"name": 3}</tool_call>!', 0),
+    (TAGGED, "<tool_call>{", "<tool_call>{", 0),
+    (BARE, LLAMA, "", 1),
+    (BARE, f"\n{CALL}", "", 1),
+    (BARE, f"{LLAMA}; {LLAMA}", "", 2),
+    (BARE, TURNED, "", 1),
+    (BARE, "just words {", "just words {", 0),
+    (BARE, '{"a": 1} is JSON', '{"a": 1} is JSON', 0),
+    (BARE, '{"a": ', '{"a": ', 0),
+]
+
+
+def read(dialect: ToolDialect, parts: list[str]) -> tuple[str, list[tuple[str, str]]]:
+    reader = ToolCallReader(dialect)
+    pieces: list[Piece] = [piece for part in parts for piece in reader.push(part)]
+    pieces += reader.flush()
+    text, calls = "", []
+    for piece in pieces:
+        if isinstance(piece, str):
+            text += piece
+        elif isinstance(piece, CallBegins):
+            assert piece.index == len(calls)
+            calls.append((piece.name, ""))
+        elif isinstance(piece, CallArguments):
+            assert piece.index == len(calls) - 1
+            calls[-1] = (calls[-1][0], calls[-1][1] + piece.text)
+    assert reader.calls == len(calls)
+    return text, calls
+
+
+@pytest.mark.parametrize(("dialect", "answer", "text", "count"), CASES)
+def test_an_answer_is_read_the_same_however_it_is_split(
+    dialect: ToolDialect, answer: str, text: str, count: int
+) -> None:
+    dice = random.Random(1)
+    splits = [[answer], list(answer)]
+    for _ in range(20):
+        cuts = sorted(dice.choices(range(len(answer) + 1), k=4))
+        bounds = [0, *cuts, len(answer)]
+        splits.append([answer[a:b] for a, b in itertools.pairwise(bounds)])
+    for parts in splits:
+        found, calls = read(dialect, parts)
+        assert found == text
+        assert [name for name, _ in calls] == ["weather"] * count
+        for _, arguments in calls:
+            assert json.loads(arguments) == json.loads(ARGUMENTS)
+
+
+def test_arguments_are_given_out_as_they_come() -> None:
+    reader = ToolCallReader(TAGGED)
+    assert reader.push("<tool_call>\n") == []
+    assert reader.push('{"name": "f", "argu') == []
+    assert reader.push('ments": {"a": ') == [
+        CallBegins(index=0, name="f"),
+        CallArguments(index=0, text='{"a": '),
+    ]
+    assert reader.push("1") == [CallArguments(index=0, text="1")]
+    assert reader.push("}}\n</tool_call>") == [CallArguments(index=0, text="}")]
+    assert reader.flush() == []
+
+
+def test_the_template_tells_how_its_model_calls() -> None:
+    assert dialect_of("{{ tools }} within <tool_call></tool_call> tags") is TAGGED
+    llama = 'Respond with {"name": ..., "parameters": ...} {{ tools }} ipython'
+    assert dialect_of(llama) is BARE
+    assert dialect_of("<tool_call><function=x> {{ tools }}") is None
+    assert dialect_of("[TOOL_CALLS] {{ tools }}") is None
