@@ -35,6 +35,18 @@ class Hops:
         for source, targets in routing_weights.items():
             for target in targets:
                 self._check(source, target, partial_inference=partial_inference)
+        # Searched for every request: the hops with the layers run at their end, and those home.
+        self._home: dict[str, tuple[str, ...]] = {SINK: (SINK,)}
+        self._successors: dict[str, tuple[tuple[str, int], ...]] = {}
+        for source, targets in routing_weights.items():
+            if SINK in targets:
+                self._home[source] = (SINK,)
+                continue
+            position = self._position(source)
+            self._successors[source] = tuple(
+                (target, self._layers[target].end - position) for target in targets
+            )
+        self._stages: dict[tuple[str, int], PipelineStage] = {}
 
     def open_now(
         self, size: RequestSize, *, masked: Collection[str] = ()
@@ -44,11 +56,11 @@ class Hops:
         Nodes without room and hops from which the sink is then out of reach are left out, so that
         whoever follows open hops arrives, and one component's want of room is felt there only.
         """
-        return self._open(size, masked=masked, when_idle=False)
+        return self._open(size, masked=masked, rooms=self._kv.rooms)
 
     def open_when_idle(self, size: RequestSize) -> dict[str, tuple[str, ...]]:
         """The same if every node were idle; nothing behind SOURCE means that waiting is in vain."""
-        return self._open(size, masked=(), when_idle=True)
+        return self._open(size, masked=(), rooms=self._kv.rooms_when_idle)
 
     def has_room(self, source: str, target: str, size: RequestSize) -> bool:
         """Whether `target` has KV room for a request that comes from `source`."""
@@ -61,9 +73,12 @@ class Hops:
         stages: list[PipelineStage] = []
         position = 0
         for node in nodes:
-            end = self._layers[node].end
-            stages.append(PipelineStage(node=node, first=position, end=end))
-            position = end
+            stage = self._stages.get((node, position))
+            if stage is None:
+                stage = PipelineStage(node=node, first=position, end=self._layers[node].end)
+                self._stages[node, position] = stage
+            stages.append(stage)
+            position = stage.end
         return Pipeline(stages=tuple(stages))
 
     def _position(self, vertex: str) -> int:
@@ -71,27 +86,24 @@ class Hops:
         return 0 if vertex == SOURCE else self._layers[vertex].end
 
     def _open(
-        self, size: RequestSize, *, masked: Collection[str], when_idle: bool
+        self,
+        size: RequestSize,
+        *,
+        masked: Collection[str],
+        rooms: Mapping[str, float],
     ) -> dict[str, tuple[str, ...]]:
-        has_room = self._kv.would_have_room if when_idle else self._kv.has_room
-        hops: dict[str, tuple[str, ...]] = {SINK: (SINK,)}
+        tokens = self._kv.reserved_tokens(size)
+        hops = self._home.copy()
 
         def explore(vertex: str) -> tuple[str, ...]:
-            if vertex not in hops:
-                position = self._position(vertex)
-                hops[vertex] = tuple(
-                    target
-                    for target in self.weights.get(vertex, ())
-                    if target == SINK
-                    or (
-                        target not in masked
-                        and has_room(
-                            target, size=size, num_layers=self._layers[target].end - position
-                        )
-                        and explore(target)
-                    )
-                )
-            return hops[vertex]
+            found = []
+            for target, num_layers in self._successors.get(vertex, ()):
+                if tokens * num_layers > rooms[target] or target in masked:
+                    continue
+                if hops[target] if target in hops else explore(target):
+                    found.append(target)
+            hops[vertex] = open_hops = tuple(found)
+            return open_hops
 
         explore(SOURCE)
         return hops

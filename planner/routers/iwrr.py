@@ -27,15 +27,19 @@ class InterleavedWeightedRoundRobin:
 
     def take(self, open_candidates: Collection[str]) -> str:
         """The candidate whose turn it is; `open_candidates` is a non-empty part of all."""
-        total = sum(self._weights[name] for name in open_candidates)
+        if len(open_candidates) == 1:  # would earn 1 and pay 1
+            return next(iter(open_candidates))
+        weights, credit = self._weights, self._credit
+        total = sum([weights[name] for name in open_candidates])
         for name in open_candidates:
-            self._credit[name] += self._weights[name] / total
-        earned = [name for name in open_candidates if self._credit[name] > 1e-9]
+            credit[name] += weights[name] / total
         taken = min(
-            earned or open_candidates,
-            key=lambda name: ((1.0 - self._credit[name]) / self._weights[name], name),
-        )
-        self._credit[taken] -= 1.0
+            [
+                (credit[name] <= 1e-9, (1.0 - credit[name]) / weights[name], name)
+                for name in open_candidates
+            ]
+        )[-1]
+        credit[taken] -= 1.0
         return taken
 
     def take_over(self, before: Turns) -> None:

@@ -38,6 +38,8 @@ class KvEstimator:
         self._high_water = high_water
         self._capacity = dict(capacity_token_layers)
         self._used = dict.fromkeys(self._capacity, 0)
+        self._filled_to = {node: high_water * room for node, room in self._capacity.items()}
+        self._room = dict(self._capacity)  # kept up to date: routers ask far more than it changes
         self._pages: dict[Hashable, int] = {}  # pages per layer reserved for each request
         self._pipelines: dict[Hashable, Pipeline] = {}
 
@@ -45,6 +47,8 @@ class KvEstimator:
         """Replace the room of `node`, e.g. by what its stage reports."""
         self._known(node)
         self._capacity[node] = token_layers
+        self._filled_to[node] = self._high_water * token_layers
+        self._room[node] = self._room_now(node)
 
     def capacity_token_layers(self, node: str) -> float:
         return self._capacity[self._known(node)]
@@ -52,18 +56,23 @@ class KvEstimator:
     def used_token_layers(self, node: str) -> int:
         return self._used[self._known(node)]
 
+    @property
+    def rooms(self) -> Mapping[str, float]:
+        """Token-layers by node that one more request may take now; follows what happens."""
+        return self._room
+
+    @property
+    def rooms_when_idle(self) -> Mapping[str, float]:
+        """Token-layers by node that a request may take when the node is idle."""
+        return self._capacity
+
+    def reserved_tokens(self, size: RequestSize) -> int:
+        """Tokens of the pages that a request of this size reserves in every layer."""
+        return self._pages_per_layer(size.total_tokens) * self._page_tokens
+
     def has_room(self, node: str, *, size: RequestSize, num_layers: int) -> bool:
         """Whether `num_layers` layers of a request of this size fit on `node` now."""
-        need = self._need_token_layers(size, num_layers=num_layers)
-        used = self._used[self._known(node)]
-        if used == 0:
-            return need <= self._capacity[node]
-        return used + need <= self._high_water * self._capacity[node]
-
-    def would_have_room(self, node: str, *, size: RequestSize, num_layers: int) -> bool:
-        """Whether they fit on `node` when it is idle; if not, waiting is in vain."""
-        need = self._need_token_layers(size, num_layers=num_layers)
-        return need <= self._capacity[self._known(node)]
+        return self.reserved_tokens(size) * num_layers <= self._room[self._known(node)]
 
     def admit(self, request: Hashable, pipeline: Pipeline, *, size: RequestSize) -> None:
         """Reserve room for `request` on every node of `pipeline`, even beyond the mark."""
@@ -95,10 +104,12 @@ class KvEstimator:
         more_tokens = (pages - self._pages[request]) * self._page_tokens
         for stage in self._pipelines[request].stages:
             self._used[stage.node] += more_tokens * (stage.end - stage.first)
+            self._room[stage.node] = self._room_now(stage.node)
         self._pages[request] = pages
 
-    def _need_token_layers(self, size: RequestSize, *, num_layers: int) -> int:
-        return self._pages_per_layer(size.total_tokens) * self._page_tokens * num_layers
+    def _room_now(self, node: str) -> float:
+        used = self._used[node]
+        return self._filled_to[node] - used if used else self._capacity[node]
 
     def _pages_per_layer(self, tokens: int) -> int:
         return -(-tokens // self._page_tokens)

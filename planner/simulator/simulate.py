@@ -1,8 +1,9 @@
 """The use case: (problem, placement, routing, demand, policy) -> Forecast. Read this file first.
 
 The engine runs events until admission must decide; routers, KV estimates and output predictions are
-the objects that the coordinator runs. How links share bandwidth is told in `python_links.py`. Not
-modelled: preemption when KV room runs out (its peak is reported), the way of a release to the stages.
+the objects that the coordinator runs. How links share bandwidth is told in `python_links.py`.
+Not modelled: preemption when KV room runs out (its peak is reported), the way of a release to the
+stages.
 """
 
 import random

@@ -59,6 +59,21 @@ def test_room_ends_at_the_high_water_mark_but_an_idle_node_may_be_filled() -> No
     assert not kv.has_room("a", size=size(80, 10), num_layers=1)
 
 
+def test_rooms_follow_reservations_growth_release_and_a_new_capacity() -> None:
+    kv = estimator(page_tokens=1, capacity=100.0)
+    rooms, idle = kv.rooms, kv.rooms_when_idle
+    assert rooms == idle == {"a": 100.0, "b": 100.0}
+    kv.admit(1, PATHS[1], size=size(5, 5))
+    assert rooms == {"a": 90.0 - 40, "b": 90.0 - 20}
+    kv.grow(1, total_tokens=12)
+    kv.set_capacity("b", token_layers=50.0)
+    assert rooms == {"a": 90.0 - 48, "b": 45.0 - 24}
+    assert kv.has_room("b", size=size(10, 11), num_layers=1)
+    assert not kv.has_room("b", size=size(11, 11), num_layers=1)
+    kv.release(1)
+    assert rooms == idle == {"a": 100.0, "b": 50.0}
+
+
 def test_contradictions_are_refused_by_name() -> None:
     kv = estimator()
     kv.admit(1, PATHS[0], size=size(1, 1))

@@ -3,8 +3,10 @@
 import ctypes
 import functools
 import weakref
+from array import array
 from collections.abc import Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,7 @@ from planner.simulator.engine import (
 from planner.simulator.python_engine import PythonEngine
 
 _LIBRARY_NAME = "_engine"
-_EDITION = 6  # of module.c
+_EDITION = 7  # of module.c
 _I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
@@ -160,14 +162,14 @@ class CompiledEngine:
         link_home: int,
         link_back: int,
     ) -> int:
-        numbers = [number for stage in stages for number in stage]
+        numbers = array("i", chain.from_iterable(stages))
         number: int = self._library.simulator_admit(
             self._engine,
             prompt_tokens,
             output_tokens,
             grow_at,
             len(stages),
-            (_I64 * len(numbers))(*numbers),
+            numbers.buffer_info()[0],
             link_home,
             link_back,
         )

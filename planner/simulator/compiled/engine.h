@@ -41,7 +41,7 @@ typedef struct {
 } Message;
 
 typedef struct {
-    i64 node, segment, layers, link;
+    i32 node, segment, layers, link;
 } Stage;
 
 typedef struct {

@@ -7,7 +7,7 @@
 
 /* Raised with every change of a source here, and in compiled_engine.py: a library that was built
    before the change is not used. */
-const int64_t simulator_edition = 6;
+const int64_t simulator_edition = 7;
 
 void *PyInit__engine(void);
 
@@ -173,7 +173,7 @@ i64 simulator_admit(Engine *e, i64 prompt_tokens, i64 output_tokens, i64 grow_at
         i64 tokens = chunk < left ? chunk : left;
         left -= tokens;
         i32 item = new_item(e, number, (i32)tokens, left == 0);
-        i32 message = new_message(e, (i32)stages[0].link, (double)tokens * e->policy.token_bytes);
+        i32 message = new_message(e, stages[0].link, (double)tokens * e->policy.token_bytes);
         e->messages[message].items = (List){item, item};
         e->messages[message].count = 1;
         enqueue(e, message);

@@ -153,7 +153,7 @@ static void hand_on(Engine *e, Node *node, i32 item) {
         i32 stage = moved->stage + 1;
         if (stage < request->num_stages) {
             moved->stage = stage;
-            add_to_message(e, item, (i32)request->stages[stage].link, lane_of(e, item),
+            add_to_message(e, item, request->stages[stage].link, lane_of(e, item),
                            (double)tokens * e->policy.activation_bytes);
         } else if (moved->ends_prompt || !moved->tokens) {
             return_token(e, node, item);
@@ -227,7 +227,7 @@ static void collect(Engine *e, i32 item) {
                 occur(e, OUTGROWN, number);
             if (request->link_back == VIA_COORDINATOR) {
                 returned->stage = 0;
-                add_to_message(e, item, (i32)request->stages[0].link, DECODES,
+                add_to_message(e, item, request->stages[0].link, DECODES,
                                e->policy.token_bytes);
             } else {
                 drop_item(e, item);
@@ -251,9 +251,11 @@ void receive(Engine *e, i32 message) {
     while (item >= 0) {
         Item *arrived = &e->items[item];
         i32 following = arrived->next;
-        const Stage *stage = &e->requests[arrived->request].stages[arrived->stage];
+        i32 segment = 0; /* looked up only where there are several: it is far from here in memory */
+        if (node->num_segments > 1)
+            segment = e->requests[arrived->request].stages[arrived->stage].segment;
         node->copied_tokens += arrived->tokens ? arrived->tokens : 1;
-        wait(e, &e->segments[node->first_segment + stage->segment], item);
+        wait(e, &e->segments[node->first_segment + segment], item);
         item = following;
     }
     node->waiting += count;
