@@ -8,6 +8,8 @@ from statistics import fmean
 AS_PUBLISHED = "as published"
 EQUAL_TERMS = "equal terms"
 DECODE = "offline decode tokens/s"
+# Published figures this close together have no order: 124.7 against 124.3, say.
+_TIE = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Methods by a quantity, best first, as published and by our means."""
+    """Methods by a quantity, best first, as published and by our means.
+
+    `ties` are pairs whose published figures are too close for an order.
+    """
 
     figure: int
     problem: str
@@ -50,6 +55,7 @@ class Order:
     quantity: str
     published: tuple[str, ...]
     ours: tuple[str, ...]
+    ties: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def inverted(self) -> tuple[tuple[str, str], ...]:
@@ -58,11 +64,11 @@ class Order:
         return tuple(
             (better, worse)
             for better, worse in combinations(self.published, 2)
-            if position[better] > position[worse]
+            if (better, worse) not in self.ties and position[better] > position[worse]
         )
 
     def as_dict(self) -> dict[str, object]:
-        return {**asdict(self), "inverted": self.inverted}
+        return {**asdict(self), "ties": sorted(self.ties), "inverted": self.inverted}
 
 
 def orders_of(rows: Iterable[Row]) -> Iterator[Order]:
@@ -78,13 +84,20 @@ def orders_of(rows: Iterable[Row]) -> Iterator[Order]:
         published = _figures(groups.get((figure, problem, AS_PUBLISHED), ()))
         compared = [row for row in group if row.method in published]
         if len(compared) > 1:
-            names = [row.method for row in compared]
+            names = sorted(
+                (row.method for row in compared), key=published.__getitem__, reverse=True
+            )
             yield Order(
                 figure=figure,
                 problem=problem,
                 reading=reading,
                 quantity=DECODE,
-                published=tuple(sorted(names, key=published.__getitem__, reverse=True)),
+                published=tuple(names),
+                ties=frozenset(
+                    (better, worse)
+                    for better, worse in combinations(names, 2)
+                    if published[worse] >= (1 - _TIE) * published[better]
+                ),
                 ours=tuple(
                     row.method for row in sorted(compared, key=lambda row: row.mean, reverse=True)
                 ),

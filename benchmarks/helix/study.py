@@ -1,7 +1,7 @@
 """Figures 6 to 10: methods, placements and routers compared, in both readings."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from benchmarks.helix.instance import Instance
@@ -174,8 +174,8 @@ def _online_rows(
             )
 
 
-def equal_methods(study: Study) -> list[Method]:
-    """Every method of figures 6 to 8 under the published policy, then all in our runtime."""
+def equal_methods(study: Study, *, in_our_runtime: bool) -> list[Method]:
+    """Every method of figures 6 to 8 under the published policy, then, if asked for, in ours."""
     methods = [study.helix("helix", name="helix"), study.swarm()]
     methods += [
         study.separate(name, by_online_share=False)
@@ -183,8 +183,10 @@ def equal_methods(study: Study) -> list[Method]:
         if name in study.instance.figures["methods"]
     ]
     published, runtime = study.ours()
-    in_runtime = [under_runtime_policy(method, study.instance) for method in methods]
-    return [*methods, published, *in_runtime, runtime]
+    if in_our_runtime:
+        in_runtime = [under_runtime_policy(method, study.instance) for method in methods]
+        return [*methods, published, *in_runtime, runtime]
+    return [*methods, published, runtime]
 
 
 def equal_name(method: Method) -> str:
@@ -192,13 +194,14 @@ def equal_name(method: Method) -> str:
     return method.name + IN_OUR_RUNTIME * in_runtime
 
 
-def on_equal_terms(study: Study, *, online: bool) -> Iterator[Row]:
+def on_equal_terms(study: Study, *, in_brief: bool) -> Iterator[Row]:
     """Figures 6 to 8 again: the same KV rule, steady windows, and one online load for all.
 
-    The load is the paper's share of what the published system sustains.
+    The load is the paper's share of what the published system sustains. In brief it is offline
+    only, and baselines run under the published policy only.
     """
     figure = study.instance.figures["figure"]
-    methods = equal_methods(study)
+    methods = equal_methods(study, in_our_runtime=not in_brief)
     forecasts: dict[str, list[Forecast]] = {
         equal_name(method): [
             study.readings.offline_on_equal_terms(method, seed=seed) for seed in study.seeds
@@ -214,7 +217,7 @@ def on_equal_terms(study: Study, *, online: bool) -> Iterator[Row]:
             method=name,
             values=tuple(run.decode_tokens_per_s for run in runs),
         )
-    if not online:
+    if in_brief:
         return
     peak = forecasts["helix"][0]
     offered = study.parameters["equal"]["share_of_peak"] * peak.decode_tokens_per_s
@@ -258,16 +261,19 @@ def router_rows(study: Study) -> Iterator[Row]:
     """Figure 10: the routers on the published placement.
 
     As published Helix' router is limited by KV room and the others by a concurrency set by hand;
-    on equal terms all have one concurrency.
+    on equal terms all have one concurrency. The others take any of the hops that the artifact's
+    cluster file for this study has.
     """
     own = study.parameters["router_study"]
-    methods = [study.helix("helix", name="published")]
+    methods = [study.helix(own["placement"], name="published")]
+    hops = {source: dict.fromkeys(targets, 0.0) for source, targets in own["hops"].items()}
     routers: tuple[RouterName, ...] = ("swarm", "random", "shortest_queue")
-    methods += [
-        by_router(study.instance, "helix", name=name, router=name, requests=own["requests"])
-        for name in routers
-    ]
-    plan = study.instance.placements["helix"]
+    for name in routers:
+        method = by_router(
+            study.instance, own["placement"], name=name, router=name, requests=own["requests"]
+        )
+        methods.append(replace(method, weights=hops))
+    plan = study.instance.placements[own["placement"]]
     balanced = ours(
         study.instance,
         plan,
