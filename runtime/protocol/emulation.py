@@ -30,23 +30,33 @@ class EmulatedLink(_Section):
     latency_s: float = Field(ge=0)
 
 
-class Emulation(_Section):
-    """A node of that profile and its links; a peer that `links` does not name is reached at once.
+class EmulatedNetwork(_Section):
+    """The links of a node, or of the coordinator; a peer that `links` does not name is reached at
+    once.
 
-    `transmission`: "decode_first" lets decodes overtake prompts that wait for a link, "fifo" does
-    not (the published systems). `prompt_floor` as in the simulator: a step without decodes takes no
-    less than one with two. `step_overhead_s` is added to each step, `host_copy_s_per_byte` for each
-    byte of activations that arrives.
+    `transmission`: "decode_first" lets decodes overtake prompts that wait for a link, and one that
+    is under way at the end of its present `piece_bytes` (None: when it is through); "fifo" does
+    neither (the published systems).
+    """
+
+    model: ModelSpec
+    links: dict[str, EmulatedLink] = {}
+    transmission: Literal["decode_first", "fifo"] = "decode_first"
+    piece_bytes: float | None = Field(default=65536.0, gt=0)
+    time_scale: float = Field(default=1.0, gt=0)
+
+
+class Emulation(EmulatedNetwork):
+    """A node of that profile and its links.
+
+    As in the simulator, a step without decodes takes no less than one with two. `step_overhead_s`
+    is added to each step, `host_copy_s_per_byte` for each byte of activations that arrives.
     """
 
     profile: ComputeProfile
-    model: ModelSpec
     vocab_size: int = Field(ge=2)
-    links: dict[str, EmulatedLink] = {}
-    transmission: Literal["decode_first", "fifo"] = "decode_first"
     step_overhead_s: float = Field(default=0.0, ge=0)
     host_copy_s_per_byte: float = Field(default=0.0, ge=0)
-    time_scale: float = Field(default=1.0, gt=0)
 
     @model_validator(mode="after")
     def _has_times(self) -> "Emulation":

@@ -8,7 +8,8 @@ import pytest
 from emulated_cluster import LAYERS, MODEL, EmulatedCluster, emulation_of
 from pydantic import ValidationError
 
-from runtime.engine.emulated_links import EmulatedLinks, LinkQueue, is_prefill, wire_bytes
+from runtime.engine.emulated_link_queue import LinkQueue, is_prefill, queue_to, wire_bytes
+from runtime.engine.emulated_links import EmulatedLinks
 from runtime.engine.emulated_runner import EmulatedRunner, made_up_token, step_s
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route, Sampling
@@ -127,12 +128,30 @@ def message(n_tokens: int, flags: Flag = Flag.NONE, *, kind: Kind = Kind.ROWS) -
 
 
 def test_a_message_weighs_what_the_model_would_send() -> None:
-    emulation = emulation_of()
-    assert wire_bytes(message(3), emulation) == 3 * MODEL.activation_bytes_per_token
-    assert wire_bytes(message(1, kind=Kind.SAMPLED), emulation) == MODEL.token_bytes
-    assert wire_bytes(message(0, kind=Kind.NACK), emulation) == 0
+    assert wire_bytes(message(3), MODEL) == 3 * MODEL.activation_bytes_per_token
+    assert wire_bytes(message(1, kind=Kind.SAMPLED), MODEL) == MODEL.token_bytes
+    assert wire_bytes(message(7, kind=Kind.PROMPT), MODEL) == 7 * MODEL.token_bytes
+    assert wire_bytes(message(0, kind=Kind.NACK), MODEL) == 0
     assert is_prefill(message(3, Flag.PREFILL))
+    assert is_prefill(message(3, kind=Kind.PROMPT))
     assert not is_prefill(message(3))
+
+
+def link(
+    *, latency_s: float = 0.0, decode_first: bool = True, piece_s: float | None = None
+) -> LinkQueue:
+    """A row takes a second."""
+    return LinkQueue(
+        model=MODEL,
+        s_per_byte=1 / MODEL.activation_bytes_per_token,
+        latency_s=latency_s,
+        decode_first=decode_first,
+        piece_s=piece_s,
+    )
+
+
+def rows(n_tokens: int) -> Message:
+    return message(n_tokens, Flag.PREFILL)
 
 
 def arrivals(queue: LinkQueue, *moments: float) -> list[list[int]]:
@@ -141,20 +160,51 @@ def arrivals(queue: LinkQueue, *moments: float) -> list[list[int]]:
 
 
 def test_a_link_transmits_one_message_after_another_and_then_they_fly() -> None:
-    queue = LinkQueue(latency_s=0.25)
-    queue.push(message(1), seconds=1.0, urgent=False, now_s=10.0)
-    queue.push(message(2), seconds=2.0, urgent=False, now_s=10.0)
+    queue = link(latency_s=0.25)
+    queue.push(rows(1), now_s=10.0)
+    queue.push(rows(2), now_s=10.0)
     assert queue.next_s() == 11.0
     assert arrivals(queue, 11.0, 11.25, 13.2, 13.25) == [[], [1], [], [2]]
     assert queue.next_s() is None
 
 
-def test_decodes_overtake_prompts_that_wait_but_not_the_one_under_way() -> None:
-    queue = LinkQueue(latency_s=0.0)
-    queue.push(message(1), seconds=1.0, urgent=False, now_s=0.0)
-    queue.push(message(2), seconds=1.0, urgent=False, now_s=0.0)
-    queue.push(message(3), seconds=0.5, urgent=True, now_s=0.5)
-    assert arrivals(queue, 1.0, 1.5, 2.5) == [[1], [3], [2]]
+def test_decodes_overtake_prompts_that_wait_but_without_pieces_not_the_one_under_way() -> None:
+    queue = link()
+    queue.push(rows(2), now_s=0.0)
+    queue.push(rows(3), now_s=0.0)
+    queue.push(message(1), now_s=0.5)
+    assert arrivals(queue, 1.9, 2.0, 3.0, 5.9, 6.0) == [[], [2], [1], [], [3]]
+
+
+def test_a_prompt_under_way_makes_room_for_decodes_at_the_end_of_a_piece() -> None:
+    queue = link(piece_s=0.5)
+    queue.push(rows(4), now_s=0.0)
+    queue.push(message(1), now_s=1.25)
+    assert queue.next_s() == 1.5
+    queue.push(message(2), now_s=1.4)
+    assert arrivals(queue, 2.4, 2.5, 4.5, 6.9, 7.0) == [[], [1], [2], [], [4]]
+    queue.push(rows(1), now_s=10.0)
+    queue.push(message(3), now_s=10.75)  # in its last piece
+    assert arrivals(queue, 11.0, 14.0) == [[1], [3]]
+
+
+def test_the_published_links_let_nothing_overtake() -> None:
+    queue = link(decode_first=False, piece_s=0.5)
+    queue.push(rows(2), now_s=0.0)
+    queue.push(message(1), now_s=0.5)
+    assert arrivals(queue, 2.0, 3.0) == [[2], [1]]
+
+
+def test_the_time_scale_stretches_transmission_latency_and_pieces() -> None:
+    links = {"b": {"bandwidth_bytes_per_s": 1e3, "latency_s": 0.25}}
+    queue = queue_to("b", emulation_of(links=links, time_scale=2.0, piece_bytes=500.0))
+    queue.push(rows(2), now_s=0.0)
+    queue.push(message(1), now_s=0.1)
+    assert queue.next_s() == 1.0
+    assert arrivals(queue, 3.4, 3.5, 6.4, 6.5) == [[], [1], [], [2]]
+    at_once = queue_to("c", emulation_of(links=links))
+    at_once.push(rows(2), now_s=0.0)
+    assert arrivals(at_once, 1e-9) == [[2]]
 
 
 def test_links_delay_what_is_sent_and_keep_its_order() -> None:
