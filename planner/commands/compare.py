@@ -16,6 +16,7 @@ from planner.commands.options import (
 )
 from planner.commands.progress import Interrupt, LogProgress
 from planner.compute_plan import BASELINES, compute_plan
+from planner.domain.errors import InvalidPlacement
 from planner.domain.flow import Flow
 from planner.domain.problem import Problem
 from planner.feasibility import check_rules, conform, restricted_problem
@@ -89,7 +90,10 @@ def _compare_published(problem: Problem, path: Path, *, bound: float) -> None:
         read_text(path), name_hint=str(path), num_layers=problem.model.num_layers
     )
     for name, entry in published.items():
-        flow = max_flow(problem, entry.placement, partial_inference=True)
+        try:
+            flow = max_flow(problem, entry.placement, partial_inference=True)
+        except InvalidPlacement as error:
+            raise InvalidPlacement(f"{path}: {name}: {error}") from None
         expected = entry.max_flow_tokens_per_s
         percent = 100 * (flow.value_tokens_per_s - expected) / max(expected, 1e-9)
         remark = f"published {expected:.1f}, differs by {abs(percent):.3f} %"

@@ -182,6 +182,15 @@ def test_compare_tabulates_the_baselines_the_solver_and_published_placements(
     assert "differs by 50.000 %" in wrong
 
 
+def test_a_published_placement_of_another_cluster_is_named(problem_path, tmp_path, capsys):
+    published = tmp_path / "x.published.json"
+    entry = {"layers": {"n9": [0, 4]}, "max_flow_tokens_per_s": 1.0}
+    published.write_text(json.dumps({"theirs": entry}))
+    assert main(["compare", str(problem_path), "--placements", str(published)]) == 2
+    line = only_line(capsys.readouterr().err)
+    assert "x.published.json: theirs: the placement gives layers [0, 4) to 'n9'" in line
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_search_and_keeps_the_best_plan_so_far(tmp_path, number):
     path = tmp_path / "hard.json"
