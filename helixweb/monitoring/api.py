@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring.history import latest_sample, points, smallest_step_s
+from helixweb.monitoring.history import has_simulated, latest_sample, points, smallest_step_s
 from helixweb.monitoring.serializers import (
     LatestQuerySerializer,
     SampleSerializer,
@@ -41,7 +41,13 @@ class SeriesView(APIView):
             for point in points(cluster, since=since, until=now, step_s=step_s)
             if point.values is not None
         ]
-        series = {"cluster": cluster.pk, "since": since, "step_s": step_s, "points": found}
+        series = {
+            "cluster": cluster.pk,
+            "since": since,
+            "step_s": step_s,
+            "simulated": has_simulated(cluster, since=since),
+            "points": found,
+        }
         return Response(SeriesSerializer(series).data)
 
 

@@ -48,6 +48,13 @@ def current_sample(cluster: Cluster, *, now: datetime) -> MetricSample | None:
     return sample if sample and age_s(sample, now=now) <= SILENT_AFTER_S else None
 
 
+def has_simulated(cluster: Cluster, *, since: datetime) -> bool:
+    """Whether any sample since then is of simulated traffic."""
+    return MetricSample.objects.filter(
+        cluster=cluster, second__gte=int(since.timestamp()), simulated_plan__isnull=False
+    ).exists()
+
+
 def smallest_step_s(*, since: datetime, now: datetime) -> int:
     """The step with at most MAX_POINTS from `since` to `now`, no finer than what is kept."""
     age = min(max(now - since, timedelta(0)), KEEP)

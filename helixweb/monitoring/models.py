@@ -8,7 +8,8 @@ class MetricSample(models.Model):
 
     Rates, percentiles (seconds) and gauges are those of the report, over its own window. `nodes` is
     node name -> `NodeSample`. `entered_tokens_total` counts tokens that left the coordinator for a
-    first stage, since the coordinator started. `second` is `at` in whole Unix seconds.
+    first stage, since the coordinator started. `second` is `at` in whole Unix seconds. A sample
+    with a `simulated_plan` is of no coordinator: the simulator made it from that plan.
     """
 
     cluster = models.ForeignKey(
@@ -27,6 +28,9 @@ class MetricSample(models.Model):
     waiting = models.PositiveIntegerField()
     entered_tokens_total = models.PositiveBigIntegerField()
     nodes = models.JSONField()
+    simulated_plan = models.ForeignKey(
+        "planning.Plan", null=True, on_delete=models.CASCADE, related_name="simulated_samples"
+    )
 
     class Meta:
         ordering = ["second"]

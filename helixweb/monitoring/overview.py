@@ -25,6 +25,7 @@ class ClusterLine:
     online: int
     deployment: Deployment | None
     output_tokens_per_s: float | None
+    simulated: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,7 @@ def _lines(now: datetime) -> list[ClusterLine]:
                 online=sum(node.state_at(now) is NodeState.ONLINE for node in nodes),
                 deployment=live.get(cluster.pk),
                 output_tokens_per_s=sample.output_tokens_per_s if sample else None,
+                simulated=bool(sample and sample.simulated_plan_id),
             )
         )
     return lines

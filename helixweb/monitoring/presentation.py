@@ -13,7 +13,7 @@ from helixweb.charts.node_bars import NodeShare, node_bars
 from helixweb.charts.throughput import requests_in_system, throughput
 from helixweb.deployment.models import LIVE, Deployment
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring.history import FIELDS, points, smallest_step_s
+from helixweb.monitoring.history import FIELDS, has_simulated, points, smallest_step_s
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.services import sample_document
 from planner.domain.placement import LayerRange
@@ -63,9 +63,12 @@ class MonitoredNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """What a cluster serves: the deployment, its plan's flow, its nodes in the order of layers."""
+    """What a cluster serves: the deployment, its plan's flow, its nodes in the order of layers.
 
-    deployment: Deployment
+    Without a deployment it is what simulated traffic pretends to be served by.
+    """
+
+    deployment: Deployment | None
     max_flow_tokens_per_s: float
     nodes: tuple[MonitoredNode, ...]
 
@@ -95,10 +98,11 @@ class NodeCharts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Charts over time, a point every `step_s` seconds."""
+    """Charts over time, a point every `step_s` seconds; `simulated`: some are of no coordinator."""
 
     range: Range
     step_s: int
+    simulated: bool
     ttft: Chart
     itl: Chart
     tokens: Chart
@@ -116,13 +120,24 @@ def live_deployment(cluster: Cluster) -> Deployment | None:
 
 
 def serving_of(cluster: Cluster, sample: MetricSample | None) -> Serving | None:
-    """With the numbers of `sample`, the current one if there is one. None: nothing is deployed."""
+    """With the numbers of `sample`, the current one if there is one. None: nothing is deployed.
+
+    A simulated sample shows its plan, unless something is deployed.
+    """
     deployment = live_deployment(cluster)
-    if deployment is None:
+    simulated_plan = sample.simulated_plan if sample is not None else None
+    if deployment is not None:
+        plan = plan_from_dict(deployment.plan.document)
+    elif simulated_plan is not None:
+        plan = plan_from_dict(simulated_plan.document)
+    else:
         return None
-    plan = plan_from_dict(deployment.plan.document)
     said: Mapping[str, Any] = {}
-    if sample is not None and sample.generation == deployment.generation:
+    if sample is not None and (
+        simulated_plan is not None
+        if deployment is None
+        else simulated_plan is None and sample.generation == deployment.generation
+    ):
         said = sample_document(sample)["nodes"]
     flow = plan.flow.value_tokens_per_s
     placed = sorted(
@@ -187,6 +202,7 @@ def history(cluster: Cluster, range_: Range, *, now: datetime) -> History:
     return History(
         range=range_,
         step_s=step_s,
+        simulated=has_simulated(cluster, since=since),
         ttft=_over(ends, latency(times, p50_s=values("ttft_p50_s"), p95_s=values("ttft_p95_s"))),
         itl=_over(ends, latency(times, p50_s=values("itl_p50_s"), p95_s=values("itl_p95_s"))),
         tokens=_over(

@@ -22,6 +22,7 @@ class SampleSerializer(serializers.Serializer[Any]):
 
     cluster = serializers.IntegerField()
     at = serializers.DateTimeField()
+    simulated = serializers.BooleanField(help_text="The simulator made it, no coordinator.")
     generation = serializers.IntegerField()
     output_tokens_per_s = serializers.FloatField()
     prompt_tokens_per_s = serializers.FloatField()
@@ -48,6 +49,7 @@ class SeriesSerializer(serializers.Serializer[Any]):
     cluster = serializers.IntegerField()
     since = serializers.DateTimeField()
     step_s = serializers.IntegerField()
+    simulated = serializers.BooleanField(help_text="Whether any of it is of simulated traffic.")
     points = PointSerializer(many=True)
 
 

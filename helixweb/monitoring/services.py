@@ -1,6 +1,7 @@
 """Keeps what coordinators report, and forgets it in time."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ from django.db import transaction
 from django.db.models import F
 
 from helixweb.common import events
+from helixweb.deployment.services import current_generation
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import (
     NodeSample,
@@ -16,6 +18,7 @@ from helixweb.monitoring.node_samples import (
     entered_tokens_total,
     node_samples,
 )
+from helixweb.planning.models import Plan
 from runtime.protocol.control import CoordinatorReport, StageStats
 
 # Shares of flow are taken over this long.
@@ -40,9 +43,14 @@ def record_sample(
         latest = samples.order_by("-second").first()
         if latest is not None and latest.second >= second:
             return None
-        previous = _nodes(latest) if latest and latest.generation == report.generation else {}
+        is_same = latest is not None and (
+            latest.generation == report.generation and latest.simulated_plan_id is None
+        )
+        previous = _nodes(latest) if latest and is_same else {}
         reference = samples.filter(
-            second__gte=second - SHARE_WINDOW_S, generation=report.generation
+            second__gte=second - SHARE_WINDOW_S,
+            generation=report.generation,
+            simulated_plan=None,
         ).first()
         nodes = node_samples(
             report,
@@ -72,6 +80,46 @@ def record_sample(
     return sample
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedMoment:
+    """What a coordinator would report, from the simulator."""
+
+    output_tokens_per_s: float
+    prompt_tokens_per_s: float
+    ttft_p50_s: float | None
+    ttft_p95_s: float | None
+    itl_p50_s: float | None
+    itl_p95_s: float | None
+    running: int
+    waiting: int
+    nodes: Mapping[str, NodeSample]
+
+
+def record_simulated_sample(plan: Plan, moment: SimulatedMoment, *, at: datetime) -> None:
+    """Store it, marked as simulated, and send it to open pages; nothing within the same second."""
+    second = int(at.timestamp())
+    numbers = {
+        name: getattr(moment, name)
+        for name in SimulatedMoment.__dataclass_fields__
+        if name != "nodes"
+    }
+    with transaction.atomic():
+        sample, is_new = MetricSample.objects.get_or_create(
+            cluster_id=plan.cluster_id,
+            second=second,
+            defaults={
+                "at": at,
+                "generation": current_generation(plan.cluster_id),
+                "entered_tokens_total": 0,
+                "nodes": {name: node.to_json() for name, node in moment.nodes.items()},
+                "simulated_plan": plan,
+                **numbers,
+            },
+        )
+        if is_new:
+            events.emit(f"metrics:{plan.cluster_id}", "metrics", sample_document(sample))
+
+
 def prune_samples(now: datetime) -> None:
     """Thin what is older than an hour, drop what is older than a day."""
     MetricSample.objects.filter(at__lt=now - KEEP).delete()
@@ -98,7 +146,13 @@ def sample_document(sample: MetricSample) -> dict[str, Any]:
         }
         for name, node in _nodes(sample).items()
     }  # fmt: skip
-    return {"cluster": sample.cluster_id, "at": sample.at.isoformat(), **document, "nodes": nodes}
+    return {
+        "cluster": sample.cluster_id,
+        "at": sample.at.isoformat(),
+        "simulated": sample.simulated_plan_id is not None,
+        **document,
+        "nodes": nodes,
+    }
 
 
 def _nodes(sample: MetricSample) -> dict[str, NodeSample]:

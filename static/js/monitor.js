@@ -3,7 +3,7 @@
 "use strict";
 
 (() => {
-  const { step, length, generation, maxFlow, age, silentAfter } = document.currentScript.dataset;
+  const { step, length, generation, maxFlow, age, silentAfter, simulated } = document.currentScript.dataset;
   const maxPoints = 900;
   const tableRows = 60;
   const unknown = "—";
@@ -163,8 +163,9 @@
     showNow(newest.generation === Number(generation) ? newest : { ...newest, nodes: {} });
   };
   document.addEventListener("helix:metrics", (event) => {
-    // The first report ever, and another deployment, need another page.
-    if (heardAt === null || event.detail.generation > Number(generation)) { location.reload(); return; }
+    // The first report ever, another deployment, and simulated traffic need another page.
+    const isOther = event.detail.simulated !== (simulated === "true");
+    if (heardAt === null || isOther || event.detail.generation > Number(generation)) { location.reload(); return; }
     heardAt = performance.now();
     silence.hidden = true;
     waiting.push(event.detail);

@@ -1,0 +1,121 @@
+"""Live pages without a machine: simulated traffic, marked wherever it shows."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from helixweb.common.models import Event
+from helixweb.monitoring.models import MetricSample
+from helixweb.monitoring.simulated_traffic import (
+    TrafficOptions,
+    TrafficRefused,
+    simulate_traffic,
+)
+from helixweb.planning.models import Plan
+from tests.helixweb.metric_samples import bare_sample
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def wall_clock() -> tuple[Callable[[], float], Callable[[float], None]]:
+    """A clock that only sleeping moves, and the sleep."""
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    return (lambda: now[0]), sleep
+
+
+def served(plan: Plan, begin: datetime = BEGIN, **options: Any) -> list[MetricSample]:
+    clock, sleep = wall_clock()
+    written = simulate_traffic(
+        plan,
+        options=TrafficOptions(**options),
+        clock=clock,
+        sleep=sleep,
+        now=lambda: begin + timedelta(seconds=clock()),
+    )
+    samples = list(MetricSample.objects.filter(cluster=plan.cluster, at__gt=begin))
+    assert len(samples) == written
+    return samples
+
+
+def test_every_second_becomes_a_sample_that_names_its_plan(plan: Plan) -> None:
+    samples = served(plan, duration_s=30)
+    assert len(samples) == 30
+    assert {sample.simulated_plan_id for sample in samples} == {plan.pk}
+    assert [sample.at - BEGIN for sample in samples] == [
+        timedelta(seconds=number + 1) for number in range(30)
+    ]
+    assert Event.objects.filter(topic=f"metrics:{plan.cluster_id}").count() == 30
+
+
+def test_the_traffic_is_the_share_of_the_peak_and_within_the_nodes_room(plan: Plan) -> None:
+    low = served(plan, duration_s=60, speed=10, share=0.25)
+    high = served(plan, BEGIN + timedelta(hours=1), duration_s=60, speed=10, share=0.75)
+
+    def mean(samples: list[MetricSample]) -> float:
+        return sum(sample.output_tokens_per_s for sample in samples[20:]) / len(samples[20:])
+
+    assert mean(high) == pytest.approx(3 * mean(low), rel=0.25)
+    for sample in [*low, *high]:
+        assert set(sample.nodes) == set(plan.document["placement"])
+        for node in sample.nodes.values():
+            assert 0 <= node["busy_ratio"] <= 1
+            assert 0 <= node["kv_used_pages"] <= node["kv_total_pages"]
+    assert high[-1].ttft_p50_s > 0  # type: ignore[operator]
+    assert high[-1].ttft_p50_s <= high[-1].ttft_p95_s  # type: ignore[operator]
+
+
+def test_the_same_seed_brings_the_same_traffic(plan: Plan) -> None:
+    first = served(plan, duration_s=20, seed=4)
+    again = served(plan, BEGIN + timedelta(hours=1), duration_s=20, seed=4)
+    assert [sample.nodes for sample in first] == [sample.nodes for sample in again]
+
+
+def test_every_page_that_shows_it_says_simulated(
+    browser: Client, api: APIClient, plan: Plan
+) -> None:
+    served(plan, timezone.now() - timedelta(seconds=30), duration_s=30)
+    monitor = browser.get("/monitor/", {"cluster": plan.cluster_id}).content.decode()
+    assert "No machine computes these numbers" in monitor
+    assert 'id="monitor-nodes"' in monitor
+    assert 'data-simulated="true"' in monitor
+    overview = browser.get("/", {"cluster": plan.cluster_id}).content.decode()
+    assert "simulated traffic" in overview
+    assert '<span class="badge warn">simulated</span>' in overview
+    latest = api.get("/api/v1/metrics/latest/", {"cluster": plan.cluster_id}).data
+    assert latest["simulated"]
+    series = api.get(f"/api/v1/clusters/{plan.cluster_id}/metrics/").data
+    assert series["simulated"]
+
+
+def test_lines_keep_saying_simulated_when_it_has_ended(browser: Client, plan: Plan) -> None:
+    served(plan, timezone.now() - timedelta(seconds=100), duration_s=30)
+    monitor = browser.get("/monitor/", {"cluster": plan.cluster_id}).content.decode()
+    assert "simulated traffic that has ended" in monitor
+    assert "No report from the simulation" in monitor
+
+
+def test_a_cluster_whose_coordinator_reports_is_left_alone(plan: Plan) -> None:
+    bare_sample(plan.cluster, BEGIN, output=1.0).save()
+    with pytest.raises(TrafficRefused, match="is reporting"):
+        served(plan, duration_s=5)
+
+
+@pytest.mark.parametrize("key", ["share", "speed", "duration_s"])
+def test_options_out_of_range_are_refused(key: str) -> None:
+    with pytest.raises(TrafficRefused, match=key):
+        TrafficOptions(**{key: 0.0})
+
+
+def test_the_command_names_a_plan_that_is_not_there(plan: Plan) -> None:
+    with pytest.raises(CommandError, match=f"There is no plan {plan.pk + 1}"):
+        call_command("simulate_traffic", str(plan.pk + 1))
