@@ -13,7 +13,7 @@ help:
 	@echo "make test          the test suite"
 	@echo "make check         format, lint, import contracts, types, tests (what CI runs)"
 
-$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard planner/placers/compiled/*.c)
+$(STAMP): pyproject.toml setup.py constraints.txt $(shell find planner -name "*.c")
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "HelixWeb needs Python 3.11 or newer; $(PYTHON) is older. Try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 2; }
 	@echo "Setting up $(VENV) (once; torch is the large part) ..."
