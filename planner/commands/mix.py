@@ -40,7 +40,8 @@ def run(parsed: argparse.Namespace) -> None:
     for name in names:
         if names.count(name) > 1:
             raise InvalidProblem(f"two problems have a model named {name!r}; name them apart")
-    outputs = [parsed.output / f"{name}.plan.json" for name in names]
+    # Names like "meta-llama/Llama-2-70b" are no folders.
+    outputs = [parsed.output / f"{name.replace('/', '--')}.plan.json" for name in names]
     for output in outputs:
         check_writable(output)
     shares = tuple(

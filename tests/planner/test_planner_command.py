@@ -365,14 +365,14 @@ def test_the_bound_of_a_plan_is_that_of_what_the_rules_leave(
 
 
 def test_mix_writes_a_plan_for_each_model(problem_path, tmp_path, capsys):
-    other = replace(PROBLEM, model=replace(PROBLEM.model, name="other", num_layers=2))
+    other = replace(PROBLEM, model=replace(PROBLEM.model, name="lab/other", num_layers=2))
     (tmp_path / "other.json").write_text(json.dumps(problem_to_dict(other)))
     problems = [str(problem_path), str(tmp_path / "other.json")]
     options = ["--weights", "1,2", "--time-limit", "10", "--output", str(tmp_path)]
     assert main(["mix", *problems, *options]) == 0
     plans = [
         plan_from_text((tmp_path / f"{name}.plan.json").read_text(), name_hint="p.json")
-        for name in ("tiny-model", "other")
+        for name in ("tiny-model", "lab--other")
     ]
     assert set(plans[0].placement.layers).isdisjoint(plans[1].placement.layers)
     assert "least flow / weight" in capsys.readouterr().out
