@@ -110,6 +110,7 @@ async def _run(options: argparse.Namespace, data_dir: DataDir) -> None:
                 memory_budget_bytes=hardware.memory_budget_bytes,
                 relative_speed=hardware.relative_speed,
                 threads=options.threads,
+                tensor_parallel=options.tensor_parallel,
             ),
             rng=rng,
             stage_command=stage_command,
@@ -157,6 +158,11 @@ def _parser() -> argparse.ArgumentParser:
         help="act as the node described there and run no model (see runtime/protocol/emulation.py)",
     )
     add("--threads", type=_positive_int, default=1, help="CPU threads (default %(default)s)")
+    add(
+        "--tensor-parallel",
+        type=_positive_int,
+        help="processes that share each layer, e.g. one per GPU (default: as deployed, usually 1)",
+    )
     return parser
 
 

@@ -47,6 +47,7 @@ class StageSettings:
     memory_budget_bytes: int
     relative_speed: float
     threads: int
+    tensor_parallel: int | None = None  # the machine's own degree, whatever the deployment says
 
 
 class Supervisor:
@@ -150,6 +151,9 @@ class Supervisor:
 
     async def _launch(self, process: Process, assignment: StageAssignment) -> None:
         settings = self._settings
+        if settings.tensor_parallel is not None:
+            degree = {"tensor_parallel": settings.tensor_parallel}
+            assignment = assignment.model_copy(update=degree)
         launch = StageLaunch(
             assignment=assignment,
             name=settings.name,

@@ -1,5 +1,6 @@
 """What a stage runs its steps with: a model, or the times of a profile. Both are a `Backend`."""
 
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -84,8 +85,12 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A backend ready to run, the limits it was made for, and where it runs, for the log."""
+    """A backend ready to run, the limits it was made for, and where it runs, for the log.
+
+    `close` ends what else runs for it, behind its last step.
+    """
 
     backend: Backend
     limits: EngineLimits
     device: str
+    close: Callable[[], None] = lambda: None

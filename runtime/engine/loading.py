@@ -6,40 +6,133 @@ from pathlib import Path
 import torch
 
 from runtime.engine.backend import CannotRun, Opened
+from runtime.engine.follower import StageShare
 from runtime.engine.grammar import Grammars
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import BudgetTooSmall, fit_step, kv_pages, pages_in_free_memory
 from runtime.engine.model_backend import ModelBackend
+from runtime.engine.model_runner import ModelRunner
+from runtime.engine.ranks import RankGroup, RankLost
 from runtime.models.checkpoint import CheckpointError
-from runtime.models.config import ModelConfig, read_config
-from runtime.models.free_memory import free_bytes
+from runtime.models.config import CompactConfig, ModelConfig, read_config
+from runtime.models.free_memory import free_bytes, require_memory
+from runtime.models.sharding import Shard, shard_config
 from runtime.models.weights import load_decoder
 from runtime.protocol.control import StageAssignment
 from runtime.protocol.engine_options import PromptRule
 from runtime.protocol.stage_pipe import StageLaunch
 
 
-def open_model(launch: StageLaunch, *, progress: Callable[[int, int], None]) -> Opened:
+def open_model(
+    launch: StageLaunch,
+    *,
+    progress: Callable[[int, int], None],
+    on_lost: Callable[[str], None],
+) -> Opened:
     """The layers of the assignment's checkpoint, in memory.
 
-    `progress` gets bytes read so far and in all, and may raise to stop. Raises CannotRun and
-    OSError for what the person who deployed can mend.
+    `progress` gets bytes read so far and in all, and may raise to stop. `on_lost` is told, from a
+    thread, when a rank of the stage died: see `RankGroup.open`. Raises CannotRun and OSError for
+    what the person who deployed can mend.
     """
     torch.set_num_threads(launch.threads)
     try:
-        return _open(launch, progress)
-    except (CheckpointError, BudgetTooSmall) as error:
+        if launch.assignment.tensor_parallel == 1:
+            return _open_alone(launch, progress)
+        return _open_shared(launch, progress, on_lost)
+    except (CheckpointError, BudgetTooSmall, RankLost) as error:
         raise CannotRun(str(error)) from error
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise CannotRun(f"out of memory ({error}); lower the node's memory budget") from error
 
 
-def _open(launch: StageLaunch, progress: Callable[[int, int], None]) -> Opened:
+def _open_alone(launch: StageLaunch, progress: Callable[[int, int], None]) -> Opened:
     assignment = launch.assignment
+    first, end = assignment.first, assignment.end
     checkpoint = Path(assignment.checkpoint)
-    config = read_config(checkpoint)
-    _check_assignment(assignment, config)
+    config = _checked_config(assignment)
+    limits, pages = _fit(config, assignment, memory_budget_bytes=launch.memory_budget_bytes)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    decoder = load_decoder(
+        checkpoint, config, first=first, end=end, device=device, progress=progress
+    )
+    free = free_bytes(device)
+    pages = min(pages, pages_in_free_memory(config, limits, free_bytes=free, first=first, end=end))
+    cache = KvCache(config, pages=pages, page_tokens=limits.page_tokens, device=device)
+    return Opened(
+        backend=ModelBackend(
+            ModelRunner(decoder, cache, max_context_tokens=limits.max_context_tokens),
+            grammars=Grammars(checkpoint, vocab_size=config.vocab_size),
+        ),
+        limits=limits,
+        device=str(device),
+    )
+
+
+def _open_shared(
+    launch: StageLaunch, progress: Callable[[int, int], None], on_lost: Callable[[str], None]
+) -> Opened:
+    """By several ranks, each with its share of the budget; what one rank holds, each does."""
+    assignment = launch.assignment
+    first, end, ranks = assignment.first, assignment.end, assignment.tensor_parallel
+    config = _checked_config(assignment)
+    if not isinstance(config, CompactConfig):
+        raise CannotRun(
+            f"{assignment.checkpoint} is of a family that only the bridge runs, which cannot share "
+            f"a layer among {ranks} ranks; deploy it without tensor parallelism"
+        )
+    has_gpu = torch.cuda.is_available()
+    if has_gpu and torch.cuda.device_count() < ranks:
+        raise CannotRun(
+            f"{ranks} ranks need a GPU each, this machine has {torch.cuda.device_count()}; deploy "
+            "with a lower degree of tensor parallelism"
+        )
+    own = shard_config(config, Shard(rank=0, ranks=ranks))
+    limits, pages = _fit(own, assignment, memory_budget_bytes=launch.memory_budget_bytes // ranks)
+    if not has_gpu:  # on GPUs each rank sees for itself
+        require_memory(
+            torch.device("cpu"),
+            needed_bytes=own.weights_bytes(first, end) * ranks,
+            first=first,
+            end=end,
+        )
+    group = RankGroup.open(
+        StageShare(
+            checkpoint=Path(assignment.checkpoint),
+            first=first,
+            end=end,
+            page_tokens=limits.page_tokens,
+            max_context_tokens=limits.max_context_tokens,
+            threads=launch.threads,
+            device_type="cuda" if has_gpu else "cpu",
+        ),
+        ranks=ranks,
+        progress=progress,
+        on_lost=on_lost,
+    )
+    try:
+        free = group.free_bytes
+        pages = min(pages, pages_in_free_memory(own, limits, free_bytes=free, first=first, end=end))
+        runner = group.make_runner(pages=pages)
+    except BaseException:
+        group.close()
+        raise
+    return Opened(
+        backend=ModelBackend(
+            runner,
+            grammars=Grammars(Path(assignment.checkpoint), vocab_size=config.vocab_size),
+        ),
+        limits=limits,
+        device=f"{ranks} {'GPUs' if has_gpu else 'processes'}",
+        close=group.close,
+    )
+
+
+def _fit(
+    config: ModelConfig, assignment: StageAssignment, *, memory_budget_bytes: int
+) -> tuple[EngineLimits, int]:
+    """Limits and pages within the budget. Raises BudgetTooSmall."""
     longest = assignment.max_context_tokens
     limits = fit_step(
         config,
@@ -50,37 +143,21 @@ def _open(launch: StageLaunch, progress: Callable[[int, int], None]) -> Opened:
             else assignment.max_batch_tokens,
             max_context_tokens=longest,
         ),
-        memory_budget_bytes=launch.memory_budget_bytes,
+        memory_budget_bytes=memory_budget_bytes,
     )
-    first, end = assignment.first, assignment.end
     pages = kv_pages(
         config,
         limits,
-        memory_budget_bytes=launch.memory_budget_bytes,
-        first=first,
-        end=end,
+        memory_budget_bytes=memory_budget_bytes,
+        first=assignment.first,
+        end=assignment.end,
     )
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    decoder = load_decoder(
-        checkpoint, config, first=first, end=end, device=device, progress=progress
-    )
-    pages = min(
-        pages,
-        pages_in_free_memory(config, limits, free_bytes=free_bytes(device), first=first, end=end),
-    )
-    return Opened(
-        backend=ModelBackend(
-            decoder,
-            KvCache(config, pages=pages, page_tokens=limits.page_tokens, device=device),
-            max_context_tokens=longest,
-            grammars=Grammars(checkpoint, vocab_size=config.vocab_size),
-        ),
-        limits=limits,
-        device=str(device),
-    )
+    return limits, pages
 
 
-def _check_assignment(assignment: StageAssignment, config: ModelConfig) -> None:
+def _checked_config(assignment: StageAssignment) -> ModelConfig:
+    """The checkpoint's, which must be the one that was planned for. Raises CannotRun."""
+    config = read_config(Path(assignment.checkpoint))
     if assignment.num_layers != config.num_layers:
         raise CannotRun(
             f"the plan is for {assignment.num_layers} layers, {assignment.checkpoint} has "
@@ -91,3 +168,4 @@ def _check_assignment(assignment: StageAssignment, config: ModelConfig) -> None:
             f"max_context_tokens is {assignment.max_context_tokens}, {assignment.checkpoint} "
             f"knows {config.max_position_embeddings} positions; deploy with a shorter context"
         )
+    return config

@@ -7,10 +7,12 @@ stderr. The end of stdin or SIGTERM means stop: exit 0. What it cannot run: `fai
 import argparse
 import io
 import logging
+import os
 import secrets
 import signal
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -128,12 +130,14 @@ def serve(
         if emulation is None
         else _open_emulation(launch, emulation)
     )
-    transport: Transport = ZmqTransport(
-        name=launch.name, bind=launch.bind, keys=keys, peers=assignment.peers
-    )
-    if emulation is not None:
-        transport = EmulatedLinks(transport, emulation)
-    try:
+    with ExitStack() as closing:
+        closing.callback(opened.close)
+        transport: Transport = ZmqTransport(
+            name=launch.name, bind=launch.bind, keys=keys, peers=assignment.peers
+        )
+        if emulation is not None:
+            transport = EmulatedLinks(transport, emulation)
+        closing.callback(transport.close)
         stage = Stage(
             name=launch.name,
             generation=assignment.generation,
@@ -156,8 +160,6 @@ def serve(
         )
         events.write(ReadyEvent(stats=stage.stats()))
         stage.run(stop.is_set)
-    finally:
-        transport.close()
 
 
 def _open_model(launch: StageLaunch, events: EventWriter, stop: threading.Event) -> Opened:
@@ -169,7 +171,13 @@ def _open_model(launch: StageLaunch, events: EventWriter, stop: threading.Event)
             raise _Stopped
         events.write(LoadingEvent(done_bytes=done_bytes, total_bytes=total_bytes))
 
-    return open_model(launch, progress=progress)
+    def end_at_once(message: str) -> None:
+        # the stage's thread may be waiting in a sum for the rank that is lost
+        _fail(events, message)
+        events.close()
+        os._exit(1)
+
+    return open_model(launch, progress=progress, on_lost=end_at_once)
 
 
 def _open_emulation(launch: StageLaunch, emulation: Emulation) -> Opened:

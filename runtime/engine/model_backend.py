@@ -11,12 +11,10 @@ from torch import Tensor
 
 from runtime.engine.backend import Drawn, ModelShape, StepResult
 from runtime.engine.grammar import Grammar, GrammarError, Grammars
-from runtime.engine.kv_cache import KvCache
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.pages import PageBooks
 from runtime.engine.sampler import TokenHistory, adjusted, logprobs_of, sample
 from runtime.engine.sequence import RequestKey, Work
-from runtime.models.decoder import Decoder
 from runtime.protocol.data import DType, Reason, Sampling
 
 logger = logging.getLogger(__name__)
@@ -29,24 +27,21 @@ WIRE_DTYPES = {
 
 
 class ModelBackend:
-    """Implements `Backend` with the layers of `decoder`."""
+    """Implements `Backend` with the layers that `runner` runs."""
 
-    def __init__(
-        self, decoder: Decoder, cache: KvCache, *, max_context_tokens: int, grammars: Grammars
-    ) -> None:
-        self._decoder = decoder
+    def __init__(self, runner: ModelRunner, *, grammars: Grammars) -> None:
+        self._runner = runner
         self._grammars = grammars
-        self._cache = cache
-        self._runner = ModelRunner(decoder, cache, max_context_tokens=max_context_tokens)
         self._histories: dict[RequestKey, TokenHistory] = {}
         self._followed: dict[RequestKey, Grammar] = {}
 
     @property
     def shape(self) -> ModelShape:
-        config = self._decoder.config
+        decoder = self._runner.decoder
+        config = decoder.config
         return ModelShape(
-            first=self._decoder.first,
-            end=self._decoder.end,
+            first=decoder.first,
+            end=decoder.end,
             num_layers=config.num_layers,
             hidden_size=config.hidden_size,
             vocab_size=config.vocab_size,
@@ -55,15 +50,15 @@ class ModelBackend:
 
     @property
     def books(self) -> PageBooks:
-        return self._cache.books
+        return self._runner.cache.books
 
     @property
     def weights_bytes(self) -> int:
-        return self._decoder.config.weights_bytes(self._decoder.first, self._decoder.end)
+        return self._runner.weights_bytes
 
     @property
     def kv_bytes(self) -> int:
-        return self._cache.nbytes
+        return self._runner.kv_bytes
 
     @property
     def emulated(self) -> bool:

@@ -24,6 +24,24 @@ class ModelRunner:
         self._cache = cache
         self._gather_tokens = max_context_tokens
 
+    @property
+    def decoder(self) -> Decoder:
+        return self._decoder
+
+    @property
+    def cache(self) -> KvCache:
+        return self._cache
+
+    @property
+    def weights_bytes(self) -> int:
+        """Of all processes that run the layers."""
+        return self._decoder.config.weights_bytes(self._decoder.first, self._decoder.end)
+
+    @property
+    def kv_bytes(self) -> int:
+        """Of all processes that run the layers."""
+        return self._cache.nbytes
+
     @torch.inference_mode()
     def forward(self, step: Items[Work]) -> Tensor:
         """Rows [T, D] of the step, in its order, each behind the last layer its request runs here.

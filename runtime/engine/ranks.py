@@ -1,91 +1,54 @@
 """One stage run by several processes, each with a share of every layer (tensor parallelism).
 
 Rank 0 is the stage itself: it batches, samples and speaks to other stages. The others are its
-children: for each step they are told over a pipe which rows and pages it has, and run it with
-their own weights and their own share of the KV cache, in lock-step by the sums inside the layers.
-They end when rank 0 ends, however it ends.
+children (`follower.py`): for each step they are told over a pipe which rows and pages it has, and
+run it with their own weights and their own share of the KV cache, in lock-step by the sums inside
+the layers. None can go on without the others, so the loss of one ends the stage.
 
-Legend: T rows of the step, R some of them, D hidden, V vocabulary, L layers, B blocks.
+Legend: T rows of the step, R some of them, D hidden, V vocabulary.
 """
 
 import multiprocessing
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
-from datetime import timedelta
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
+from typing import TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, distributed
 
+from runtime.engine.follower import (
+    Failed,
+    Forward,
+    HeadRows,
+    Loaded,
+    MakePages,
+    Present,
+    RankWork,
+    StageShare,
+    follow,
+    load_share,
+    meet,
+)
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.model_runner import ModelRunner
-from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
-from runtime.models.checkpoint import CheckpointError
-from runtime.models.config import ModelConfig, read_config
+from runtime.engine.sequence import Work
+from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
-from runtime.models.ranks import ProcessRanks
-from runtime.models.weights import Progress, load_decoder
-from runtime.protocol.data import Hop, Route, Sampling
+from runtime.models.free_memory import free_bytes
+from runtime.models.weights import Progress
 
-_MEETING_TIMEOUT = timedelta(minutes=10)  # a large checkpoint is read meanwhile
-_UNSAMPLED = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1)
+OnLost = Callable[[str], None]
+MessageT = TypeVar("MessageT")
 
 
 class RankLost(RuntimeError):
     """A rank's process ended or could not load; the stage cannot go on without it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageShare:
-    """What each rank needs to take its part: layers [first, end) of a checkpoint, pages of the
-    KV cache, and CPU threads."""
-
-    checkpoint: Path
-    first: int
-    end: int
-    pages: int
-    page_tokens: int
-    max_context_tokens: int
-    threads: int
-    device_type: str
-
-    def device(self, rank: int) -> torch.device:
-        return torch.device(f"cuda:{rank}" if self.device_type == "cuda" else self.device_type)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RankWork:
-    """A `Work` as the other ranks need it."""
-
-    first: int
-    end: int
-    position: int
-    n_tokens: int
-    payload: bytes
-    pages_LB: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Forward:
-    """Run this step, after clearing pages that were given out anew."""
-
-    cleared: tuple[int, ...]
-    works: tuple[_RankWork, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Logits:
-    """Multiply the head with as many rows, which rank 0 broadcasts."""
-
-    rows: int
 
 
 class LeadingCache(KvCache):
@@ -115,207 +78,189 @@ class LeadingRunner(ModelRunner):
         self._group = group
         self._leading = cache
 
+    @property
+    def weights_bytes(self) -> int:
+        return super().weights_bytes * self._group.ranks
+
+    @property
+    def kv_bytes(self) -> int:
+        return super().kv_bytes * self._group.ranks
+
     def forward(self, step: Items[Work]) -> Tensor:
+        """See `ModelRunner`. Raises RankLost."""
         self._group.tell(
-            _Forward(
-                cleared=self._leading.take_cleared(), works=tuple(_rank_work(work) for work in step)
+            Forward(
+                cleared=self._leading.take_cleared(),
+                works=tuple(RankWork.of(work) for work in step),
             )
         )
-        return super().forward(step)
+        with self._group.in_step():
+            return super().forward(step)
 
     def logits(self, hidden_RD: Tensor) -> Tensor:
-        self._group.tell(_Logits(rows=len(hidden_RD)))
-        distributed.broadcast(hidden_RD.contiguous(), src=0)
-        return super().logits(hidden_RD)
+        """See `ModelRunner`. Raises RankLost."""
+        self._group.tell(HeadRows(rows=len(hidden_RD)))
+        with self._group.in_step():
+            distributed.broadcast(hidden_RD.contiguous(), src=0)
+            return super().logits(hidden_RD)
 
 
 class RankGroup:
-    """Rank 0's hold on the others. Opened whole: all ranks have their weights in memory."""
+    """Rank 0's hold on the others. Opened whole: all ranks have their weights in memory.
+
+    `free_bytes`: what each rank may still take of its device; on CPU they share what is free.
+    """
 
     def __init__(
         self,
+        share: StageShare,
         decoder: Decoder,
-        processes: list[BaseProcess],
-        pipes: list[Connection],
+        children: "_Children",
         *,
-        meeting: str,
+        free_bytes: int,
     ) -> None:
         self.decoder = decoder
-        self._meeting = meeting
-        self._processes = processes
-        self._pipes = pipes
-        self._closing = threading.Event()
+        self.free_bytes = free_bytes
+        self._share = share
+        self._children = children
 
     @classmethod
-    def open(cls, share: StageShare, *, ranks: int, progress: Progress) -> "RankGroup":
+    def open(
+        cls, share: StageShare, *, ranks: int, progress: Progress, on_lost: OnLost
+    ) -> "RankGroup":
         """Start ranks 1 to `ranks` - 1 and load rank 0's weights meanwhile.
 
-        `progress` is told of rank 0's. Raises CheckpointError, RankLost.
+        `progress` is told of rank 0's. `on_lost` is called, from a thread, with what to tell when
+        a rank dies from now on until `close`; rank 0 may be waiting for it in a sum then, so only
+        the end of this process helps. Raises CheckpointError, RankLost.
         """
-        spawn = multiprocessing.get_context("spawn")
-        meeting = tempfile.mkdtemp(prefix="ranks-")
-        processes: list[BaseProcess] = []
-        pipes: list[Connection] = []
-        for rank in range(1, ranks):
-            ours, theirs = spawn.Pipe()
-            process: BaseProcess = spawn.Process(
-                target=follow, args=(share, rank, ranks, meeting, theirs), daemon=True
-            )
-            process.start()
-            theirs.close()
-            processes.append(process)
-            pipes.append(ours)
+        children = _Children(share, ranks=ranks, on_lost=on_lost)
         try:
-            mine = _meet(share, rank=0, ranks=ranks, meeting=meeting)
-            decoder = _load(share, mine, progress=progress)
-            for rank, pipe in enumerate(pipes, start=1):
-                _await_loaded(pipe, rank)
+            children.await_each(Present)
+            mine = meet(share, rank=0, ranks=ranks, meeting=children.meeting)
+            decoder = load_share(share, mine, progress=progress)
+            loaded = children.await_each(Loaded)
         except BaseException:
-            for process in processes:
-                process.kill()
-            if distributed.is_initialized():
-                distributed.destroy_process_group()
-            shutil.rmtree(meeting, ignore_errors=True)
+            children.kill()
             raise
-        return cls(decoder, processes, pipes, meeting=meeting)
+        free = min(free_bytes(decoder.device), *(each.free_bytes for each in loaded))
+        if decoder.device.type == "cpu":
+            free //= ranks
+        return cls(share, decoder, children, free_bytes=free)
 
-    def watch(self, on_lost: Callable[[str], None]) -> None:
-        """Call `on_lost` with a message, from a thread, if a rank ends before `close`."""
-        threading.Thread(target=self._watch, args=(on_lost,), daemon=True).start()
+    @property
+    def ranks(self) -> int:
+        return len(self._children.pipes) + 1
 
-    def tell(self, message: _Forward | _Logits) -> None:
+    def make_runner(self, *, pages: int) -> LeadingRunner:
+        """Has every rank make its share of a KV cache of `pages`. Raises RankLost."""
+        self.tell(MakePages(pages=pages))
+        cache = LeadingCache(
+            self.decoder.config,
+            pages=pages,
+            page_tokens=self._share.page_tokens,
+            device=self.decoder.device,
+        )
+        return LeadingRunner(self, cache, max_context_tokens=self._share.max_context_tokens)
+
+    def tell(self, message: MakePages | Forward | HeadRows) -> None:
         """Raises RankLost."""
-        for rank, pipe in enumerate(self._pipes, start=1):
+        for rank, pipe in enumerate(self._children.pipes, start=1):
             try:
                 pipe.send(message)
             except OSError as error:
                 raise RankLost(f"rank {rank} takes no more steps: {error}") from error
 
+    @contextmanager
+    def in_step(self) -> Iterator[None]:
+        """Around rank 0's part of what it told the others to do.
+
+        They would wait in a sum for the part it did not do, so its failure is the stage's.
+        """
+        try:
+            yield
+        except Exception as error:
+            self._children.lose(f"rank 0 failed in the middle of a step: {error}")
+            raise
+
     def close(self) -> None:
         """End the other ranks and the group."""
-        self._closing.set()
-        for pipe in self._pipes:
+        self._children.end()
+
+
+class _Children:
+    """The processes of ranks 1 and up, the pipes to them, and where all ranks meet."""
+
+    def __init__(self, share: StageShare, *, ranks: int, on_lost: OnLost) -> None:
+        self.meeting = tempfile.mkdtemp(prefix="ranks-")
+        self.pipes: list[Connection] = []
+        self._processes: list[BaseProcess] = []
+        self._on_lost = on_lost
+        self._ending = threading.Event()
+        spawn = multiprocessing.get_context("spawn")
+        for rank in range(1, ranks):
+            ours, theirs = spawn.Pipe()
+            process: BaseProcess = spawn.Process(
+                target=follow, args=(share, rank, ranks, self.meeting, theirs), daemon=True
+            )
+            process.start()
+            theirs.close()
+            self._processes.append(process)
+            self.pipes.append(ours)
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def await_each(self, kind: type[MessageT]) -> list[MessageT]:
+        """One message of `kind` from each. Raises RankLost for any other, or none."""
+        messages = []
+        for rank, pipe in enumerate(self.pipes, start=1):
+            try:
+                message = pipe.recv()
+            except (EOFError, OSError):
+                raise RankLost(
+                    f"rank {rank} ended while it was loading; the stage's log says more"
+                ) from None
+            if isinstance(message, Failed):
+                raise RankLost(f"rank {rank}: {message.message}")
+            if not isinstance(message, kind):
+                raise RankLost(f"rank {rank} sent {message!r} where a {kind.__name__} was expected")
+            messages.append(message)
+        return messages
+
+    def lose(self, message: str) -> None:
+        """The group is of no more use; told once, and not while it ends."""
+        if not self._ending.is_set():
+            self._ending.set()
+            self._on_lost(message)
+
+    def kill(self) -> None:
+        """End them at once, wherever they are."""
+        self._ending.set()
+        for process in self._processes:
+            process.kill()
+        self._clear_up()
+
+    def end(self) -> None:
+        """Let them end, and kill what has not after ten seconds."""
+        self._ending.set()
+        for pipe in self.pipes:
             pipe.close()
         for process in self._processes:
             process.join(timeout=10)
-            if process.is_alive():
-                process.kill()
-                process.join()
-        distributed.destroy_process_group()
-        shutil.rmtree(self._meeting, ignore_errors=True)
+            process.kill()
+        self._clear_up()
 
-    def _watch(self, on_lost: Callable[[str], None]) -> None:
-        wait([process.sentinel for process in self._processes])
-        if not self._closing.is_set():
-            ended = [
-                f"rank {rank} ended with status {process.exitcode}"
-                for rank, process in enumerate(self._processes, start=1)
-                if process.exitcode is not None
-            ]
-            on_lost(f"{', '.join(ended)}; the stage cannot go on without it")
+    def _clear_up(self) -> None:
+        for process in self._processes:
+            process.join()
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+        shutil.rmtree(self.meeting, ignore_errors=True)
 
-
-def follow(share: StageShare, rank: int, ranks: int, meeting: str, pipe: Connection) -> None:
-    """The life of a rank other than 0: load, then run each step it is told of until the pipe ends.
-
-    What keeps it from loading is sent to rank 0.
-    """
-    try:
-        mine = _meet(share, rank=rank, ranks=ranks, meeting=meeting)
-        decoder = _load(share, mine, progress=lambda _done, _total: None)
-    except (CheckpointError, OSError, RuntimeError) as error:
-        pipe.send(str(error))
-        return
-    cache = KvCache(
-        decoder.config,
-        pages=share.pages,
-        page_tokens=share.page_tokens,
-        device=decoder.device,
-    )
-    runner = ModelRunner(decoder, cache, max_context_tokens=share.max_context_tokens)
-    pipe.send(None)
-    while True:
-        try:
-            message = pipe.recv()
-        except EOFError:
-            break
-        if isinstance(message, _Logits):
-            config = decoder.config
-            hidden_RD = torch.empty(
-                message.rows, config.hidden_size, dtype=config.dtype, device=decoder.device
-            )
-            distributed.broadcast(hidden_RD, src=0)
-            runner.logits(hidden_RD)
-        else:
-            cache.clear(list(message.cleared))
-            runner.forward([_work(each) for each in message.works])
-    distributed.destroy_process_group()
-
-
-def _meet(share: StageShare, *, rank: int, ranks: int, meeting: str) -> ProcessRanks:
-    torch.set_num_threads(share.threads)
-    device = share.device(rank)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    distributed.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
-        init_method=f"file://{meeting}/group",
-        rank=rank,
-        world_size=ranks,
-        timeout=_MEETING_TIMEOUT,
-    )
-    group = distributed.group.WORLD
-    if group is None:
-        raise RankLost(f"rank {rank} of {ranks} found no process group")
-    return ProcessRanks.of(group)
-
-
-def _load(share: StageShare, mine: ProcessRanks, *, progress: Progress) -> Decoder:
-    return load_decoder(
-        share.checkpoint,
-        read_config(share.checkpoint),
-        first=share.first,
-        end=share.end,
-        device=share.device(mine.shard.rank),
-        progress=progress,
-        ranks=mine,
-    )
-
-
-def _await_loaded(pipe: Connection, rank: int) -> None:
-    try:
-        problem = pipe.recv()
-    except EOFError:
-        raise RankLost(f"rank {rank} ended while it was loading; its log says more") from None
-    if problem is not None:
-        raise RankLost(f"rank {rank}: {problem}")
-
-
-def _rank_work(work: Work) -> _RankWork:
-    return _RankWork(
-        first=work.sequence.first,
-        end=work.sequence.end,
-        position=work.chunk.position,
-        n_tokens=work.chunk.n_tokens,
-        payload=bytes(work.chunk.payload),
-        pages_LB=work.sequence.table.pages_LB,
-    )
-
-
-def _work(told: _RankWork) -> Work:
-    hop = Hop(node="rank", first=told.first, end=told.end)
-    sequence = Sequence(
-        key=RequestKey(request=0, epoch=0),
-        route=Route(hops=(hop,), sampling=_UNSAMPLED, prompt_tokens=1),
-        hop=0,
-        arrival=0,
-    )
-    sequence.table.append(told.pages_LB.ravel().tolist())
-    chunk = Chunk(
-        position=told.position,
-        n_tokens=told.n_tokens,
-        payload=memoryview(told.payload),
-        is_sampled=False,
-        arrival=0,
-    )
-    return Work(sequence=sequence, chunk=chunk)
+    def _watch(self) -> None:
+        gone = wait([process.sentinel for process in self._processes])
+        ended = []
+        for rank, process in enumerate(self._processes, start=1):
+            if process.sentinel in gone:
+                process.join()  # its sentinel may be a moment ahead of its status
+                ended.append(f"rank {rank} ended with status {process.exitcode}")
+        self.lose(f"{', '.join(ended)}; the stage cannot go on without it")

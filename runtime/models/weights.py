@@ -44,7 +44,8 @@ def load_decoder(
             f"layers [{first}, {end}) are not in {checkpoint}, which has {config.num_layers}; "
             "deploy a plan made for this model"
         )
-    require_memory(device, needed_bytes=config.weights_bytes(first, end), first=first, end=end)
+    own = shard_config(config, ranks.shard) if isinstance(config, CompactConfig) else config
+    require_memory(device, needed_bytes=own.weights_bytes(first, end), first=first, end=end)
     if isinstance(config, CompactConfig):
         return load_compact(
             checkpoint,

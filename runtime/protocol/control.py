@@ -102,7 +102,10 @@ class AgentIdentity(_Message):
 
 
 class StageAssignment(_Message):
-    """What one node's stage shall run. Layers are [first, end)."""
+    """What one node's stage shall run. Layers are [first, end).
+
+    `tensor_parallel`: ranks that share each layer, processes of this node, one GPU each.
+    """
 
     deployment_id: int
     generation: int = Field(ge=1)
@@ -115,6 +118,7 @@ class StageAssignment(_Message):
     max_batch_tokens: int = Field(default=512, ge=1)
     max_context_tokens: int = Field(ge=1)
     options: EngineOptions = EngineOptions()
+    tensor_parallel: int = Field(default=1, ge=1, le=64)
     peers: tuple[PeerAddress, ...]
 
 

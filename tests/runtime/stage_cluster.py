@@ -12,6 +12,7 @@ from runtime.engine.grammar import Grammars
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.limits import EngineLimits
 from runtime.engine.model_backend import ModelBackend
+from runtime.engine.model_runner import ModelRunner
 from runtime.engine.stage import Stage
 from runtime.models.config import read_config
 from runtime.models.weights import load_decoder
@@ -106,16 +107,18 @@ class StageCluster:
                     max_context_tokens=max_context_tokens,
                 ),
                 backend=ModelBackend(
-                    load_decoder(
-                        checkpoint,
-                        config,
-                        first=first,
-                        end=end,
-                        device=torch.device("cpu"),
-                        progress=lambda _done, _total: None,
+                    ModelRunner(
+                        load_decoder(
+                            checkpoint,
+                            config,
+                            first=first,
+                            end=end,
+                            device=torch.device("cpu"),
+                            progress=lambda _done, _total: None,
+                        ),
+                        self.caches[name],
+                        max_context_tokens=max_context_tokens,
                     ),
-                    self.caches[name],
-                    max_context_tokens=max_context_tokens,
                     grammars=Grammars(checkpoint, vocab_size=config.vocab_size),
                 ),
                 transport=NeverWaits(self.transports[name]),

@@ -12,6 +12,7 @@ from runtime.engine.intake import MAX_TOMBSTONES, Intake, StageShape
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.limits import EngineLimits
 from runtime.engine.model_backend import ModelBackend
+from runtime.engine.model_runner import ModelRunner
 from runtime.engine.sequence import RequestKey, Sequence
 from runtime.engine.stage import ORPHAN_AFTER_S, Stage
 from runtime.models.config import read_config
@@ -158,9 +159,11 @@ def make_stage(checkpoint: Path, clock: ManualClock, network: InMemoryNetwork, s
         incarnation=1,
         limits=EngineLimits(page_tokens=4, max_batch_tokens=512, max_context_tokens=64),
         backend=ModelBackend(
-            decoder,
-            KvCache(config, pages=20, page_tokens=4, device=cpu),
-            max_context_tokens=64,
+            ModelRunner(
+                decoder,
+                KvCache(config, pages=20, page_tokens=4, device=cpu),
+                max_context_tokens=64,
+            ),
             grammars=Grammars(checkpoint, vocab_size=config.vocab_size),
         ),
         transport=network.join("a"),

@@ -1,6 +1,7 @@
 """Steps of a stage that several processes run together, against one that runs alone."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import family_checkpoints
@@ -9,11 +10,14 @@ import pytest
 import torch
 from family_checkpoints import COMPACT, LAYERS, VOCABULARY
 
+from runtime.engine.follower import StageShare
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.model_runner import ModelRunner
-from runtime.engine.ranks import LeadingCache, LeadingRunner, RankGroup, RankLost, StageShare
+from runtime.engine.ranks import RankGroup, RankLost
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
+from runtime.models.checkpoint import CheckpointError
 from runtime.models.config import read_config
+from runtime.models.free_memory import free_bytes
 from runtime.models.weights import load_decoder
 from runtime.protocol.data import Hop, Route, Sampling
 
@@ -26,7 +30,6 @@ def share_of(checkpoint: Path, *, first: int = 0, end: int = LAYERS) -> StageSha
         checkpoint=checkpoint,
         first=first,
         end=end,
-        pages=PAGES,
         page_tokens=PAGE_TOKENS,
         max_context_tokens=CONTEXT,
         threads=1,
@@ -34,7 +37,13 @@ def share_of(checkpoint: Path, *, first: int = 0, end: int = LAYERS) -> StageSha
     )
 
 
-def run_steps(runner: ModelRunner, cache: KvCache) -> list[torch.Tensor]:
+def open_group(
+    share: StageShare, ranks: int, on_lost: Callable[[str], None] = lambda _message: None
+) -> RankGroup:
+    return RankGroup.open(share, ranks=ranks, progress=lambda _done, _total: None, on_lost=on_lost)
+
+
+def run_steps(runner: ModelRunner) -> list[torch.Tensor]:
     """Two requests, one of them over the later layers only: chunks of prompts, then decodes."""
     dice = np.random.default_rng(5)
     requests = []
@@ -59,7 +68,7 @@ def run_steps(runner: ModelRunner, cache: KvCache) -> list[torch.Tensor]:
                 is_sampled=True,
                 arrival=0,
             )
-            cache.books.reserve(sequence.table, tokens=chunk.end)
+            runner.cache.books.reserve(sequence.table, tokens=chunk.end)
             step.append(Work(sequence=sequence, chunk=chunk))
         hidden_TD = runner.forward(step)
         logits.append(runner.logits(hidden_TD[n_tokens - 1 :: n_tokens]))
@@ -78,13 +87,15 @@ def test_a_stage_of_several_processes_gives_the_logits_of_one(
         tmp_path, config, first=0, end=LAYERS, device=cpu, progress=lambda _done, _total: None
     )
     cache = KvCache(config, pages=PAGES, page_tokens=PAGE_TOKENS, device=cpu)
-    expected = run_steps(ModelRunner(whole, cache, max_context_tokens=CONTEXT), cache)
-    group = RankGroup.open(share_of(tmp_path), ranks=ranks, progress=lambda _done, _total: None)
+    expected = run_steps(ModelRunner(whole, cache, max_context_tokens=CONTEXT))
+    group = open_group(share_of(tmp_path), ranks)
     try:
-        mine = LeadingCache(group.decoder.config, pages=PAGES, page_tokens=PAGE_TOKENS, device=cpu)
-        assert mine.nbytes == cache.nbytes // 2  # two KV heads: halves, also on four ranks
-        runner = LeadingRunner(group, mine, max_context_tokens=CONTEXT)
-        found = run_steps(runner, mine)
+        assert 0 < group.free_bytes < free_bytes(cpu) / ranks * 1.5
+        runner = group.make_runner(pages=PAGES)
+        # two KV heads: halves, also on four ranks
+        assert runner.cache.nbytes == cache.nbytes // 2
+        assert runner.kv_bytes == cache.nbytes * ranks // 2
+        found = run_steps(runner)
     finally:
         group.close()
     for found_RV, expected_RV in zip(found, expected, strict=True):
@@ -101,20 +112,14 @@ def test_a_rank_that_ends_is_told_of_and_no_step_is_run_without_it(tmp_path: Pat
         lost.append(message)
         heard.set()
 
-    group = RankGroup.open(share_of(tmp_path), ranks=2, progress=lambda _done, _total: None)
+    group = open_group(share_of(tmp_path), 2, on_lost)
     try:
-        group.watch(on_lost)
-        group._processes[0].kill()
+        runner = group.make_runner(pages=PAGES)
+        group._children._processes[0].kill()
         assert heard.wait(timeout=30)
         assert "rank 1 ended with status -9" in lost[0]
-        cache = LeadingCache(
-            group.decoder.config,
-            pages=PAGES,
-            page_tokens=PAGE_TOKENS,
-            device=torch.device("cpu"),
-        )
         with pytest.raises(RankLost, match="rank 1 takes no more steps"):
-            run_steps(LeadingRunner(group, cache, max_context_tokens=CONTEXT), cache)
+            run_steps(runner)
     finally:
         group.close()
 
@@ -122,6 +127,6 @@ def test_a_rank_that_ends_is_told_of_and_no_step_is_run_without_it(tmp_path: Pat
 def test_what_keeps_a_rank_from_loading_is_told(tmp_path: Path) -> None:
     family_checkpoints.save(COMPACT["llama 2"], tmp_path, seed=3)
     with pytest.raises(Exception, match=r"layers \[4, 9\) are not in"):
-        RankGroup.open(
-            share_of(tmp_path, first=4, end=9), ranks=2, progress=lambda _done, _total: None
-        )
+        open_group(share_of(tmp_path, first=4, end=9), 2)
+    with pytest.raises(CheckpointError, match="cannot be dealt to 3"):
+        open_group(share_of(tmp_path), 3)
