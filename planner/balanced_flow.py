@@ -10,6 +10,8 @@ links or shared bandwidth are too narrow for that, the flow is the nearest to it
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from planner.domain.cluster import SOURCE
 from planner.domain.errors import InvalidPlacement
 from planner.domain.flow import Flow
@@ -30,7 +32,7 @@ def balanced_flow(
 ) -> Flow:
     """`max_flow` with the same value and minimum cut, but spread most evenly.
 
-    Raises InvalidPlacement, and EvenProgramFailed should the method not converge.
+    Raises InvalidPlacement.
     """
     maximum = max_flow(problem, placement, partial_inference=partial_inference, max_hops=max_hops)
     if maximum.value_tokens_per_s <= 0:
@@ -40,7 +42,10 @@ def balanced_flow(
     )
     gates = gates_of(problem, graph)
     merged = merge_twins(graph, gates)
-    flow_M = even_flow(merged.graph, merged.gates, maximum.value_tokens_per_s)
+    maximum_M = np.bincount(
+        merged.edge_of_E, _flows_of(maximum, graph), minlength=len(merged.graph.tails)
+    ).astype(np.float64)
+    flow_M = even_flow(merged.graph, merged.gates, maximum.value_tokens_per_s, maximum_M)
     return _with_flows(maximum, graph, gates, flow_M[merged.edge_of_E] / merged.sizes_E)
 
 
@@ -90,6 +95,17 @@ def with_component_shares(
     changed = {source: dict(targets) for source, targets in weights.items()}
     changed[SOURCE] = {name: weight for name, weight in shared.items() if weight > 0}
     return changed
+
+
+def _flows_of(flow: Flow, graph: FlowGraph) -> Floats:
+    """Tokens/s of every edge of the graph."""
+    carried = {(edge.source, edge.target): edge.flow_tokens_per_s for edge in flow.edges}
+    return np.array(
+        [
+            *(flow.nodes[name].flow_tokens_per_s for name in graph.names),
+            *(carried[ends] for ends in graph.ends_of_connections()),
+        ]
+    )
 
 
 def _with_flows(maximum: Flow, graph: FlowGraph, gates: tuple[Gate, ...], flow_E: Floats) -> Flow:

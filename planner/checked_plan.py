@@ -37,7 +37,7 @@ def checked_plan(
 
     The flow and hence the routing weights are the most even ones of that value, or with "max_flow"
     those that the search for augmenting paths came upon (the paper's method, Helix §5.1). Raises
-    InvalidPlacement, FlowCheckFailed and EvenProgramFailed.
+    InvalidPlacement and FlowCheckFailed.
     """
     flow_of = balanced_flow if routing == "balanced" else max_flow
     flow = flow_of(problem, placement, partial_inference=partial_inference, max_hops=max_hops)

@@ -10,6 +10,7 @@ import numpy as np
 from planner.even_program import Equations, most_even
 from planner.flow_graph import SINK_VERTEX, Floats, FlowGraph, Gate, Integers
 from planner.pools import Pools
+from planner.raised_flow import proportional_flow, raised_flow
 
 # Asking for a hair less than the maximum keeps rounding from making the equations unsolvable.
 _ASKED_SHARE = 1.0 - 1e-9
@@ -19,24 +20,48 @@ _AMPLE = 1e3  # in units of the flow; as good as unlimited
 _NEGLIGIBLE = 1e-9
 
 
-def even_flow(graph: FlowGraph, gates: tuple[Gate, ...], value_tokens_per_s: float) -> Floats:
+def even_flow(
+    graph: FlowGraph, gates: tuple[Gate, ...], value_tokens_per_s: float, maximum_E: Floats
+) -> Floats:
     """Tokens/s of every edge of the graph, together as much as `value_tokens_per_s`, its maximum.
 
-    Raises EvenProgramFailed.
+    `maximum_E` is any maximum flow. The even one falls back on it where bandwidth is shared and
+    evening would take too long.
     """
     unit = value_tokens_per_s * _ASKED_SHARE
     upper_E = np.minimum(graph.capacities_tokens_per_s / unit, _AMPLE)
-    pooled_E = _by_pools(graph, upper_E)
-    if (pooled_E <= upper_E * (1 + _NEGLIGIBLE)).all() and all(
-        gate.bytes_per_token_E @ pooled_E * unit <= gate.bandwidth_bytes_per_s for gate in gates
-    ):
-        return pooled_E * unit
     limits = [(gate.bytes_per_token_E * unit / gate.bandwidth_bytes_per_s) for gate in gates]
+    pooled_E = _by_pools(graph, upper_E)
+    if pooled_E is not None and _fits(pooled_E, upper_E, limits):
+        return pooled_E * unit
     nodes_E = _even_nodes(graph, upper_E, limits)
-    return _even_connections(graph, upper_E, limits, nodes_E) * unit
+    if nodes_E is not None:
+        even_E = _even_connections(graph, upper_E, limits, nodes_E)
+        return (nodes_E if even_E is None else even_E) * unit
+    wished_E = proportional_flow(graph, upper_E) if pooled_E is None else pooled_E
+    if not limits:
+        return raised_flow(graph, upper_E=upper_E, wished_E=wished_E) * unit
+    return _towards(wished_E, maximum_E / unit, upper_E, limits) * unit
 
 
-def _by_pools(graph: FlowGraph, upper_E: Floats) -> Floats:
+def _fits(flow_E: Floats, upper_E: Floats, limits: list[Floats]) -> bool:
+    return bool((flow_E <= upper_E * (1 + _NEGLIGIBLE)).all()) and all(
+        float(limit @ flow_E) <= 1 for limit in limits
+    )
+
+
+def _towards(wished_E: Floats, maximum_E: Floats, upper_E: Floats, limits: list[Floats]) -> Floats:
+    """The mix of both flows with most of the wished one that fits."""
+    excess_E = wished_E - maximum_E
+    rooms = [
+        (upper_E - maximum_E)[excess_E > 0] / excess_E[excess_E > 0],
+        *((1 - limit @ maximum_E) / (limit @ excess_E) for limit in limits if limit @ excess_E > 0),
+    ]
+    share = min(1.0, *(float(np.min(room, initial=1.0)) for room in rooms))
+    return maximum_E + max(0.0, share) * excess_E
+
+
+def _by_pools(graph: FlowGraph, upper_E: Floats) -> Floats | None:
     """The most even flow if connections were ample, as shares of the whole.
 
     Vertices with the same successors pour into one pool, which these draw from; a connection
@@ -83,6 +108,8 @@ def _by_pools(graph: FlowGraph, upper_E: Floats) -> Floats:
         ),
         upper_V=np.concatenate((node_caps, draw_caps)),
     )
+    if solution is None:
+        return None
     through, draws = solution[:count], solution[count:]
     held = np.bincount(pools.draw_pools, draws, minlength=pools.num_pools)
     poured = np.ones(graph.num_vertices)
@@ -101,7 +128,7 @@ def _by_pools(graph: FlowGraph, upper_E: Floats) -> Floats:
     return flow_E
 
 
-def _even_nodes(graph: FlowGraph, upper_E: Floats, limits: list[Floats]) -> Floats:
+def _even_nodes(graph: FlowGraph, upper_E: Floats, limits: list[Floats]) -> Floats | None:
     """A flow through the graph as it is, even over the nodes first, as shares of the whole."""
     count, num_edges = len(graph.names), len(graph.tails)
     num_vertices = graph.num_vertices - 1  # without SINK, whose equation follows from the others
@@ -127,7 +154,7 @@ def _even_nodes(graph: FlowGraph, upper_E: Floats, limits: list[Floats]) -> Floa
 
 def _even_connections(
     graph: FlowGraph, upper_E: Floats, limits: list[Floats], flow_E: Floats
-) -> Floats:
+) -> Floats | None:
     """`flow_E` with its nodes' flows kept and its connections as near to products as they fit."""
     count, num_edges = len(graph.names), len(graph.tails)
     through = np.ones(graph.num_vertices)
@@ -146,7 +173,7 @@ def _even_connections(
         upper=upper_E[count:],
         limits=[limit[count:] for limit in limits],
     )
-    return np.concatenate((flow_E[:count], solution))
+    return None if solution is None else np.concatenate((flow_E[:count], solution))
 
 
 def _products(graph: FlowGraph, carries: Floats) -> Floats:
@@ -168,7 +195,7 @@ def _solve(
     weights: Floats,
     upper: Floats,
     limits: list[Floats],
-) -> Floats:
+) -> Floats | None:
     """`most_even` with a row and a slack in [0, 1] for each limit: limit @ x <= 1."""
     num_rows, num_columns = len(right_sides), len(weights)
     for number, limit in enumerate(limits):
@@ -188,7 +215,7 @@ def _solve(
         weights_V=np.concatenate((weights, np.full(count, _AMPLE))),
         upper_V=np.concatenate((upper, np.ones(count))),
     )
-    return solution[:num_columns]
+    return None if solution is None else solution[:num_columns]
 
 
 def _at_least_tiny(shares: Floats) -> Floats:

@@ -94,7 +94,7 @@ class Trials:
         )
 
     def estimated(self, placement: Placement, *, placer: str) -> Trial:
-        """Raises InvalidPlacement and EvenProgramFailed."""
+        """Raises InvalidPlacement."""
         flow = balanced_flow(
             self.problem,
             placement,
