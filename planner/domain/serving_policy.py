@@ -21,7 +21,9 @@ class ServingPolicy:
     `prompt_chunk_tokens`: a step takes at most so many prompt tokens, cutting prompts; None runs
     whole prompts. `decode_cap_divisor` M: a step takes at most ceil(R / M) decodes of R requests on
     the node, never fewer than `decode_cap_floor` (MoLink §4.3 seen from one stage); None takes all
-    that arrived. `published_batch_limits`: a step also keeps to the profile's `batch_limits`.
+    that arrived. `measured_micro_batches` in its place takes M from what each node measures, as the
+    runtime does: how often its step fits into the time requests are away, at most so often.
+    `published_batch_limits`: a step also keeps to the profile's `batch_limits`.
     `messages`: one for each request, or one for each step and next hop. `transmission`: "fifo" in
     one queue per link, "decode_first" lets decodes overtake waiting prompts, "two_lanes" gives
     decodes `decode_lane_share` of the bandwidth while both wait, "just_in_time" is MoLink §4.1 and
@@ -36,6 +38,7 @@ class ServingPolicy:
     prompt_chunk_tokens: int | None
     decode_cap_divisor: float | None
     decode_cap_floor: int = 16
+    measured_micro_batches: float | None = None
     published_batch_limits: bool
     messages: Messages
     transmission: Transmission
@@ -50,12 +53,18 @@ class ServingPolicy:
         for key in (
             "prompt_chunk_tokens",
             "decode_cap_divisor",
+            "measured_micro_batches",
             "piece_bytes",
             "starvation_limit",
         ):
             value = getattr(self, key)
             if value is not None and not value >= 1:
                 raise InvalidPolicy(f"{key} is {value}; it must be 1 or more, or none")
+        if None not in (self.decode_cap_divisor, self.measured_micro_batches):
+            raise InvalidPolicy(
+                f"decode_cap_divisor is {self.decode_cap_divisor} and measured_micro_batches "
+                f"{self.measured_micro_batches}; one of them must be none"
+            )
         if self.decode_cap_floor < 1:
             raise InvalidPolicy(f"decode_cap_floor is {self.decode_cap_floor}; use 1 or more")
         for key, choices in (

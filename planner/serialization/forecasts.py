@@ -87,6 +87,7 @@ def _policy(section: Section) -> ServingPolicy:
             prompt_chunk_tokens=_count_or_none(section, "prompt_chunk_tokens"),
             decode_cap_divisor=_number_or_none(section, "decode_cap_divisor"),
             decode_cap_floor=section.integer("decode_cap_floor", minimum=1),
+            measured_micro_batches=_number_or_none(section, "measured_micro_batches"),
             published_batch_limits=section.boolean("published_batch_limits"),
             messages=cast(Messages, one_of(section, "messages", Messages)),
             transmission=cast(Transmission, one_of(section, "transmission", Transmission)),

@@ -17,6 +17,11 @@ Counts = npt.NDArray[np.int64]
 
 NEVER = 2**62
 
+# Of the runtime's moving averages: the weight of one observation, and what of its own step a
+# request's cycle has beside the time that it is seen away (runtime/engine/decode_cap.py).
+AVERAGE_WEIGHT = 0.05
+OWN_STEPS = 0.5
+
 # Instead of the number of the link by which a token goes back from the last stage to the first.
 VIA_COORDINATOR = -1
 SAME_NODE = -2
@@ -73,12 +78,13 @@ class Transmission(IntEnum):
 class EngineSetup:
     """Nodes, policy, and bandwidths that links share.
 
-    0 means none for `chunk_tokens`, `cap_divisor` and `starvation_limit`.
+    0 means none for `chunk_tokens`, `cap_divisor`, `most_micro_batches` and `starvation_limit`.
     """
 
     nodes: tuple[NodeSetup, ...]
     chunk_tokens: int
     cap_divisor: float
+    most_micro_batches: float
     cap_floor: int
     grouped: bool
     transmission: Transmission

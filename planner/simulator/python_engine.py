@@ -15,6 +15,7 @@ import numpy as np
 
 from planner.simulator.engine import (
     NUM_BUCKETS,
+    OWN_STEPS,
     SAME_NODE,
     VIA_COORDINATOR,
     EngineSetup,
@@ -37,6 +38,7 @@ from planner.simulator.python_state import (
     Node,
     Queue,
     Request,
+    averaged,
     seconds_of,
 )
 
@@ -217,7 +219,8 @@ class PythonEngine:
             node.copied_tokens = 0
         duration += self._setup.overhead_s
         node.has_decodes = decodes > 0
-        node.busy_since, node.busy_until = self.now, self.now + duration
+        node.busy_since = node.began_s = self.now
+        node.busy_until = self.now + duration
         self._foresee(node.busy_until, STEP_DONE, number)
         node.steps += 1
         node.decode_steps += decodes > 0
@@ -230,8 +233,9 @@ class PythonEngine:
         """Fill the step from the queue in order; (prompt tokens, decodes) taken."""
         setup = self._setup
         decode_limit = node.setup.decode_limit
-        if setup.cap_divisor > 0:
-            cap = max(setup.cap_floor, math.ceil(node.resident / setup.cap_divisor))
+        micro_batches = self._micro_batches(node)
+        if micro_batches > 0:
+            cap = max(setup.cap_floor, math.ceil(node.resident / micro_batches))
             decode_limit = min(decode_limit, cap)
         prompt_tokens = prompts = decodes = 0
         queue = node.queues[node.position]
@@ -257,6 +261,21 @@ class PythonEngine:
         node.waiting -= len(node.batch)
         return prompt_tokens, decodes
 
+    def _micro_batches(self, node: Node) -> float:
+        """M: what the policy says, or what the node has measured; 0 as long as there is none."""
+        most = self._setup.most_micro_batches
+        if not most:
+            return self._setup.cap_divisor
+        if node.step_s is None or node.away_s is None or node.step_s <= 0:
+            return 0.0
+        return min(max(node.away_s / node.step_s + OWN_STEPS, 1.0), most)
+
+    def _came_back(self, node: Node, item: Item) -> None:
+        """A decode has arrived where its request was before: how long was it away?"""
+        left_s = self._requests[item.request].left_s[item.stage]
+        if not item.tokens and left_s is not None:
+            node.away_s = averaged(node.away_s, self.now - left_s)
+
     def _wait(self, queue: Queue, item: Item) -> None:
         self._queue_order += 1
         item.order = self._queue_order
@@ -267,6 +286,8 @@ class PythonEngine:
         node.account(self.now)
         node.account_busy(self.now)
         batch, node.batch = node.batch, []
+        if node.has_decodes:
+            node.step_s = averaged(node.step_s, node.busy_until - node.began_s)
         if node.position + 1 < len(node.queues):
             for item in batch:
                 self._wait(node.queues[node.position + 1], item)
@@ -280,6 +301,8 @@ class PythonEngine:
         for item in batch:
             request = self._requests[item.request]
             node.kv_used += max(item.tokens, 1) * request.stages[item.stage].layers
+            if item.ends_prompt or not item.tokens:
+                request.left_s[item.stage] = self.now
             following = item.stage + 1
             if following < len(request.stages):
                 item.stage = following
@@ -300,6 +323,7 @@ class PythonEngine:
             return
         following = Item(item.request, 0, 0, ends_prompt=False)
         if request.link_back == SAME_NODE:
+            self._came_back(node, following)
             self._wait(node.queues[request.stages[0].segment], following)
             node.waiting += 1
         else:
@@ -313,6 +337,7 @@ class PythonEngine:
         node = self._nodes[target]
         node.account(self.now)
         for item in message.items:
+            self._came_back(node, item)
             stage = self._requests[item.request].stages[item.stage]
             self._wait(node.queues[stage.segment], item)
             node.copied_tokens += max(item.tokens, 1)

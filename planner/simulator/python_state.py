@@ -3,7 +3,7 @@
 import math
 from collections import deque
 
-from planner.simulator.engine import NodeSetup, StageVisit, StepTimes
+from planner.simulator.engine import AVERAGE_WEIGHT, NodeSetup, StageVisit, StepTimes
 
 DECODES, PROMPTS = 0, 1  # lanes
 NO_LANE = -1
@@ -62,6 +62,7 @@ class Request:
         "first_token_s",
         "grow_at",
         "last_token_s",
+        "left_s",
         "link_back",
         "link_home",
         "output_tokens",
@@ -84,6 +85,7 @@ class Request:
         self.grow_at, self.stages = grow_at, stages
         self.link_home, self.link_back = link_home, link_back
         self.sampled = self.produced = 0  # by the last stage; known to the coordinator
+        self.left_s: list[float | None] = [None] * len(stages)  # each stage, after the prompt
         self.first_token_s = self.last_token_s = 0.0
 
 
@@ -94,7 +96,9 @@ class Node:
         self.batch: list[Item] = []
         self.position = self.waiting = self.resident = self.copied_tokens = self.kv_used = 0
         self.has_decodes = False
-        self.busy_since = self.busy_until = 0.0
+        self.step_s: float | None = None  # moving averages, of steps with decodes
+        self.away_s: float | None = None  # and of what passes until a request is back
+        self.busy_since = self.busy_until = self.began_s = 0.0
 
     def reset(self, now: float) -> None:
         self.busy_s = self.resident_integral = self.kv_integral = self.waiting_integral = 0.0
@@ -174,6 +178,10 @@ class Share:
                 self.level = max(raised, level)
                 return
             level = raised
+
+
+def averaged(average: float | None, value: float) -> float:
+    return value if average is None else average + AVERAGE_WEIGHT * (value - average)
 
 
 def seconds_of(times: StepTimes, amount: int) -> float:

@@ -110,6 +110,7 @@ def engine_setup(
     return EngineSetup(
         nodes=tuple(nodes),
         chunk_tokens=policy.prompt_chunk_tokens or 0,
+        most_micro_batches=policy.measured_micro_batches or 0.0,
         cap_divisor=policy.decode_cap_divisor or 0.0,
         cap_floor=policy.decode_cap_floor,
         grouped=policy.messages == "grouped",

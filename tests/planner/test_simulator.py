@@ -20,6 +20,7 @@ from simulated_clusters import (
 
 from planner.domain.cluster import Link, SharedBandwidth
 from planner.domain.errors import InvalidPlacement
+from planner.domain.layer_times import LayerTimes
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
 from planner.routers.choice import ROUTER_NAMES
 from planner.simulator.compiled.compiled_engine import is_compiled
@@ -30,6 +31,9 @@ from planner.workload.demand import Arrivals, Backlog, PublishedFeeder
 from planner.workload.request import InvalidWorkload, Lengths, Request
 
 PLAIN = dataclasses.replace(PUBLISHED_POLICY, published_batch_limits=False)
+MEASURED = dataclasses.replace(
+    RUNTIME_POLICY, decode_cap_divisor=None, decode_cap_floor=1, measured_micro_batches=6
+)
 POLICIES = (
     PUBLISHED_POLICY,
     PLAIN,
@@ -42,6 +46,7 @@ POLICIES = (
     dataclasses.replace(
         RUNTIME_POLICY, transmission="just_in_time", piece_bytes=500.0, step_overhead_s=0.001
     ),
+    dataclasses.replace(MEASURED, messages="per_request"),
 )
 NO_COPY = SimulationOptions(warm_up_s=0.0, window_s=1000.0, host_copy_s_per_byte=0.0)
 
@@ -216,6 +221,41 @@ def test_a_decode_cap_spreads_decodes_over_more_steps():
     capped, free = with_cap(4), with_cap(None)
     assert capped.nodes["n0"].batch_decodes <= 5.0 < free.nodes["n0"].batch_decodes
     assert capped.convoy < free.convoy <= 1.0
+
+
+def test_a_measured_cap_splits_the_requests_into_as_many_batches_as_there_are_stages():
+    """Steps take as long however many are in them, and links next to nothing."""
+    problem = cluster_problem([(0.01, 0.01)] * 4, num_layers=4)
+    flat = dataclasses.replace(
+        problem,
+        compute_profiles={
+            name: dataclasses.replace(
+                profile,
+                layer_times=LayerTimes(
+                    prompt=((100.0, 0.01),), decode=((2.0, 0.05), (100.0, 0.0501))
+                ),
+            )
+            for name, profile in problem.compute_profiles.items()
+        },
+    )
+
+    def forecast(policy):
+        return run(
+            flat,
+            placed(*[(number, number + 1) for number in range(4)]),
+            at(*[0.0] * 24, prompt_tokens=1, output_tokens=400),
+            policy=policy,
+            options=dataclasses.replace(NO_COPY, warm_up_s=10.0, window_s=20.0),
+        )
+
+    free = forecast(dataclasses.replace(MEASURED, measured_micro_batches=None))
+    split = forecast(MEASURED)
+    alone = forecast(dataclasses.replace(MEASURED, measured_micro_batches=1))
+    assert alone == free
+    assert free.batch_decodes > 20
+    assert 4.0 <= split.batch_decodes <= 9.0
+    assert split.utilisation_mean > 0.95 > free.utilisation_mean
+    assert split.decode_tokens_per_s > free.decode_tokens_per_s
 
 
 def decode_gap_beside_a_long_prompt(**changes):

@@ -25,7 +25,7 @@ from planner.simulator.engine import (
 from planner.simulator.python_engine import PythonEngine
 
 _LIBRARY_NAME = "_engine"
-_EDITION = 7  # of module.c
+_EDITION = 8  # of module.c
 _I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
@@ -44,6 +44,7 @@ def new_engine(setup: EngineSetup) -> Engine:
 _WHOLE_KEYS = ("chunk_tokens", "cap_floor", "grouped", "transmission", "starvation_limit")
 _REAL_KEYS = (
     "cap_divisor",
+    "most_micro_batches",
     "lane_share",
     "piece_bytes",
     "overhead_s",

@@ -17,6 +17,9 @@ enum { SAME_NODE = -2, VIA_COORDINATOR = -1 }; /* instead of the link back to th
 
 #define SUB_BUCKETS 64
 #define LEAST_EXPONENT (-20)
+#define AVERAGE_WEIGHT 0.05
+#define OWN_STEPS 0.5
+#define NOT_YET (-1.0) /* a time that is not known */
 #define NUM_BUCKETS (40 * SUB_BUCKETS)
 
 typedef struct {
@@ -48,6 +51,7 @@ typedef struct {
     i64 prompt_tokens, output_tokens, sampled, produced, grow_at;
     double first_token_s, last_token_s;
     Stage *stages;
+    double *left_s; /* of each stage, after the prompt */
     i32 num_stages, room_stages, link_home, link_back, next_free;
 } Request;
 
@@ -61,7 +65,7 @@ typedef struct {
     i32 first_segment, num_segments, position, busy, has_decodes;
     i64 prompt_limit, decode_limit, waiting, resident, copied_tokens, kv_used;
     StepTimes prompt, decode;
-    double busy_since, busy_until, changed_s;
+    double busy_since, busy_until, began_s, changed_s, step_s, away_s;
     List batch;
     i64 batch_count;
     double busy_s, resident_integral, waiting_integral, kv_integral;
@@ -97,7 +101,7 @@ typedef struct {
 
 typedef struct {
     i64 chunk_tokens, cap_floor, grouped, transmission, starvation_limit;
-    double cap_divisor, lane_share, piece_bytes, overhead_s, copy_s_per_token;
+    double cap_divisor, most_micro_batches, lane_share, piece_bytes, overhead_s, copy_s_per_token;
     double activation_bytes, token_bytes;
 } Policy;
 

@@ -7,7 +7,7 @@
 
 /* Raised with every change of a source here, and in compiled_engine.py: a library that was built
    before the change is not used. */
-const int64_t simulator_edition = 7;
+const int64_t simulator_edition = 8;
 
 void *PyInit__engine(void);
 
@@ -55,6 +55,7 @@ Engine *simulator_new(const Policy *policy, i64 num_nodes, const NodeSetup *setu
         node->prompt = (StepTimes){setup->prompt_s, setup->prompt_last, setup->prompt_slope_s};
         node->decode = (StepTimes){setup->decode_s, setup->decode_last, setup->decode_slope_s};
         node->batch = (List){-1, -1};
+        node->step_s = node->away_s = NOT_YET;
         first += node->num_segments;
     }
     simulator_reset_statistics(e);
@@ -63,7 +64,10 @@ Engine *simulator_new(const Policy *policy, i64 num_nodes, const NodeSetup *setu
 
 void simulator_free(Engine *e) {
     if (!e) return;
-    for (i32 i = 0; i < e->num_requests; i++) free(e->requests[i].stages);
+    for (i32 i = 0; i < e->num_requests; i++) {
+        free(e->requests[i].stages);
+        free(e->requests[i].left_s);
+    }
     for (i32 i = 0; i < e->num_links; i++) free(e->links[i].shares);
     for (i32 i = 0; e->shares && i < e->num_shares; i++) free(e->shares[i].links);
     free(e->shares);
@@ -152,10 +156,14 @@ i64 simulator_admit(Engine *e, i64 prompt_tokens, i64 output_tokens, i64 grow_at
         Stage *room = realloc(request->stages, (size_t)num_stages * sizeof(Stage));
         if (!room) return -1;
         request->stages = room;
+        double *left_s = realloc(request->left_s, (size_t)num_stages * sizeof(double));
+        if (!left_s) return -1;
+        request->left_s = left_s;
         request->room_stages = (i32)num_stages;
     }
     memcpy(request->stages, stages, (size_t)num_stages * sizeof(Stage));
     request->num_stages = (i32)num_stages;
+    for (i64 i = 0; i < num_stages; i++) request->left_s[i] = NOT_YET;
     request->link_home = (i32)link_home;
     request->link_back = (i32)link_back;
     request->prompt_tokens = prompt_tokens;

@@ -49,11 +49,30 @@ static void wait(Engine *e, Segment *segment, i32 item) {
     append(e, e->items[item].tokens ? &segment->prompts : &segment->decodes, item);
 }
 
+static double averaged(double average, double value) {
+    return average < 0.0 ? value : average + AVERAGE_WEIGHT * (value - average);
+}
+
+static double micro_batches(const Policy *policy, const Node *node) {
+    if (policy->most_micro_batches <= 0) return policy->cap_divisor;
+    if (node->step_s <= 0.0 || node->away_s < 0.0) return 0.0;
+    double steps = node->away_s / node->step_s + OWN_STEPS;
+    if (steps < 1.0) steps = 1.0;
+    return steps < policy->most_micro_batches ? steps : policy->most_micro_batches;
+}
+
+static void came_back(const Engine *e, Node *node, i32 item) {
+    const Item *arrived = &e->items[item];
+    double left_s = e->requests[arrived->request].left_s[arrived->stage];
+    if (!arrived->tokens && left_s >= 0.0) node->away_s = averaged(node->away_s, e->now - left_s);
+}
+
 static void take(Engine *e, Node *node, i64 *taken_prompt_tokens, i64 *taken_decodes) {
     const Policy *policy = &e->policy;
     i64 decode_limit = node->decode_limit;
-    if (policy->cap_divisor > 0) {
-        i64 cap = (i64)ceil((double)node->resident / policy->cap_divisor);
+    double number = micro_batches(policy, node);
+    if (number > 0) {
+        i64 cap = (i64)ceil((double)node->resident / number);
         if (cap < policy->cap_floor) cap = policy->cap_floor;
         if (cap < decode_limit) decode_limit = cap;
     }
@@ -112,7 +131,7 @@ static void start_step(Engine *e, i32 number) {
     duration += e->policy.overhead_s;
     node->busy = 1;
     node->has_decodes = decodes > 0;
-    node->busy_since = e->now;
+    node->busy_since = node->began_s = e->now;
     node->busy_until = e->now + duration;
     foresee(e, node->busy_until, STEP_DONE, number, 0);
     node->steps++;
@@ -136,6 +155,7 @@ static void return_token(Engine *e, Node *node, i32 item) {
     }
     i32 following = new_item(e, number, 0, 0);
     if (request->link_back == SAME_NODE) {
+        if (e->policy.most_micro_batches > 0) came_back(e, node, following);
         wait(e, &e->segments[node->first_segment + request->stages[0].segment], following);
         node->waiting++;
     } else {
@@ -144,12 +164,15 @@ static void return_token(Engine *e, Node *node, i32 item) {
 }
 
 static void hand_on(Engine *e, Node *node, i32 item) {
+    int measures = e->policy.most_micro_batches > 0;
     while (item >= 0) {
         Item *moved = &e->items[item];
         i32 following = moved->next;
         const Request *request = &e->requests[moved->request];
         i64 tokens = moved->tokens ? moved->tokens : 1;
         node->kv_used += tokens * request->stages[moved->stage].layers;
+        if (measures && (moved->ends_prompt || !moved->tokens))
+            request->left_s[moved->stage] = e->now;
         i32 stage = moved->stage + 1;
         if (stage < request->num_stages) {
             moved->stage = stage;
@@ -171,6 +194,8 @@ void step_done(Engine *e, i32 number) {
     account_node(node, e->now);
     account_busy(node, e->now);
     node->busy = 0;
+    if (node->has_decodes)
+        node->step_s = averaged(node->step_s, node->busy_until - node->began_s);
     i32 item = node->batch.first;
     node->batch = (List){-1, -1};
     if (node->position + 1 < node->num_segments) {
@@ -255,6 +280,7 @@ void receive(Engine *e, i32 message) {
         if (node->num_segments > 1)
             segment = e->requests[arrived->request].stages[arrived->stage].segment;
         node->copied_tokens += arrived->tokens ? arrived->tokens : 1;
+        if (e->policy.most_micro_batches > 0) came_back(e, node, item);
         wait(e, &e->segments[node->first_segment + segment], item);
         item = following;
     }
