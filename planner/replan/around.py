@@ -21,6 +21,8 @@ _REPAIR_SHARE = 0.5
 _REPAIR_EFFORT = 0.01
 _REPAIR_HOTNESS = (0.1, 0.4)
 _HOTNESS = (0.3, 0.4, 0.25)
+# Links leave few ways from one good placement to the next, so tries that see them run hotter.
+_HOTNESS_ON_LINKS = (0.3, 1.0, 1.6)
 _COOL_HOTNESS = (0.1, 0.2, 0.3)
 _CLIMB_TRIES = 60
 _MISLED_SHARE = 0.01
@@ -46,8 +48,12 @@ class Around:
         may_bind = links_that_may_bind(problem, partial_inference=options.plan.partial_inference)
         # Where links may bind, those who see them see no partial inference: so both by turns.
         self._annealings = [
-            RangeAnnealing(problem, front.running, rules=options.plan.rules, links=links)
-            for links in ([None] if may_bind is None else [may_bind, None])
+            (RangeAnnealing(problem, front.running, rules=options.plan.rules, links=links), hotness)
+            for links, hotness in (
+                [(None, _HOTNESS)]
+                if may_bind is None
+                else [(may_bind, _HOTNESS_ON_LINKS), (None, _HOTNESS)]
+            )
         ]
         # Links, hops or whole ranges took flow from an annealed end that its coverage promised.
         self._coverage_misleads = False
@@ -64,7 +70,7 @@ class Around:
                 effort=_REPAIR_EFFORT,
                 seed=self._options.plan.seed,
             )
-            for annealing in self._annealings
+            for annealing, _ in self._annealings
             for hotness in _REPAIR_HOTNESS
         ]
         for end in ends:
@@ -92,7 +98,8 @@ class Around:
             search.is_done = True
             return
         layers = self._front.layers_to_load(cheapest.placement)
-        end = self._annealing(number).attempt(
+        annealing, _ = self._annealings[number % len(self._annealings)]
+        end = annealing.attempt(
             self._kept if number % 3 == 2 else cheapest.placement,
             target_tokens_per_s=goal * (1 + _LEAST_GAIN / 2),
             budget_layers=layers - 1,
@@ -114,13 +121,14 @@ class Around:
             starts.append(before.placement)
         if fresh is not None:
             starts.append(fresh.placement)
-        end = self._annealing(number).attempt(
-            starts[number // len(_HOTNESS) % len(starts)],
+        annealing, hotness = self._annealings[number % len(self._annealings)]
+        end = annealing.attempt(
+            starts[number // len(hotness) % len(starts)],
             target_tokens_per_s=search.target_above(
                 before, goal_tokens_per_s=self._front.most_flow_tokens_per_s
             ),
             budget_layers=search.budget_layers,
-            hotness=_HOTNESS[number % len(_HOTNESS)],
+            hotness=hotness[number % len(hotness)],
             effort=1.0,
             seed=self._options.plan.seed + number,
         )
@@ -131,9 +139,6 @@ class Around:
         if self._coverage_misleads:
             self._climb(search, number=number)
         search.learn(before, self._front.best_within(search.budget_layers))
-
-    def _annealing(self, number: int) -> RangeAnnealing:
-        return self._annealings[number % len(self._annealings)]
 
     def _climb(self, search: "_BudgetSearch", *, number: int) -> None:
         best = self._front.best_within(search.budget_layers)
