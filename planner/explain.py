@@ -64,7 +64,7 @@ def explain_min_cut(problem: Problem, placement: Placement, flow: Flow) -> tuple
             worth = price_of["shared", (shared.name,)].price
             sentences.append(
                 f"shared bandwidth {shared.name}: {shared.bandwidth_bytes_per_s / 1e6:.1f} MB/s, "
-                f"each MB/s more is worth {worth * 1e6:.1f} tokens/s"
+                f"each MB/s more is worth at most {worth * 1e6:.1f} tokens/s"
             )
     return tuple(sentences)
 

@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import os
+import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -191,6 +193,28 @@ def test_where_gurobi_is_not_installed_highs_solves_and_the_answer_says_so(monke
     solved = solve("gurobi", model, start=None, limits=LIMITS, watcher=Recorder())
     assert solved.solver.startswith("highs (gurobi: not installed")
     assert solved.outcome.upper_bound == pytest.approx(2.0)
+
+
+@both_solvers
+def test_an_interrupt_while_a_solver_runs_reaches_who_listens_for_it(solver):
+    class Impatient(Recorder):
+        def on_bound(self, upper_bound: float) -> None:
+            super().on_bound(upper_bound)
+            if not heard:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        def should_stop(self) -> bool:
+            return bool(heard)
+
+    heard: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    try:
+        limits = SolveLimits(time_limit_s=60.0, relative_gap=0.0, seed=0)
+        outcome = solver.solve(market_split(), start=None, limits=limits, watcher=Impatient())
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    assert heard
+    assert outcome.cause == "stopped"
 
 
 @both_solvers

@@ -1,7 +1,10 @@
 """Gurobi, as far as its licence goes: without one it solves 2 000 variables and 2 000 rows."""
 
+import ctypes
 import math
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import gurobipy as gp
 import numpy as np
@@ -27,6 +30,11 @@ _CAUSES: dict[int, StopCause] = {
 }
 _KINDS = {VariableKind.REAL: GRB.CONTINUOUS, VariableKind.INTEGER: GRB.INTEGER}
 _LICENCE_ERRORS = frozenset({GRB.Error.NO_LICENSE, GRB.Error.SIZE_LIMIT_EXCEEDED})
+
+_get_handler = ctypes.pythonapi.PyOS_getsig
+_get_handler.restype, _get_handler.argtypes = ctypes.c_void_p, (ctypes.c_int,)
+_set_handler = ctypes.pythonapi.PyOS_setsig
+_set_handler.restype, _set_handler.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)
 
 
 class GurobiSolver:
@@ -57,12 +65,16 @@ def _solve(
     channel: SolverChannel,
 ) -> SolveOutcome:
     try:
-        with _silent_environment() as environment, gp.Model(env=environment) as native:
+        with (
+            _own_interrupts() as keep_interrupts,
+            _silent_environment() as environment,
+            gp.Model(env=environment) as native,
+        ):
             _set_parameters(native, limits)
             variables = _load(native, model)
             if start is not None:
                 native.setAttr(GRB.Attr.Start, variables, list(start))
-            native.optimize(_callback(variables, channel))
+            native.optimize(_callback(variables, channel, keep_interrupts))
             return _outcome(native, variables, channel)
     except gp.GurobiError as error:
         if error.errno in _LICENCE_ERRORS:
@@ -70,8 +82,30 @@ def _solve(
         raise SolverFailed(f"Gurobi failed: {error} (error {error.errno})") from error
 
 
-def _callback(variables: list[gp.Var], channel: SolverChannel) -> Callable[[gp.Model, int], None]:
+@contextmanager
+def _own_interrupts() -> Iterator[Callable[[], None]]:
+    """Keeps Ctrl-C ours; call what it gives while Gurobi runs.
+
+    Gurobi puts a handler of SIGINT in place of Python's while it optimizes, which ends one
+    optimization and tells nobody else.
+    """
+    handler = _get_handler(signal.SIGINT)
+
+    def keep() -> None:
+        if _get_handler(signal.SIGINT) != handler:
+            _set_handler(signal.SIGINT, handler)
+
+    try:
+        yield keep
+    finally:
+        keep()
+
+
+def _callback(
+    variables: list[gp.Var], channel: SolverChannel, keep_interrupts: Callable[[], None]
+) -> Callable[[gp.Model, int], None]:
     def callback(native: gp.Model, where: int) -> None:
+        keep_interrupts()
         if where == GRB.Callback.MIPSOL:
             channel.tell_solution(native.cbGetSolution(variables))
         elif where == GRB.Callback.MIP:
