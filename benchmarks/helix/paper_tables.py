@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from benchmarks.helix.curve_page import write_curves
 from benchmarks.helix.instance import read_instance
@@ -151,7 +150,7 @@ def _study(path: Path, parsed: argparse.Namespace, readings: Readings) -> Study:
 
 def _rows(study: Study, parsed: argparse.Namespace, curves: list[ProgressCurve]) -> Iterator[Row]:
     """The rows of the instance's figures that were asked for; adds to `curves`."""
-    own: dict[str, Any] = study.instance.figures
+    own = study.instance.figures
     name, parameters = study.instance.name, study.parameters
     if own["figure"] in parsed.figures:
         yield from offline_as_published(study)

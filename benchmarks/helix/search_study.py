@@ -46,7 +46,7 @@ def pruning_rows(study: Study) -> Iterator[Row]:
             AS_PUBLISHED,
             DECODE,
             name,
-            lambda seed, method=method: study.readings.offline_as_published(method, seed=seed),
+            study.as_published(method),
             published[name][0],
         )
     for index, quantity in enumerate(("variables", "constraints")):

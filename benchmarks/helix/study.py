@@ -80,6 +80,12 @@ class Study:
             partial=plan.partial_inference,
         )
 
+    def as_published(self, *methods: Method) -> Callable[[int], float]:
+        """Offline decode tokens/s of a seed: the sum of methods that serve apart."""
+        return lambda seed: sum(
+            self.readings.offline_as_published(method, seed=seed) for method in methods
+        )
+
     def row(
         self,
         figure: int,
@@ -108,18 +114,15 @@ def offline_as_published(study: Study) -> Iterator[Row]:
         published = figures["methods"].get(method, {}).get("offline")
         return study.row(figures["figure"], AS_PUBLISHED, DECODE, method, of_seed, published)
 
-    def run(method: Method) -> Callable[[int], float]:
-        return lambda seed: study.readings.offline_as_published(method, seed=seed)
-
     for method in (study.helix("helix", name="helix"), study.swarm()):
-        yield row(method.name, run(method))
+        yield row(method.name, study.as_published(method))
     pipelines = [alone(study.instance, each) for each in study.instance.separate]
     plus = [alone(study.instance, each) for each in study.instance.separate_plus]
     for name, parts in ((SEPARATE, pipelines), (SEPARATE_PLUS, pipelines + plus)):
         if name in figures["methods"]:
-            yield row(name, lambda seed, parts=parts: sum(run(part)(seed) for part in parts))
+            yield row(name, study.as_published(*parts))
     for method in study.ours():
-        yield row(method.name, run(method))
+        yield row(method.name, study.as_published(method))
 
 
 def online_as_published(study: Study) -> Iterator[Row]:
@@ -250,7 +253,7 @@ def placement_rows(study: Study) -> Iterator[Row]:
             AS_PUBLISHED,
             DECODE,
             method.name,
-            lambda seed, method=method: study.readings.offline_as_published(method, seed=seed),
+            study.as_published(method),
             own["decode_tokens_per_s"].get(method.name),
         )
     for method in methods:
@@ -288,7 +291,7 @@ def router_rows(study: Study) -> Iterator[Row]:
             AS_PUBLISHED,
             DECODE,
             method.name,
-            lambda seed, method=method: study.readings.offline_as_published(method, seed=seed),
+            study.as_published(method),
             own["decode_tokens_per_s"].get(method.name),
         )
     for method in methods:
