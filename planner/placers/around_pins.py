@@ -93,9 +93,9 @@ class AroundPins:
 
     def _sums(self, order: Sequence[str]) -> NDArray[np.float64]:
         """`[j, i]`: the speed of the first i nodes together, each with j layers."""
-        speeds = np.array([self._speeds_of[name] for name in order]).reshape(len(order), -1)
         sums = np.zeros((self._longest_free + 1, len(order) + 1))
         if len(order) > 0:
+            speeds = np.array([self._speeds_of[name] for name in order])
             sums[:, 1:] = np.cumsum(speeds.T, axis=1)
         return sums
 

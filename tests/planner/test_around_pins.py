@@ -145,3 +145,16 @@ def test_pins_across_the_stages_of_a_larger_cluster_cost_little_without_partial_
     )
     assert dict(plan.placement.layers).items() >= pinned.items()
     assert plan.flow.value_tokens_per_s >= 0.8 * free.flow.value_tokens_per_s
+
+
+def test_a_cluster_whose_every_usable_node_is_pinned_is_planned():
+    rules = PlacementRules(
+        pinned={"n0": LayerRange(first=0, end=2), "n1": LayerRange(first=2, end=4)},
+        excluded_nodes=frozenset({"n2"}),
+    )
+    problem = tiny_problem([[9.0, 8.0], [9.0, 7.0], [9.0, 8.0]], num_layers=4)
+    for objective in ("flow", "decode"):
+        options = PlanOptions(objective=objective, time_limit_s=20.0, rules=rules)
+        plan = compute_plan(problem, options=options, **QUIET)
+        assert plan.placement.layers == rules.pinned
+        assert plan.flow.value_tokens_per_s == pytest.approx(7.0)
