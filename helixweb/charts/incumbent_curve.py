@@ -13,7 +13,7 @@ from helixweb.charts.chart import UNKNOWN, Chart, figure_json, tokens_per_s
 class CurvePoint:
     """What was known `elapsed_s` after the start; the bound is None while there is none.
 
-    `objective_value` is None where the flow is the objective.
+    `objective_value`, in the goal's unit, is None where the flow is the objective.
     """
 
     elapsed_s: float
@@ -105,6 +105,7 @@ def incumbent_curve(
         layout["yaxis2"] = {
             "title": {"text": goal.unit},
             "rangemode": "tozero",
+            "tickmode": "auto",
             "overlaying": "y",
             "side": "right",
             "showgrid": False,

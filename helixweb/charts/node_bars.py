@@ -47,7 +47,7 @@ def node_bars(shares: Sequence[NodeShare], *, what: str) -> Chart:
         summary=f"Highest {what}: {busiest.node}, {busiest.share:.0%}."
         if busiest
         else "No node has reported yet.",
-        columns=("Node", what.capitalize(), "In words"),
+        columns=("Node", what[0].upper() + what[1:], "In words"),
         rows=tuple((row.node, _percent(row.share), row.text) for row in shares),
     )
 

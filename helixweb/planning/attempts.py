@@ -125,7 +125,11 @@ def record_incumbents(
                     "upper_bound_tokens_per_s": row.upper_bound_tokens_per_s,
                     "gap": row.gap,
                     "objective_value": row.objective_value,
-                    "figure": {"text": figure.text, "unit": figure.unit},
+                    "figure": {
+                        "text": figure.text,
+                        "unit": figure.unit,
+                        "plotted": figure.plotted,
+                    },
                     "placer": row.placer,
                 },
             )

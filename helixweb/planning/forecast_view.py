@@ -64,7 +64,7 @@ def simulation_view(plan: Plan, row: SimulationRow) -> SimulationView | None:
                 NodeShare(
                     node=name,
                     share=node.utilisation,
-                    text=f"{node.utilisation:.0%}, {node.batch_decodes:.1f} decodes to a step",
+                    text=f"{node.utilisation:.0%}, batch {node.batch_decodes:.0f}",
                 )
                 for name, node in nodes
             ],

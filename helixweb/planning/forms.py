@@ -194,7 +194,7 @@ class PlanRunForm(SearchForm):
     """A search for a plan of a cluster, for any objective; limits of others are not read."""
 
     objective = forms.ChoiceField(
-        label="Make large",
+        label="Objective",
         choices=list(CHOICES.items()),
         initial=options.DEFAULTS.objective,
     )

@@ -24,7 +24,7 @@ AXIS_UNITS: dict[Objective, str] = {
     "flow": "tokens/s",
     "latency": "decode tokens/s",
     "cost": "million decode tokens per unit of price",
-    "fewest_nodes": "share of the demand; from 2 on nodes left idle + 2",
+    "fewest_nodes": "nodes left idle",
 }
 # From this value on "fewest_nodes" counts the nodes it spares (planner.objectives.goal).
 _NOTHING_SPARED = 2.0
@@ -32,11 +32,15 @@ _NOTHING_SPARED = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveFigure:
-    """A value of an objective as people read it; `label` says of what, `unit` in what."""
+    """A value of an objective as people read it; `label` says of what, `unit` in what.
+
+    `plotted` is in the unit of AXIS_UNITS: no node is idle while the demand is not met.
+    """
 
     label: str
     text: str
     unit: str
+    plotted: float | None
 
     def __str__(self) -> str:
         return f"{self.text} {self.unit}"
@@ -44,13 +48,14 @@ class ObjectiveFigure:
 
 def objective_figure(objective: Objective, value: float | None) -> ObjectiveFigure:
     """`value` as in PlanForecast, or the flow for "flow"; None: nothing is known yet."""
-    text, unit = UNKNOWN, AXIS_UNITS[objective]
+    text, unit, plotted = UNKNOWN, AXIS_UNITS[objective], value
     if objective == "fewest_nodes":
         unit = "the demand is met"
+        if value is not None:
+            plotted = max(0.0, value - _NOTHING_SPARED)
+            text = f"{plotted:.0f}"
         if value is not None and value < 1:
             text, unit = f"{value:.0%}", "of the demand"
-        elif value is not None:
-            text = f"{value - _NOTHING_SPARED:.0f}"
     elif value is not None:
         text = f"{value:,.3g}" if objective == "cost" else tokens_per_s(value)
-    return ObjectiveFigure(label=LABELS[objective], text=text, unit=unit)
+    return ObjectiveFigure(label=LABELS[objective], text=text, unit=unit, plotted=plotted)

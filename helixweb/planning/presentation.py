@@ -11,7 +11,7 @@ from helixweb.charts.layer_map import layer_map
 from helixweb.charts.moved_bytes import Answer, moved_bytes
 from helixweb.charts.utilisation import bottlenecks, utilisation
 from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan
-from helixweb.planning.objectives import AXIS_UNITS, LABELS
+from helixweb.planning.objectives import AXIS_UNITS, LABELS, objective_figure
 from planner.domain.flow import NodeFlow
 from planner.domain.placement import LayerRange
 from planner.domain.plan import Plan as DomainPlan
@@ -96,7 +96,7 @@ def run_curve(run: PlanRun, *, now: datetime) -> Chart:
                 flow_tokens_per_s=row.flow_tokens_per_s,
                 upper_bound_tokens_per_s=row.upper_bound_tokens_per_s,
                 placer=row.placer,
-                objective_value=row.objective_value,
+                objective_value=objective_figure(run.objective, row.objective_value).plotted,
             )
             for row in _thinned(list(run.incumbents.defer("placement").order_by("pk")))
         ],

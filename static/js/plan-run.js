@@ -7,7 +7,7 @@
   const digits = (value) => (value >= 100 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 3 });
   const tokens = (value) => (value === null ? unknown : value.toLocaleString("en", digits(value)));
   const percent = (value) => (value === null ? unknown : `${(value * 100).toFixed(1)} %`);
-  const value = (incumbent) => incumbent.objective_value?.toLocaleString("en", { maximumSignificantDigits: 4 }) ?? unknown;
+  const value = (incumbent) => incumbent.figure.plotted?.toLocaleString("en", { maximumSignificantDigits: 4 }) ?? unknown;
   const show = (name, text) => {
     const element = document.querySelector(`[data-live="${name}"]`);
     if (element) element.textContent = text;
@@ -56,8 +56,8 @@
     append(flow, incumbent.elapsed_s, incumbent.flow_tokens_per_s);
     append(bound, incumbent.elapsed_s, incumbent.upper_bound_tokens_per_s);
     marks.x.push(incumbent.elapsed_s);
-    if (goal) append(goal, incumbent.elapsed_s, incumbent.objective_value);
-    marks.y.push(goal ? incumbent.objective_value : incumbent.flow_tokens_per_s);
+    if (goal) append(goal, incumbent.elapsed_s, incumbent.figure.plotted);
+    marks.y.push(goal ? incumbent.figure.plotted : incumbent.flow_tokens_per_s);
     marks.customdata.push(incumbent.placer);
     HelixCharts.draw(chart, figure);
     show("flow", tokens(incumbent.flow_tokens_per_s));

@@ -1,0 +1,40 @@
+"""What a run makes large, in words and on the curve."""
+
+from helixweb.charts.incumbent_curve import CurveGoal, CurvePoint, incumbent_curve
+from helixweb.planning.objectives import objective_figure
+
+
+def test_fewest_nodes_are_counted_once_the_demand_is_met() -> None:
+    assert str(objective_figure("fewest_nodes", 0.82)) == "82% of the demand"
+    spared = objective_figure("fewest_nodes", 5.0)
+    assert (str(spared), spared.plotted) == ("3 the demand is met", 3.0)
+
+
+def test_every_figure_has_its_unit() -> None:
+    assert str(objective_figure("decode", 557.3)) == "557 decode tokens/s"
+    assert str(objective_figure("flow", 1516.0)) == "1,516 tokens/s"
+    assert objective_figure("cost", 1.234).unit == "million decode tokens per unit of price"
+    assert objective_figure("decode", None).text == "—"
+
+
+def curve(unit: str) -> list[dict[str, object]]:
+    point = CurvePoint(
+        elapsed_s=1.0,
+        flow_tokens_per_s=100.0,
+        upper_bound_tokens_per_s=120.0,
+        placer="some",
+        objective_value=40.0,
+    )
+    chart = incumbent_curve([point], until_s=2.0, goal=CurveGoal(name="Served", unit=unit))
+    assert chart.rows == (("1.0", "40", "100", "120", "some"),)
+    assert chart.summary == (
+        f"Served 40 {unit} by some after 1.0 s, with a flow of 100 tokens/s; no flow can exceed "
+        "120 tokens/s."
+    )
+    data: list[dict[str, object]] = chart.figure["data"]
+    return data
+
+
+def test_tokens_per_second_share_the_flows_axis_and_others_have_their_own() -> None:
+    assert curve("decode tokens/s")[3]["yaxis"] == "y"
+    assert curve("nodes left idle")[3]["yaxis"] == "y2"
