@@ -14,9 +14,9 @@ from planner.multi_model.shares import ModelShare, NoDealFound
 from planner.placers.solvers.base import MixedIntegerModel, SolveLimits, SolveOutcome
 from planner.placers.solvers.highs import HighsSolver
 
-_BISECTION_RELATIVE_WIDTH = 1e-3
-_DEAL_S = 5.0
-_NODE_LIMIT = 5000
+_BISECTION_RELATIVE_WIDTH = 2e-3
+_DEAL_S = 1.0
+_NODE_LIMIT = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
