@@ -38,9 +38,11 @@ from planner.placers.swarm import place_swarm
 
 # What computing the answer's flow a second time takes; kept back from the search.
 _CHECK_S_PER_NODE = 6e-4
-# Of the time, where flow is not the objective: for the flow, and for all searching.
+# Of the time, where flow is not the objective: for the flow, and when all searching ends, by how
+# long the simulations will take.
 _FLOW_SHARE_OF_TIME = 0.1
-_SEARCH_SHARE_OF_TIME = 0.65
+_MOST_SEARCH_SHARE_OF_TIME = 0.6
+_LEAST_SEARCH_SHARE_OF_TIME = 0.35
 
 BASELINES: dict[str, Callable[[Problem], Placement | None]] = {
     "separate_pipelines": place_separate_pipelines,
@@ -246,8 +248,13 @@ def _plan_for_serving(run: _Run, *, best_known: Incumbent | None, start: Placeme
             serving.offer(placement, placer=name, is_guard=True)
     if found.standing.best is not None:
         serving.offer(found.standing.best, placer=found.standing.placer)
-    stop_reason = serving.run(time_limit_s=limit_s * _SEARCH_SHARE_OF_TIME - run.elapsed_s)
-    decision = serving.decide(time_limit_s=limit_s - run.elapsed_s - _check_s(run.problem))
+    decided_s = limit_s - _check_s(run.problem)
+    search_ends_s = min(
+        limit_s * _MOST_SEARCH_SHARE_OF_TIME,
+        max(limit_s * _LEAST_SEARCH_SHARE_OF_TIME, decided_s - serving.expected_decision_s()),
+    )
+    stop_reason = serving.run(time_limit_s=search_ends_s - run.elapsed_s)
+    decision = serving.decide(time_limit_s=decided_s - run.elapsed_s)
     if decision is None:
         if found.standing.best is None:
             raise NoPlacementFound(_NOTHING_FOUND.format(reason=stop_reason))

@@ -1,6 +1,6 @@
 """One set of nodes on which stages are searched, and the best stages known there."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.domain.placement import Placement
@@ -13,7 +13,9 @@ from planner.placers.base import CancelToken, SearchOptions
 from planner.placers.decode_search import StageSearch
 from planner.placers.stage_patterns import StagePatternPlacer
 
-_KEPT = 6
+_KEPT = 12
+_WALK_MOVES = (10, 30, 100)
+_WALK_HOTNESS = 0.01
 _HOP_LIMITS = (1.0, 1.15, 1.35, 1.6, 1.9, 2.3, 3.0)
 _PATTERNS_SHARE_OF_TIME = 0.3
 
@@ -30,7 +32,7 @@ class Arena:
         goal: Goal,
         seed: int,
     ) -> None:
-        self.names = frozenset(names)
+        self.names = frozenset(names) - frozenset(rules.pinned)
         self._problem = estimator.figures.problem
         self._rules = rules
         self._seed = seed
@@ -72,6 +74,8 @@ class Arena:
     ) -> None:
         """The most flow at a sweep of hop limits: the front of few hops against much flow."""
         nodes = [node for node in self._problem.cluster.nodes if node.name in self.names]
+        if not nodes:
+            return
         apart = self._problem
         outside = {node.name for node in self._problem.cluster.nodes} - self.names
         if outside:
@@ -111,6 +115,22 @@ class Arena:
         )
         self._keep(stages, score)
         return self.score > before * (1 + 1e-3)
+
+    def walked_from(self, placement: Placement, *, walks: int) -> Iterator[Placement]:
+        """Where short random walks lead from it, if it is stages."""
+        start = self._search.stages_of(placement)
+        if start is None:
+            return
+        for number in range(walks):
+            self._rounds += 1
+            yield self._search.placement_of(
+                self._search.walked(
+                    start,
+                    moves=_WALK_MOVES[number % len(_WALK_MOVES)],
+                    hot=_WALK_HOTNESS,
+                    seed=self._seed * 1009 + self._rounds,
+                )
+            )
 
     def _keep(self, stages: Stages, score: float) -> None:
         if score <= 0:

@@ -3,27 +3,34 @@
 1. Candidates from elsewhere (baselines, what ran before, the largest flow) are estimated.
 2. Arenas: the whole cluster, and every part of every way to divide it into components. Each is
    seeded by the stage patterns of a sweep of hop limits and annealed on the estimate, in rounds of
-   growing length, until rounds in a row find nothing better. Pins leave the arenas out.
-3. The best placements by estimate, and every baseline, are simulated under the policy; the winner
-   is then simulated with two more seeds. So the answer is below no baseline under that policy.
+   growing length, until rounds in a row find nothing better. With pins there is one arena, of the
+   free nodes, and stages laid around the pins are candidates too.
+3. The best placements by estimate, and every baseline, are simulated under the policy, and
+   neighbours of the leader while there is time (`planner.objectives.contest`). So the answer is
+   below no baseline under that policy.
 
 Rounds count moves, not seconds: the clock only cuts them off.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from planner.capacity import allowed_layers
 from planner.domain.placement import Placement
-from planner.domain.plan_forecast import PlanForecast, SimulatedFigures
+from planner.domain.plan_forecast import PlanForecast
 from planner.domain.rules import PlacementRules
 from planner.objectives.arena import Arena
+from planner.objectives.contest import Contest
 from planner.objectives.partitions import partitions
-from planner.objectives.trial import Span, Trial, Trials
+from planner.objectives.trial import Trial, Trials
+from planner.placers.around_pins import AroundPins
 from planner.placers.base import CancelToken
 
 PLACER = "stages by estimate"
 COMPONENTS = "components by estimate"
+CLIMBED = "stages by simulation"
 _MOVES_PER_NODE = 150
 _MOST_ROUNDS = 12
 _IDLE_ROUNDS = 3
@@ -32,16 +39,15 @@ _DIVIDED_AFTER_ROUNDS = 2
 _HOPELESS = 0.8  # of the best value; components below are given up
 _PATTERNS_SHARE_OF_TIME = 0.1
 _MOVES_AT_ONCE = 5_000
-_SIMULATED = 8
+_PINS_SHARE_OF_TIME = 0.6
+_HOP_SHARES = (0.3, 0.45, 0.6, 0.8, 1.0)
+_IDLE_MOVES = 20
+_EXCHANGED_SHARE = 0.5
+_COMPARED = 200
+_SIMULATED = 24
 _ALIKE = 1e-6
-_RANKING = Span(warm_up=1.0, window=1.0)
-_FINAL = Span(warm_up=1.5, window=1.5)
-_FINAL_SEEDS = 2
-# Shorter runs show the ramp, not the plan.
-_LEAST_LIFETIMES = 0.5
-_SHARE_OF_TIME_PER_RUN = 0.2
-_SHARE_OF_TIME_FOR_ONE = 0.7
-_TOO_LITTLE = 1e-9
+_WALKS = 45
+_WORTH_A_SIMULATION = 0.95  # of the estimate of the plan that a neighbour is to beat
 
 
 _Key: TypeAlias = tuple[tuple[tuple[str, int, int], ...], frozenset[frozenset[str]]]
@@ -78,6 +84,8 @@ class ServingSearch:
         self._tried: dict[_Key, Trial] = {}
         self._guards: list[Trial] = []
         self._best: Trial | None = None
+        self._whole: Arena | None = None
+        self._contest = Contest(trials, seed=seed, cancel=cancel, clock=clock)
 
     def offer(self, placement: Placement, *, placer: str, is_guard: bool = False) -> Trial:
         """Estimate it; a guard is simulated whatever its estimate."""
@@ -97,9 +105,10 @@ class ServingSearch:
         """Search; returns why it ended."""
         started_s = self._clock()
         ends_s = started_s + time_limit_s
-        if self._rules.pinned or not self._trials.problem.cluster.nodes:
-            return "heuristic"
         divisions = self._divisions()
+        self._whole = divisions[0][0]
+        if self._rules.pinned:
+            self._search_around_pins(ends_s=started_s + _PINS_SHARE_OF_TIME * time_limit_s)
         for division in divisions:
             for arena in division:
                 if self._is_over(ends_s):
@@ -136,58 +145,49 @@ class ServingSearch:
         """Simulate the most promising; None where no candidate serves anything."""
         ends_s = self._clock() + time_limit_s
         ranked = sorted(self._tried.values(), key=lambda trial: trial.value, reverse=True)
-        ranked = _distinct(trial for trial in ranked if trial.value > 0)
+        ranked = _distinct(trial for trial in ranked[:_COMPARED] if trial.value > 0)
         if not ranked:
             return None
-        chosen = [ranked[0], *(guard for guard in self._guards if guard.value > 0)]
-        chosen += [trial for trial in ranked[1:_SIMULATED] if trial not in chosen]
-        span = self._affordable(ranked[0], time_limit_s)
-        best, best_figures, best_value = ranked[0], None, 0.0
-        slowest_s = self._trials.simulation_s(ranked[0], span)
-
-        def final_s(one_s: float) -> float:
-            return one_s * _FINAL_SEEDS * _FINAL.lifetimes / span.lifetimes
-
-        for candidate in chosen if span.lifetimes >= _LEAST_LIFETIMES else ():
-            begun_s = self._clock()
-            left_s = ends_s - begun_s - slowest_s
-            is_first = best_figures is None
-            if (left_s < final_s(slowest_s) and not (is_first and left_s > 0)) or (
-                self._cancel.is_cancelled()
-            ):
-                break
-            figures = self._trials.simulated(candidate, seeds=(self._seed,), span=span)
-            slowest_s = max(slowest_s, self._clock() - begun_s)
-            value = self._value(candidate, figures)
-            if value > best_value:
-                best, best_figures, best_value = candidate, figures, value
-        if best_figures is not None and self._clock() + final_s(slowest_s) <= ends_s:
-            seeds = tuple(self._seed + number for number in range(1, 1 + _FINAL_SEEDS))
-            best_figures = self._trials.simulated(best, seeds=seeds, span=_FINAL) or best_figures
+        guards = [guard for guard in self._guards if guard.value > 0]
+        outcome = self._contest.decide(
+            ranked[:_SIMULATED], guards, neighbours=self._neighbours, ends_s=ends_s
+        )
         return Decision(
-            trial=best,
-            forecast=self._trials.forecast(best, best_figures),
+            trial=outcome.trial,
+            forecast=self._trials.forecast(outcome.trial, outcome.figures),
             stop_reason="cancelled" if self._cancel.is_cancelled() else "heuristic",
         )
 
-    def _affordable(self, trial: Trial, time_limit_s: float) -> Span:
-        """The span that leaves time for several candidates, else for one; else too short."""
-        cost_s = self._trials.simulation_s(trial, _RANKING)
-        share = _SHARE_OF_TIME_PER_RUN * time_limit_s / cost_s
-        if share * _RANKING.lifetimes < _LEAST_LIFETIMES:
-            share = _SHARE_OF_TIME_FOR_ONE * time_limit_s / cost_s
-        return _RANKING.scaled(max(_TOO_LITTLE, min(1.0, share)))
-
-    def _value(self, trial: Trial, figures: SimulatedFigures | None) -> float:
-        if figures is None:
+    def expected_decision_s(self) -> float:
+        """About how long `decide` would like to take with what is known now."""
+        guards = [guard for guard in self._guards if guard.value > 0]
+        if self._best is None:
             return 0.0
-        return self._trials.value(trial.placement, figures.decode_tokens_per_s)
+        return self._contest.expected_s(self._best, guards)
+
+    def _neighbours(self, trial: Trial) -> Iterator[Trial]:
+        """Stages that short walks reach from the trial's and that are estimated nearly as good."""
+        arena = self._whole
+        if arena is None or trial.placement.components or self._trials.goal.objective != "decode":
+            return
+        for placement in arena.walked_from(trial.placement, walks=_WALKS):
+            before = len(self._tried)
+            found = self.offer(self._with_pins(placement), placer=CLIMBED)
+            if len(self._tried) > before and found.value >= _WORTH_A_SIMULATION * trial.value:
+                yield found
+
+    def _with_pins(self, placement: Placement) -> Placement:
+        """Arenas know free nodes only; pinned ones join."""
+        if not self._rules.pinned:
+            return placement
+        return Placement(layers={**placement.layers, **self._rules.pinned})
 
     def _divisions(self) -> list[list[Arena]]:
         problem = self._trials.problem
         whole = tuple(node.name for node in problem.cluster.nodes)
         divisions = []
-        for number, partition in enumerate([(whole,), *partitions(problem)]):
+        divided = [] if self._rules.pinned else partitions(problem)
+        for number, partition in enumerate([(whole,), *divided]):
             divisions.append(
                 [
                     Arena(
@@ -214,7 +214,8 @@ class ServingSearch:
         if len(division) == 1:
             value = 0.0
             for placement in division[0].placements():
-                value = max(value, self.offer(placement, placer=PLACER).value)
+                offered = self.offer(self._with_pins(placement), placer=PLACER)
+                value = max(value, offered.value)
                 if self._is_over(ends_s):
                     break
             return value
@@ -227,6 +228,38 @@ class ServingSearch:
             components=tuple(frozenset(part.layers) for part in placed),
         )
         return self.offer(together, placer=COMPONENTS).value
+
+    def _search_around_pins(self, *, ends_s: float) -> None:
+        """Stages laid around the pins at several hop limits, then free nodes moved and exchanged.
+
+        A free node moves to the layers of another one, pinned or not.
+        """
+        problem = self._trials.problem
+        num_layers, nodes = problem.model.num_layers, len(problem.cluster.nodes)
+        most = min(nodes, num_layers, self._rules.max_hops or nodes)
+        for hops in sorted({max(1, round(most * share)) for share in _HOP_SHARES}):
+            around = AroundPins(problem, replace(self._rules, max_hops=hops))
+            for order in around.first_orders():
+                placement = around.laid(order, above_tokens_per_s=0.0)
+                if placement is not None and not self._is_over(ends_s):
+                    self.offer(placement, placer=PLACER)
+        chance = random.Random(self._seed)  # noqa: S311 - a search, no secret
+        most_of = {
+            node.name: allowed_layers(problem, node.name, self._rules)
+            for node in problem.cluster.nodes
+            if node.name not in self._rules.pinned
+        }
+        idle = 0
+        while self._best and most_of and idle < _IDLE_MOVES * nodes and not self._is_over(ends_s):
+            before = self._best
+            layers = dict(before.placement.layers)
+            name, other = chance.choice(list(most_of)), chance.choice(list(layers))
+            moved = {name: layers[other]}
+            if other in most_of and name in layers and chance.random() < _EXCHANGED_SHARE:
+                moved[other] = layers[name]
+            if all(len(held) <= most_of[mover] for mover, held in moved.items()):
+                self.offer(Placement(layers={**layers, **moved}), placer=PLACER)
+            idle = 0 if self._best is not before else idle + 1
 
     def _anneal(self, arena: Arena, number: int, *, ends_s: float) -> None:
         """A round in slices, so that the clock and a cancel are heard."""

@@ -1,7 +1,7 @@
 """Searches aligned stages for what they are estimated to serve: `planner.estimate`, annealed.
 
 Rounds of annealing, each from the best candidates known, each longer than the one before, until
-two rounds in a row find nothing better. Pinned nodes take no part.
+two rounds in a row find nothing better. Pinned nodes take no part; who asks adds them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -104,6 +104,10 @@ class StageSearch:
         """(score, stages) of the best found from `start`."""
         found = anneal(self.task, start, Cooling(moves=moves, hot=hot, cold=hot / 100, seed=seed))
         return found.score, found.best
+
+    def walked(self, start: Stages, *, moves: int, hot: float, seed: int) -> Stages:
+        """Where a walk at one hotness ends, better or worse than `start`."""
+        return anneal(self.task, start, Cooling(moves=moves, hot=hot, cold=hot, seed=seed)).last
 
 
 def _links(problem: Problem, names: Sequence[str]) -> tuple[Reals, Reals]:

@@ -195,3 +195,33 @@ def test_conform_keeps_components_that_a_set_can_hold():
     placed = placement(n0=(0, 2), n1=(2, 4), n2=(0, 2), n3=(2, 4))
     apart = replace(placed, components=(frozenset({"n0", "n1"}), frozenset({"n2", "n3"})))
     assert hash(conform(PROBLEM, apart, PlacementRules()).components) == hash(apart.components)
+
+
+def test_free_nodes_are_searched_around_pins():
+    rules = PlacementRules(pinned={"n0": LayerRange(first=1, end=3)})
+    plan = solve(rules=rules, time_limit_s=20.0)
+    assert plan.placement.layers["n0"] == LayerRange(first=1, end=3)
+    held = trials()
+    alone = {
+        name: conform(PROBLEM, place(PROBLEM), rules)
+        for name, place in BASELINES.items()
+        if place(PROBLEM) is not None
+    }
+    ours = held.estimated(plan.placement, placer="ours").value
+    assert ours > 0
+    assert all(ours >= 0.9 * held.estimated(one, placer="it").value for one in alone.values())
+    assert plan.forecast.simulated is not None
+
+
+def test_rules_hold_together_with_the_search_for_decode_throughput():
+    rules = PlacementRules(
+        pinned={"n1": LayerRange(first=2, end=4)},
+        max_layers_of={"n0": 2},
+        max_hops=3,
+        kv_reserve_tokens=1.0,
+    )
+    plan = solve(rules=rules, time_limit_s=20.0, partial_inference=False)
+    assert plan.placement.layers["n1"] == LayerRange(first=2, end=4)
+    assert len(plan.placement.layers.get("n0", (0, 0))) <= 2
+    assert plan.hops <= 3
+    assert plan.flow.value_tokens_per_s > 0

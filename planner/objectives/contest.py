@@ -1,0 +1,166 @@
+"""Decides among trials by simulation: a heat for all that may win, a final for the best.
+
+Every plan meets the same requests: the same seeds, windows in lifetimes of a request. In the heat,
+with one seed, run the best by estimate and every guard (the baselines and what is known already),
+then further challengers while there is time. The leaders, and every guard near them, run the final
+with two other seeds. So no guard serves more than the winner under the policy, as far as both
+were simulated. Where even short runs take too long, guards go first that are estimated far below.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from planner.domain.plan_forecast import SimulatedFigures
+from planner.objectives.trial import Span, Trial, Trials
+from planner.placers.base import CancelToken
+
+_HEAT = Span(warm_up=0.8, window=0.6)
+_FINAL = Span(warm_up=1.2, window=1.3)
+_FINAL_SEEDS = 2
+_FINALISTS = 3
+_NEAR = 0.9  # of the leader's value in the heat; chance moves less
+# Estimates err by less than this, so a guard below needs no simulation where time is short.
+_FAR_BELOW = 0.6
+# Shorter runs show the ramp, not the plan.
+_LEAST_LIFETIMES = 0.4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The winner; `figures` is None where the time allowed no simulation."""
+
+    trial: Trial
+    figures: SimulatedFigures | None
+
+
+class Contest:
+    """One decision, to be made by `ends_s` of the clock."""
+
+    def __init__(
+        self, trials: Trials, *, seed: int, cancel: CancelToken, clock: Callable[[], float]
+    ) -> None:
+        self._trials = trials
+        self._seed = seed
+        self._cancel = cancel
+        self._clock = clock
+        self._slowness = 1.0  # seconds taken per second expected
+
+    def expected_s(self, best: Trial, guards: Sequence[Trial]) -> float:
+        """About how long the heat of these and a final will take."""
+        return self._heat_s([best, *guards], _HEAT) + self._finals_s(best, _FINAL)
+
+    def decide(
+        self,
+        ranked: Sequence[Trial],
+        guards: Sequence[Trial],
+        *,
+        neighbours: Callable[[Trial], Iterable[Trial]],
+        ends_s: float,
+    ) -> Outcome:
+        """`ranked` by estimate, best first; `neighbours` of the leader join while there is time."""
+        left_s = ends_s - self._clock()
+        due = [ranked[0], *(guard for guard in guards if guard is not ranked[0])]
+        share = left_s / (self._heat_s(due, _HEAT) + self._finals_s(ranked[0], _FINAL))
+        if share * _HEAT.lifetimes < _LEAST_LIFETIMES:
+            due = [trial for trial in due if trial.value >= _FAR_BELOW * ranked[0].value]
+            share = left_s / (self._heat_s(due, _HEAT) + self._finals_s(ranked[0], _FINAL))
+        has_final = share * _HEAT.lifetimes >= _LEAST_LIFETIMES
+        if not has_final:
+            share = left_s / self._heat_s(due, _HEAT)
+        if share * _HEAT.lifetimes < _LEAST_LIFETIMES:
+            return Outcome(trial=ranked[0], figures=None)
+        heat, final = (span.scaled(min(1.0, share)) for span in (_HEAT, _FINAL))
+        final_s = self._finals_s(ranked[0], final) if has_final else 0.0
+        standings = self._run_heat(due, heat, must_end_s=ends_s)
+        if not standings:
+            return Outcome(trial=ranked[0], figures=None)
+        others = [trial for trial in ranked[1:] if trial not in due]
+        standings += self._run_heat(others, heat, must_end_s=ends_s - final_s)
+        standings = self._climb(standings, neighbours, heat, must_end_s=ends_s - final_s)
+        standings.sort(key=lambda standing: -self._value(standing))
+        if not has_final or len(standings) < len(due):
+            return standings[0]
+        leader = self._value(standings[0])
+        finalists = standings[:_FINALISTS]
+        finalists += [
+            standing
+            for standing in standings[_FINALISTS:]
+            if standing.trial in guards and self._value(standing) >= _NEAR * leader
+        ]
+        return self._run_final(finalists, final, ends_s=ends_s)
+
+    def _run_heat(self, trials: Iterable[Trial], span: Span, *, must_end_s: float) -> list[Outcome]:
+        """Those that were done in time and served anything."""
+        standings = []
+        for trial in trials:
+            if self._is_late(trial, span, seeds=1, must_end_s=must_end_s):
+                break
+            figures = self._simulated(trial, seeds=(self._seed,), span=span)
+            if figures is not None:
+                standings.append(Outcome(trial=trial, figures=figures))
+        return standings
+
+    def _climb(
+        self,
+        standings: list[Outcome],
+        neighbours: Callable[[Trial], Iterable[Trial]],
+        span: Span,
+        *,
+        must_end_s: float,
+    ) -> list[Outcome]:
+        """The standings and those neighbours of leaders that took the lead."""
+        leader = max(standings, key=self._value)
+        is_better = True
+        while is_better:
+            is_better = False
+            for trial in neighbours(leader.trial):
+                found = self._run_heat([trial], span, must_end_s=must_end_s)
+                if self._is_late(trial, span, seeds=1, must_end_s=must_end_s):
+                    return [*standings, *(found if self._leads(found, leader) else [])]
+                if self._leads(found, leader):
+                    leader, is_better = found[0], True
+                    standings = [*standings, leader]
+                    break
+        return standings
+
+    def _leads(self, found: Sequence[Outcome], leader: Outcome) -> bool:
+        return bool(found) and self._value(found[0]) > self._value(leader)
+
+    def _run_final(self, finalists: Sequence[Outcome], span: Span, *, ends_s: float) -> Outcome:
+        """The best of the finalists, the leader of the heat where time ends before all ran."""
+        seeds = tuple(self._seed + number for number in range(1, 1 + _FINAL_SEEDS))
+        done: list[Outcome] = []
+        for finalist in finalists:
+            if self._is_late(finalist.trial, span, seeds=_FINAL_SEEDS, must_end_s=ends_s):
+                break
+            figures = self._simulated(finalist.trial, seeds=seeds, span=span)
+            if figures is not None:
+                done.append(Outcome(trial=finalist.trial, figures=figures))
+        if len(done) == len(finalists):
+            return max(done, key=self._value)
+        return done[0] if done else finalists[0]
+
+    def _simulated(
+        self, trial: Trial, *, seeds: Sequence[int], span: Span
+    ) -> SimulatedFigures | None:
+        begun_s = self._clock()
+        figures = self._trials.simulated(trial, seeds=seeds, span=span)
+        expected_s = len(seeds) * self._trials.simulation_s(trial, span)
+        taken_s = self._clock() - begun_s
+        self._slowness = max(0.8 * self._slowness, taken_s / expected_s)
+        return figures
+
+    def _is_late(self, trial: Trial, span: Span, *, seeds: int, must_end_s: float) -> bool:
+        needed_s = seeds * self._slowness * self._trials.simulation_s(trial, span)
+        return self._cancel.is_cancelled() or self._clock() + needed_s > must_end_s
+
+    def _heat_s(self, trials: Sequence[Trial], span: Span) -> float:
+        return sum(self._trials.simulation_s(trial, span) for trial in trials)
+
+    def _finals_s(self, trial: Trial, span: Span) -> float:
+        return _FINALISTS * _FINAL_SEEDS * self._trials.simulation_s(trial, span)
+
+    def _value(self, outcome: Outcome) -> float:
+        if outcome.figures is None:
+            return 0.0
+        return self._trials.value(outcome.trial.placement, outcome.figures.decode_tokens_per_s)
