@@ -93,7 +93,12 @@ class Site:
             json={
                 "cluster": cluster.json()["id"],
                 "model": models["results"][0]["id"],
-                "options": {"time_limit_s": time_limit_s, "solver": "highs", "relative_gap": 0},
+                "options": {
+                    "objective": "flow",
+                    "time_limit_s": time_limit_s,
+                    "solver": "highs",
+                    "relative_gap": 0,
+                },
             },
         )
         assert started.status_code == 202, started.text

@@ -112,8 +112,9 @@ def test_a_cluster_whose_coordinator_reports_is_left_alone(plan: Plan) -> None:
 
 @pytest.mark.parametrize("key", ["share", "speed", "duration_s"])
 def test_options_out_of_range_are_refused(key: str) -> None:
+    changed: dict[str, Any] = {key: 0.0}
     with pytest.raises(TrafficRefused, match=key):
-        TrafficOptions(**{key: 0.0})
+        TrafficOptions(**changed)
 
 
 def test_the_command_names_a_plan_that_is_not_there(plan: Plan) -> None:
