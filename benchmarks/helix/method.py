@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.helix.artifact_routers import ArtifactRouter
 from benchmarks.helix.instance import Instance, Pipeline, with_room_for
 from benchmarks.simulator.published_flow import published_weights, with_shared_cards
 from planner.balanced_flow import balanced_weights, with_component_shares
@@ -21,7 +22,7 @@ class Method:
     """Everything that a simulation needs but the demand.
 
     `requests` is the concurrency that the artifact sets for a baseline by hand, offline; None for
-    methods that are limited by KV room.
+    methods that are limited by KV room. `artifact_router` stands in for `router` as published.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Method:
     policy: ServingPolicy
     partial_inference: bool = False
     requests: int | None = None
+    artifact_router: ArtifactRouter | None = None
 
 
 def helix(instance: Instance, placement: str, *, name: str, card_bytes_per_s: float) -> Method:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from benchmarks.helix.artifact_routers import ArtifactRouting
 from benchmarks.helix.method import Method
 from planner.simulator.forecast import Forecast
 from planner.simulator.simulate import SimulationOptions, simulate
@@ -105,6 +106,10 @@ class Readings:
     def _run(
         self, method: Method, demand: Demand, *, warm_up_s: float, window_s: float, seed: int
     ) -> Forecast:
+        makers: dict[str, Any] = {}
+        if method.artifact_router is not None:
+            routing = ArtifactRouting(method.artifact_router)
+            makers = {"engine_maker": routing.engine, "router_maker": routing.router}
         return simulate(
             method.problem,
             placement=method.placement,
@@ -120,6 +125,7 @@ class Readings:
                 fixed_output_tokens=self.parameters["fixed_output_tokens"],
                 seed=seed,
             ),
+            **makers,
         )
 
 

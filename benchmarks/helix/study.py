@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
+from benchmarks.helix.artifact_routers import ArtifactRouter
 from benchmarks.helix.instance import Instance
 from benchmarks.helix.method import (
     Method,
@@ -263,9 +264,10 @@ def placement_rows(study: Study) -> Iterator[Row]:
 def router_rows(study: Study) -> Iterator[Row]:
     """Figure 10: the routers on the published placement.
 
-    As published Helix' router is limited by KV room and the others by a concurrency set by hand;
-    on equal terms all have one concurrency. The others take any of the hops that the artifact's
-    cluster file for this study has.
+    As published Helix' router is limited by KV room and the others by a concurrency set by hand,
+    Swarm and shortest queue are the artifact's; on equal terms all have one concurrency and are
+    the product's. The others take any of the hops that the artifact's cluster file for this study
+    has.
     """
     own = study.parameters["router_study"]
     methods = [study.helix(own["placement"], name="published")]
@@ -276,6 +278,7 @@ def router_rows(study: Study) -> Iterator[Row]:
             study.instance, own["placement"], name=name, router=name, requests=own["requests"]
         )
         methods.append(replace(method, weights=hops))
+    artifact: dict[str, ArtifactRouter] = {"swarm": "swarm", "shortest_queue": "shortest_queue"}
     plan = study.instance.placements[own["placement"]]
     balanced = ours(
         study.instance,
@@ -291,7 +294,7 @@ def router_rows(study: Study) -> Iterator[Row]:
             AS_PUBLISHED,
             DECODE,
             method.name,
-            study.as_published(method),
+            study.as_published(replace(method, artifact_router=artifact.get(method.name))),
             own["decode_tokens_per_s"].get(method.name),
         )
     for method in methods:

@@ -18,6 +18,7 @@ from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.domain.serving_policy import ServingPolicy
 from planner.flow_graph import check_placement
+from planner.routers.base import Router
 from planner.routers.choice import RouterName, make_router
 from planner.routers.kv_estimator import KvEstimator
 from planner.routers.output_length import OutputLengthEstimate
@@ -94,11 +95,12 @@ def simulate(
     router: RouterName = "iwrr",
     options: SimulationOptions | None = None,
     engine_maker: Callable[[EngineSetup], Engine] = new_engine,
+    router_maker: Callable[..., Router] = make_router,
 ) -> Forecast:
     """Serve the demand with this placement and report; the same arguments give the same forecast.
 
-    Stops before the window's end when the demand is exhausted and served. Raises InvalidPlacement,
-    InvalidWorkload and InvalidSimulation.
+    `router_maker` is called as `make_router` is. Stops before the window's end when the demand is
+    exhausted and served. Raises InvalidPlacement, InvalidWorkload and InvalidSimulation.
     """
     options = options or SimulationOptions()
     check_placement(problem, placement)
@@ -128,7 +130,7 @@ def simulate(
         if options.fixed_output_tokens is None
         else FixedPrediction(options.fixed_output_tokens)
     )
-    chosen_router = make_router(
+    chosen_router = router_maker(
         router,
         routing_weights=routing_weights,
         placement=placement,
