@@ -49,7 +49,12 @@ class Estimator:
         """
         self.lengths = lengths or lengths_like_published(problem.workload)
         self.model = replace(
-            model_of(policy, spec=problem.model, lengths=self.lengths),
+            model_of(
+                policy,
+                spec=problem.model,
+                lengths=self.lengths,
+                nodes=len(problem.cluster.nodes),
+            ),
             ttft_limit_s=ttft_limit_s,
             tpot_limit_s=tpot_limit_s,
         )

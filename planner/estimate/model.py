@@ -15,8 +15,8 @@ _CHUNK_WASTE = 1.08
 # Two copies on the way into a step, at 4 and 5 GB/s (the published simulator's overhead).
 _HOST_COPY_S_PER_BYTE = 1 / 4e9 + 1 / 5e9
 
-# A backlog is let in this many prompts at a time (`planner.workload.demand.Backlog`).
-_PROMPTS_IN_FLIGHT = 20.0
+_LEAST_PROMPTS_IN_FLIGHT = 20
+_NODES_PER_PROMPT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,14 @@ class Model:
         return np.array(astuple(self), dtype=np.float64)
 
 
-def model_of(policy: ServingPolicy, *, spec: ModelSpec, lengths: LengthStatistics) -> Model:
+def prompts_in_flight(nodes: int) -> int:
+    """How many prompts at a time a backlog lets in on so many nodes (`planner.workload.demand`)."""
+    return max(_LEAST_PROMPTS_IN_FLIGHT, nodes // _NODES_PER_PROMPT)
+
+
+def model_of(
+    policy: ServingPolicy, *, spec: ModelSpec, lengths: LengthStatistics, nodes: int
+) -> Model:
     """The delays' weights were fitted to simulations of plans of the published clusters."""
     chunk = policy.prompt_chunk_tokens
     if chunk is None:
@@ -92,5 +99,5 @@ def model_of(policy: ServingPolicy, *, spec: ModelSpec, lengths: LengthStatistic
         decode_share=policy.decode_lane_share if policy.transmission == "two_lanes" else 1.0,
         prompts_first=1.0 if policy.transmission == "fifo" else 0.0,
         grouped=1.0 if policy.messages == "grouped" else 0.0,
-        prompts_in_flight=_PROMPTS_IN_FLIGHT,
+        prompts_in_flight=float(prompts_in_flight(nodes)),
     )

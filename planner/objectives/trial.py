@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import TypeAlias
 
 from planner.balanced_flow import balanced_flow
 from planner.domain.flow import Flow
-from planner.domain.placement import Placement
+from planner.domain.placement import LayerRange, Placement
 from planner.domain.plan_forecast import (
     EstimatedFigures,
     Percentiles,
@@ -16,8 +17,10 @@ from planner.domain.plan_forecast import (
 from planner.domain.problem import Problem
 from planner.domain.serving_policy import ServingPolicy
 from planner.estimate.estimate import Estimate, Estimator
+from planner.estimate.model import prompts_in_flight
 from planner.max_flow import mean_hops, routing_weights
 from planner.objectives.goal import Goal
+from planner.objectives.thinning import thinned
 from planner.simulator.forecast import Forecast, Spread
 from planner.simulator.simulate import InvalidSimulation, SimulationOptions, simulate
 from planner.timing import timing_source
@@ -32,8 +35,13 @@ _TOKEN_HOPS_PER_S = 5e6
 _ROUTED_NODES_PER_S = 2e5
 # Fewer requests than these would compare chance, not plans.
 _LEAST_WARM_UP_REQUESTS, _LEAST_REQUESTS = 100.0, 400.0
+# Larger plans are simulated by a share of every stage.
+_MOST_SIMULATED_NODES = 64
 _LATENCY_TRIES = 4
 _LATENCY_STEP_DOWN = 0.9
+
+
+_Key: TypeAlias = tuple[frozenset[tuple[str, LayerRange]], tuple[frozenset[str], ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +94,7 @@ class Trials:
         self.policy = policy
         self.partial_inference = partial_inference
         self._max_hops = max_hops
+        self._share_of: dict[_Key, Trial] = {}
         self.estimator = Estimator(
             problem,
             policy=policy,
@@ -122,12 +131,15 @@ class Trials:
     ) -> SimulatedFigures | None:
         """None where the estimate serves nothing, or no request of the workload fits.
 
-        Requests always wait; for "latency" they arrive at random, at the highest rate tried at
-        which the median request keeps to the limits.
+        Of large plans a share of every stage is simulated; what it serves is taken times the ratio
+        of the whole plan's estimate to the share's. Requests always wait; for "latency" they arrive
+        at random, at the highest rate tried at which the median request keeps to the limits.
         """
-        rate = trial.estimate.decode_tokens_per_s
-        if rate <= 0:
+        whole_rate = trial.estimate.decode_tokens_per_s
+        if whole_rate <= 0:
             return None
+        trial = self._to_simulate(trial)
+        rate = trial.estimate.decode_tokens_per_s
         lifetime_s = self._lifetime_s(trial)
         enough = span.for_requests_in_flight(trial.estimate.held)
         options = SimulationOptions(
@@ -136,11 +148,12 @@ class Trials:
         weights = routing_weights(trial.flow)
         try:
             if self.goal.objective != "latency":
-                return _mean(
+                found = _mean(
                     [self._run(trial, weights, options, seed=seed) for seed in seeds],
                     seeds=seeds,
                     requests_per_s=None,
                 )
+                return _times(found, whole_rate / rate)
             offered = rate / self.problem.workload.mean_output_tokens
             for _ in range(_LATENCY_TRIES):
                 found = _mean(
@@ -155,7 +168,7 @@ class Trials:
                     found.ttft.p50_s <= self.goal.ttft_limit_s
                     and found.tpot.p50_s <= self.goal.tpot_limit_s
                 ):
-                    return found
+                    return _times(found, whole_rate / rate)
                 offered *= _LATENCY_STEP_DOWN
         except (InvalidSimulation, InvalidWorkload):
             return None  # requests that never fit, or all served at once: nothing to measure
@@ -163,11 +176,23 @@ class Trials:
 
     def simulation_s(self, trial: Trial, span: Span) -> float:
         """About how long the simulator will need; by its speed on the published clusters."""
+        trial = self._to_simulate(trial)
         lifetimes = span.for_requests_in_flight(trial.estimate.held).lifetimes
         tokens = trial.estimate.decode_tokens_per_s * lifetimes * self._lifetime_s(trial)
         requests = tokens / self.problem.workload.mean_output_tokens
         routed = requests * len(trial.placement.layers)
         return tokens * mean_hops(trial.flow) / _TOKEN_HOPS_PER_S + routed / _ROUTED_NODES_PER_S
+
+    def _to_simulate(self, trial: Trial) -> Trial:
+        """The trial, or of a large plan that of a share of every stage."""
+        if len(trial.placement.layers) <= _MOST_SIMULATED_NODES:
+            return trial
+        key = frozenset(trial.placement.layers.items()), trial.placement.components
+        if key not in self._share_of:
+            placement = thinned(self.problem, trial.placement, most_nodes=_MOST_SIMULATED_NODES)
+            share = self.estimated(placement, placer=trial.placer)
+            self._share_of[key] = share if share.value > 0 else trial
+        return self._share_of[key]
 
     def forecast(self, trial: Trial, simulated: SimulatedFigures | None) -> PlanForecast:
         rate = (
@@ -206,7 +231,9 @@ class Trials:
         requests_per_s: float | None = None,
     ) -> Forecast:
         lengths = self._lengths(seed)
-        demand: Demand = Backlog(lengths=lengths)
+        demand: Demand = Backlog(
+            lengths=lengths, prompts_in_flight=prompts_in_flight(len(trial.placement.layers))
+        )
         if requests_per_s is not None:
             arrivals = poisson(rate_per_s=requests_per_s, seed=seed)
             demand = Arrivals(requests=requests(arrivals, lengths))
@@ -247,6 +274,16 @@ def _mean(
         e2e=_percentiles([run.e2e for run in runs]),
         requests_in_flight=fmean(run.requests_running for run in runs),
         utilisation_mean=fmean(run.utilisation_mean for run in runs),
+    )
+
+
+def _times(figures: SimulatedFigures, ratio: float) -> SimulatedFigures:
+    return replace(
+        figures,
+        requests_per_s=None if figures.requests_per_s is None else ratio * figures.requests_per_s,
+        decode_tokens_per_s=ratio * figures.decode_tokens_per_s,
+        prompt_tokens_per_s=ratio * figures.prompt_tokens_per_s,
+        requests_in_flight=ratio * figures.requests_in_flight,
     )
 
 
