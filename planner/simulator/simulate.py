@@ -6,6 +6,7 @@ Not modelled: preemption when KV room runs out (its peak is reported), the way o
 stages.
 """
 
+import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -70,12 +71,14 @@ class SimulationOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.window_s > 0:
-            raise InvalidSimulation(f"window_s is {self.window_s}; it must be greater than 0")
+        if not 0 < self.window_s < math.inf:
+            raise InvalidSimulation(
+                f"window_s is {self.window_s}; it must be finite and greater than 0"
+            )
         for key in ("warm_up_s", "host_copy_s_per_byte", "recorded_pipelines"):
             value = getattr(self, key)
-            if not value >= 0:
-                raise InvalidSimulation(f"{key} is {value}; it must be 0 or more")
+            if not 0 <= value < math.inf:
+                raise InvalidSimulation(f"{key} is {value}; it must be finite and 0 or more")
         if self.page_tokens < 1:
             raise InvalidSimulation(f"page_tokens is {self.page_tokens}; it must be 1 or more")
         if self.fixed_output_tokens is not None and self.fixed_output_tokens < 1:

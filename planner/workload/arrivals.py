@@ -1,5 +1,6 @@
 """When requests arrive: Poisson, bursts, or a trace's counts. Times in seconds from 0."""
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -80,11 +81,11 @@ def rate_at_share_of_peak(
         ("share", share),
         ("mean_tokens_per_request", mean_tokens_per_request),
     ):
-        if not value > 0:
-            raise InvalidWorkload(f"{name} is {value}; it must be greater than 0")
+        if not 0 < value < math.inf:
+            raise InvalidWorkload(f"{name} is {value}; it must be finite and greater than 0")
     return share * peak_tokens_per_s / mean_tokens_per_request
 
 
 def _check_rate(rate_per_s: float) -> None:
-    if not rate_per_s > 0:
-        raise InvalidWorkload(f"rate_per_s is {rate_per_s}; it must be greater than 0")
+    if not 0 < rate_per_s < math.inf:
+        raise InvalidWorkload(f"rate_per_s is {rate_per_s}; it must be finite and greater than 0")

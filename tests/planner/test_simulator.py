@@ -584,6 +584,8 @@ def test_what_cannot_be_simulated_is_refused_with_the_reason():
     "changes",
     [
         {"window_s": 0.0},
+        {"window_s": float("inf")},
+        {"warm_up_s": float("inf")},
         {"warm_up_s": -1.0},
         {"page_tokens": 0},
         {"fixed_output_tokens": 0},

@@ -1,6 +1,7 @@
 """Workloads: lengths like the published trace's, arrivals of a rate, errors that name rows."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -144,6 +145,9 @@ def test_requests_end_with_the_shorter_of_times_and_lengths():
         lambda: Lengths(prompt_tokens=0, output_tokens=1),
         lambda: Request(arrival_s=-1.0, lengths=Lengths(prompt_tokens=1, output_tokens=1)),
         lambda: next(poisson(rate_per_s=0.0, seed=0)),
+        lambda: next(poisson(rate_per_s=math.inf, seed=0)),
+        lambda: next(like_counts((1, 2), rate_per_s=math.inf, seed=0)),
+        lambda: rate_at_share_of_peak(1000.0, share=math.inf, mean_tokens_per_request=995.0),
         lambda: next(bursts(rate_per_s=1.0, size=0, seed=0)),
         lambda: next(like_counts((0, 0), rate_per_s=1.0, seed=0)),
         lambda: next(drawn_lengths((), seed=0)),
