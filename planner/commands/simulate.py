@@ -96,6 +96,7 @@ def _add_workload(group: argparse._ArgumentGroup) -> None:
 
 
 def run(parsed: argparse.Namespace) -> None:
+    _check_workload(parsed)
     problem, plan = timed_problem(parsed), read_plan(parsed.plan)
     weights = _weights(problem, plan, routing=parsed.routing)
     options = SimulationOptions(warm_up_s=parsed.warm_up, window_s=parsed.window, seed=parsed.seed)
@@ -116,8 +117,6 @@ def run(parsed: argparse.Namespace) -> None:
     if parsed.workload == "backlog":
         forecast = forecast_of(Backlog(lengths=_lengths(problem, parsed)))
     else:
-        if (parsed.rate is None) == (parsed.share is None):
-            raise InvalidWorkload(f"--workload {parsed.workload} needs --rate or --share, one")
         rate_per_s = parsed.rate
         if rate_per_s is None:
             peak = forecast_of(Backlog(lengths=_lengths(problem, parsed)))
@@ -134,12 +133,39 @@ def run(parsed: argparse.Namespace) -> None:
         print("\n".join(_lines(forecast, problem, plan, parsed, rate_per_s)))
 
 
+def _check_workload(parsed: argparse.Namespace) -> None:
+    """Raises InvalidWorkload for options that the workload lacks, or would pass over."""
+    workload = parsed.workload
+    if workload == "backlog":
+        for key in ("rate", "share"):
+            if getattr(parsed, key) is not None:
+                raise InvalidWorkload(
+                    f"--{key} is {getattr(parsed, key):g} but in a backlog requests always wait; "
+                    "choose --workload poisson, bursts or trace with it"
+                )
+    elif (parsed.rate is None) == (parsed.share is None):
+        raise InvalidWorkload(f"--workload {workload} needs --rate or --share, one")
+    if parsed.arrivals is not None and workload != "trace":
+        raise InvalidWorkload(
+            f"--arrivals {parsed.arrivals} is for --workload trace but that is {workload}"
+        )
+    if parsed.context is not None and parsed.lengths is None:
+        raise InvalidWorkload(
+            f"--context is {parsed.context} but there is no trace to hold against it; "
+            "give --lengths FILE.csv with it"
+        )
+
+
 def _weights(problem: Problem, plan: Plan, *, routing: str) -> dict[str, dict[str, float]]:
     partial = plan.partial_inference
     if routing == "balanced":
         return balanced_weights(problem, plan.placement, partial_inference=partial)
     if routing == "max_flow":
         return routing_weights(max_flow(problem, plan.placement, partial_inference=partial))
+    if not plan.routing_weights:
+        raise InvalidWorkload(
+            "the plan has no routing weights; give them, or use --routing balanced or max_flow"
+        )
     return {source: dict(targets) for source, targets in plan.routing_weights.items()}
 
 

@@ -100,6 +100,30 @@ def test_a_rate_or_a_share_is_asked_for_where_requests_arrive(files, capsys):
     assert "rate_per_s is 0" in refused(files, capsys, "--workload", "bursts", "--rate", "0")
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--rate", "3"), "--rate is 3 but in a backlog requests always wait"),
+        (("--share", "0.5"), "--share is 0.5 but in a backlog requests always wait"),
+        (("--arrivals", "counts.csv"), "--arrivals counts.csv is for --workload trace"),
+        (("--context", "512"), "--context is 512 but there is no trace"),
+    ],
+)
+def test_options_that_the_workload_would_pass_over_are_refused(files, capsys, options, message):
+    assert message in refused(files, capsys, *options)
+
+
+def test_a_plan_without_routing_weights_is_refused_unless_others_are_asked_for(
+    files, capsys, tmp_path
+):
+    with open(files[1]) as file:
+        plan = json.load(file)
+    path = tmp_path / "bare.json"
+    path.write_text(json.dumps({**plan, "routing_weights": {}}))
+    assert "no routing weights" in refused([files[0], str(path)], capsys)
+    simulated([files[0], str(path)], capsys, "--routing", "balanced")
+
+
 def test_a_plan_that_lacks_layers_is_refused_by_the_first(files, capsys, tmp_path):
     problem = dataclasses.replace(PROBLEM, model=dataclasses.replace(PROBLEM.model, num_layers=6))
     path = tmp_path / "larger.json"
