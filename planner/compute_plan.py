@@ -195,19 +195,15 @@ def _plan_for_flow(run: _Run, *, best_known: Incumbent | None, start: Placement 
     return _checked(run, found, found.standing.best, found.standing.placer, found.stop_reason)
 
 
-def _plan_for_serving(run: _Run, *, best_known: Incumbent | None, start: Placement | None) -> Plan:
-    """As much of the goal as is found; the flow's answer where nothing is forecast to serve."""
-    options, limit_s = run.options, run.options.time_limit_s
-    silent = replace(
-        run,
-        options=replace(options, time_limit_s=limit_s * _FLOW_SHARE_OF_TIME),
-        progress=lambda _: None,
-    )
-    found = _largest_flow(silent, best_known=best_known, start=start)
-    trials = Trials(
-        run.problem,
+def serving_trials(problem: Problem, options: PlanOptions) -> Trials:
+    """What holds placements of `problem` against the objective; its rules are applied already.
+
+    Raises InvalidOptions.
+    """
+    return Trials(
+        problem,
         goal=goal_for(
-            run.problem,
+            problem,
             objective=options.objective,
             ttft_limit_s=options.ttft_limit_s,
             tpot_limit_s=options.tpot_limit_s,
@@ -217,6 +213,18 @@ def _plan_for_serving(run: _Run, *, best_known: Incumbent | None, start: Placeme
         partial_inference=options.partial_inference,
         max_hops=options.rules.max_hops,
     )
+
+
+def _plan_for_serving(run: _Run, *, best_known: Incumbent | None, start: Placement | None) -> Plan:
+    """As much of the goal as is found; the flow's answer where nothing is forecast to serve."""
+    options, limit_s = run.options, run.options.time_limit_s
+    silent = replace(
+        run,
+        options=replace(options, time_limit_s=limit_s * _FLOW_SHARE_OF_TIME),
+        progress=lambda _: None,
+    )
+    found = _largest_flow(silent, best_known=best_known, start=start)
+    trials = serving_trials(run.problem, options)
 
     def report(trial: Trial) -> None:
         flow = trial.flow.value_tokens_per_s

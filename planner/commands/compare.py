@@ -1,7 +1,8 @@
-"""`planner compare`: the flow of every placer's placement, in one table."""
+"""`planner compare`: the flow of every placer's placement, and what each is forecast to serve."""
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from planner.bounds import compute_bound_tokens_per_s, upper_bound_tokens_per_s
@@ -15,17 +16,19 @@ from planner.commands.options import (
     with_objective,
 )
 from planner.commands.progress import Interrupt, LogProgress
-from planner.compute_plan import BASELINES, compute_plan
+from planner.compute_plan import BASELINES, PlanOptions, compute_plan, serving_trials
 from planner.domain.errors import InvalidPlacement
 from planner.domain.flow import Flow
 from planner.domain.problem import Problem
 from planner.feasibility import check_rules, conform, restricted_problem
 from planner.max_flow import max_flow, mean_hops
+from planner.objectives.trial import Span
 from planner.serialization import published_placements_from_text
 
 NAME = "compare"
 _LABEL_WIDTH = 38
 _ANY_TIME_S = 1.0
+_SPAN = Span(warm_up=1.2, window=1.3)
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -80,8 +83,26 @@ def run(parsed: argparse.Namespace) -> None:
         if plan.forecast is not None:
             for line in forecast_lines(plan.forecast):
                 print(f"  {line}")
+    if options.objective != "flow":
+        _print_forecasts(problem, options, simulates=parsed.time_limit is not None)
     if parsed.placements is not None:
         _compare_published(whole, parsed.placements, bound=bound)
+
+
+def _print_forecasts(problem: Problem, options: PlanOptions, *, simulates: bool) -> None:
+    """What the baselines serve under the policy, with the seeds of the plan's own forecast."""
+    options = replace(options, rules=options.rules.once_restricted)
+    trials = serving_trials(problem, options)
+    seeds = (options.seed + 1, options.seed + 2)
+    for name, place in BASELINES.items():
+        placement = place(problem)
+        if placement is None:
+            continue
+        trial = trials.estimated(conform(problem, placement, options.rules), placer=name)
+        figures = trials.simulated(trial, seeds=seeds, span=_SPAN) if simulates else None
+        print(f"{name}:")
+        for line in forecast_lines(trials.forecast(trial, figures)):
+            print(f"  {line}")
 
 
 def _compare_published(problem: Problem, path: Path, *, bound: float) -> None:
