@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtime.engine.kv_cache import KvCache
+from runtime.engine.kv_cache import KvPools
 from runtime.engine.pages import PageTable
 from runtime.models.decoder import AttentionRule
 
@@ -49,7 +49,7 @@ class PagedAttention:
     tokens gathered at once for decodes (one request is always gathered whole).
     """
 
-    def __init__(self, spans: Items[Span], cache: KvCache, *, gather_tokens: int) -> None:
+    def __init__(self, spans: Items[Span], cache: KvPools, *, gather_tokens: int) -> None:
         self._cache = cache
         self._device = cache.key_PSKH.device
         self._spans = spans
@@ -144,8 +144,8 @@ class PagedAttention:
             pages_BM[row, :blocks] = pages[:blocks]
             pages_BM[row, blocks:] = pages[0]  # masked, and never a page of another request
         index_BM = torch.from_numpy(pages_BM).to(self._device)
-        key_BKCH = self._cache.key_PSKH[index_BM].flatten(1, 2).transpose(1, 2)
-        value_BKCH = self._cache.value_PSKH[index_BM].flatten(1, 2).transpose(1, 2)
+        key_BKCH = _gather(self._cache.key_PSKH, index_BM).transpose(1, 2)
+        value_BKCH = _gather(self._cache.value_PSKH, index_BM).transpose(1, 2)
         # the G heads that share a KV head stand where SDPA expects query positions
         batch, heads, size = query_BNH.shape
         query_BKGH = query_BNH.reshape(batch, key_BKCH.shape[1], -1, size)
@@ -161,10 +161,17 @@ class PagedAttention:
         pages = span.table.pages_LB[
             layer - span.first, first_block : _blocks(span.end, page_tokens)
         ]
-        index_M = torch.from_numpy(pages).to(self._device)
-        key_CKH = self._cache.key_PSKH[index_M].flatten(0, 1)[: span.end - start]
-        value_CKH = self._cache.value_PSKH[index_M].flatten(0, 1)[: span.end - start]
+        index_1M = torch.from_numpy(pages).to(self._device)[None]
+        key_CKH = _gather(self._cache.key_PSKH, index_1M)[0, : span.end - start]
+        value_CKH = _gather(self._cache.value_PSKH, index_1M)[0, : span.end - start]
         return start, key_CKH, value_CKH
+
+
+def _gather(pool_PSKH: Tensor, index_BM: Tensor) -> Tensor:
+    """The tokens [B, M S, K, H] of pages; `index_select` copies whole pages, which indexing by a
+    tensor does not."""
+    gathered = pool_PSKH.index_select(0, index_BM.flatten())
+    return gathered.view(len(index_BM), -1, *pool_PSKH.shape[2:])
 
 
 def _blocks(tokens: int, page_tokens: int) -> int:

@@ -23,6 +23,7 @@ from torch import distributed
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
+from runtime.engine.varlen_attention import find_kernel
 from runtime.models.checkpoint import CheckpointError
 from runtime.models.config import read_config
 from runtime.models.decoder import Decoder
@@ -153,7 +154,12 @@ def follow(share: StageShare, rank: int, ranks: int, meeting: str, pipe: Connect
         cache = KvCache(
             decoder.config, pages=told.pages, page_tokens=share.page_tokens, device=decoder.device
         )
-        runner = ModelRunner(decoder, cache, max_context_tokens=share.max_context_tokens)
+        runner = ModelRunner(
+            decoder,
+            cache,
+            max_context_tokens=share.max_context_tokens,
+            kernel=find_kernel(cache.pools),
+        )
         while True:
             _take_part(pipe.recv(), runner, cache)
     except EOFError:

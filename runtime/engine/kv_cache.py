@@ -6,7 +6,10 @@ inference, Helix §4.3) takes only their room, and a stage's capacity is one num
 Legend: P pages, S tokens per page, K KV heads, H head size.
 """
 
+from dataclasses import dataclass
+
 import torch
+from torch import Tensor
 
 from runtime.engine.pages import PageBooks
 from runtime.models.config import ModelConfig
@@ -15,6 +18,18 @@ from runtime.models.config import ModelConfig
 def page_bytes(config: ModelConfig, *, page_tokens: int) -> int:
     """Keys and values of `page_tokens` tokens in one layer."""
     return 2 * page_tokens * config.kv_size * config.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvPools:
+    """The pages' memory alone."""
+
+    key_PSKH: Tensor
+    value_PSKH: Tensor
+
+    @property
+    def page_tokens(self) -> int:
+        return self.key_PSKH.shape[1]
 
 
 class KvCache:
@@ -27,8 +42,18 @@ class KvCache:
         self.books = PageBooks(pages=pages, page_tokens=page_tokens, prepare=self.clear)
         shape = (pages, page_tokens, config.num_kv_heads, config.head_size)
         # zeros, not empty: the memory is truly ours before the stage says it is ready
-        self.key_PSKH = torch.zeros(shape, dtype=config.dtype, device=device)
-        self.value_PSKH = torch.zeros(shape, dtype=config.dtype, device=device)
+        self.pools = KvPools(
+            key_PSKH=torch.zeros(shape, dtype=config.dtype, device=device),
+            value_PSKH=torch.zeros(shape, dtype=config.dtype, device=device),
+        )
+
+    @property
+    def key_PSKH(self) -> Tensor:
+        return self.pools.key_PSKH
+
+    @property
+    def value_PSKH(self) -> Tensor:
+        return self.pools.value_PSKH
 
     @property
     def nbytes(self) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from runtime.engine.backend import CannotRun, Opened
+from runtime.engine.decode_graphs import DecodeGraphs
 from runtime.engine.follower import StageShare
 from runtime.engine.grammar import Grammars
 from runtime.engine.kv_cache import KvCache
@@ -14,8 +15,11 @@ from runtime.engine.memory import BudgetTooSmall, fit_step, kv_pages, pages_in_f
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.ranks import RankGroup, RankLost
+from runtime.engine.varlen_attention import find_kernel
 from runtime.models.checkpoint import CheckpointError
+from runtime.models.compact_decoder import CompactDecoder
 from runtime.models.config import CompactConfig, ModelConfig, read_config
+from runtime.models.decoder import Decoder
 from runtime.models.free_memory import free_bytes, require_memory
 from runtime.models.sharding import Shard, shard_config
 from runtime.models.weights import load_decoder
@@ -62,11 +66,29 @@ def _open_alone(launch: StageLaunch, progress: Callable[[int, int], None]) -> Op
     cache = KvCache(config, pages=pages, page_tokens=limits.page_tokens, device=device)
     return Opened(
         backend=ModelBackend(
-            ModelRunner(decoder, cache, max_context_tokens=limits.max_context_tokens),
+            make_runner(decoder, cache, limits),
             grammars=Grammars(checkpoint, vocab_size=config.vocab_size),
         ),
         limits=limits,
         device=str(device),
+    )
+
+
+def make_runner(decoder: Decoder, cache: KvCache, limits: EngineLimits) -> ModelRunner:
+    """The fastest that the device can: on a GPU by pages and recorded decodes.
+
+    Of a bridged family decodes are not recorded: its Python walks the model's own forward.
+    """
+    kernel = find_kernel(cache.pools)
+    graphs = None
+    if kernel is not None and isinstance(decoder, CompactDecoder):
+        graphs = DecodeGraphs(decoder, cache.pools, kernel, context_pages=limits.context_pages)
+    return ModelRunner(
+        decoder,
+        cache,
+        max_context_tokens=limits.max_context_tokens,
+        kernel=kernel,
+        graphs=graphs,
     )
 
 

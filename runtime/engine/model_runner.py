@@ -11,18 +11,34 @@ import torch
 from torch import Tensor
 
 from runtime.engine.attention import PagedAttention, Span
+from runtime.engine.decode_graphs import DecodeGraphs
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.sequence import Work
-from runtime.models.decoder import Decoder
+from runtime.engine.varlen_attention import Kernel, PageFollowing, make_tables
+from runtime.models.decoder import Attend, Decoder
 
 
 class ModelRunner:
-    """The decoder and the KV cache it writes. Used from one thread."""
+    """The decoder and the KV cache it writes. Used from one thread.
 
-    def __init__(self, decoder: Decoder, cache: KvCache, *, max_context_tokens: int) -> None:
+    `kernel` follows pages instead of gathering them; `graphs` play steps of decodes that run all
+    layers.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        cache: KvCache,
+        *,
+        max_context_tokens: int,
+        kernel: Kernel | None = None,
+        graphs: DecodeGraphs | None = None,
+    ) -> None:
         self._decoder = decoder
         self._cache = cache
         self._gather_tokens = max_context_tokens
+        self._kernel = kernel
+        self._graphs = graphs
 
     @property
     def decoder(self) -> Decoder:
@@ -53,7 +69,11 @@ class ModelRunner:
         starts = np.cumsum([0, *(work.chunk.n_tokens for work in step)])
         hidden_TD = self._entering_rows(step, starts)
         positions = [np.arange(work.chunk.position, work.chunk.end) for work in step]
-        rotation = decoder.rotation(torch.from_numpy(np.concatenate(positions)).to(decoder.device))
+        positions_T = torch.from_numpy(np.concatenate(positions)).to(decoder.device)
+        if self._graphs is not None and self._is_playable(step, self._graphs):
+            tables = make_tables([_span(work) for work in step], self._cache.pools)
+            return self._graphs.play(hidden_TD, positions_T, tables)
+        rotation = decoder.rotation(positions_T)
         borders = sorted(
             {work.sequence.first for work in step} | {work.sequence.end for work in step}
         )
@@ -65,11 +85,7 @@ class ModelRunner:
             ]
             if not active:
                 continue
-            attend = PagedAttention(
-                [_span(step[index]) for index in active],
-                self._cache,
-                gather_tokens=self._gather_tokens,
-            )
+            attend = self._attention([_span(step[index]) for index in active])
             everything = len(active) == len(step)
             rows = [np.arange(starts[index], starts[index + 1]) for index in active]
             rows_R = torch.from_numpy(np.concatenate(rows)).to(decoder.device)
@@ -82,6 +98,19 @@ class ModelRunner:
             else:
                 hidden_TD[rows_R] = active_RD
         return hidden_TD
+
+    def _attention(self, spans: list[Span]) -> Attend:
+        pools, most = self._cache.pools, self._gather_tokens
+        if self._kernel is None:
+            return PagedAttention(spans, pools, gather_tokens=most)
+        return PageFollowing(self._kernel, spans, pools, gather_tokens=most)
+
+    def _is_playable(self, step: Items[Work], graphs: DecodeGraphs) -> bool:
+        layers = (self._decoder.first, self._decoder.end)
+        return graphs.fits(len(step)) and all(
+            work.chunk.n_tokens == 1 and (work.sequence.first, work.sequence.end) == layers
+            for work in step
+        )
 
     @torch.inference_mode()
     def logits(self, hidden_RD: Tensor) -> Tensor:

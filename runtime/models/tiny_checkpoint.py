@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import save_file
@@ -62,7 +62,8 @@ Train = Callable[[CompactConfig, dict[str, Tensor], tuple[EncodedDialogue, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TinySizes:
-    """Sizes of the checkpoint to make; `llama3_rope_factor` above 1 adds rope scaling."""
+    """Sizes of the checkpoint to make; `llama3_rope_factor` above 1 adds rope scaling, `dtype` is
+    what the weights are written in."""
 
     num_layers: int = 12
     hidden_size: int = 128
@@ -74,6 +75,7 @@ class TinySizes:
     tie_word_embeddings: bool = False
     llama3_rope_factor: float = 1.0
     shards: int = 1
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
         smallest = _BYTE_TOKENS + len(SPECIAL_TOKENS)
@@ -104,7 +106,7 @@ def make_tiny_checkpoint(
     dialogues: tuple[Dialogue, ...] = (),
     train: Train = lambda config, tensors, examples: tensors,
 ) -> None:
-    """Write config, float32 weights and a byte-level tokenizer into `directory`.
+    """Write config, weights and a byte-level tokenizer into `directory`.
 
     Same arguments, same files. Merges of the tokenizer come from `dialogues`; without them every
     byte is a token. `train` turns the random weights into those to be written. config.json is
@@ -119,7 +121,9 @@ def make_tiny_checkpoint(
     tensors = train(
         config, _random_tensors(config, seed=seed), encode_dialogues(tokenizer, dialogues)
     )
-    _write_tensors(directory, tensors, shards=sizes.shards)
+    dtype: torch.dtype = getattr(torch, sizes.dtype)
+    written = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+    _write_tensors(directory, written, shards=sizes.shards)
     _write_tokenizer(directory, tokenizer)
     draft = directory / "config.json.draft"
     draft.write_text(json.dumps(raw, indent=2), encoding="utf-8")
@@ -189,7 +193,7 @@ def _raw_config(sizes: TinySizes, tokenizer: Tokenizer) -> dict[str, Any]:
         "bos_token_id": tokenizer.token_to_id(BOS),
         "eos_token_id": tokenizer.token_to_id(EOS),
         "pad_token_id": tokenizer.token_to_id(EOS),
-        "dtype": "float32",
+        "dtype": sizes.dtype,
     }
 
 
