@@ -185,13 +185,25 @@ def store_plan(run: PlanRun, plan: domain.Plan) -> Plan:
 
 
 def point_to_json(point: ReplanPoint) -> dict[str, Any]:
-    """One answer of a replanning as `Replan.points` keeps it."""
+    """One answer of a replanning as `Replan.points` keeps it; `placement_of_point` reads it."""
     return {
         "placement": point.placement.as_lists(),
+        "components": [sorted(names) for names in point.placement.components],
         "flow_tokens_per_s": point.flow_tokens_per_s,
         "moved_bytes": point.moved_bytes,
         "method": point.method,
     }
+
+
+def placement_of_point(point: dict[str, Any]) -> Placement:
+    """An answer's placement; answers kept before there were components have one component."""
+    return Placement(
+        layers={
+            name: LayerRange(first=first, end=end)
+            for name, (first, end) in point["placement"].items()
+        },
+        components=tuple(frozenset(names) for names in point.get("components", ())),
+    )
 
 
 def finish_without_plan(

@@ -126,10 +126,13 @@ class ReplanRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
 
 
 class ReplanPointSerializer(serializers.Serializer[Any]):
-    """An answer that no other beats in both flow and bytes moved."""
+    """An answer that no other beats in both flow and bytes moved; see Incumbent's components."""
 
     placement = serializers.DictField(
         child=serializers.ListField(child=serializers.IntegerField()), read_only=True
+    )
+    components = serializers.ListField(
+        child=serializers.ListField(child=serializers.CharField()), read_only=True, default=list
     )
     flow_tokens_per_s = serializers.FloatField(read_only=True)
     moved_bytes = serializers.FloatField(read_only=True)

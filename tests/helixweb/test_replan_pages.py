@@ -8,12 +8,15 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.planning import services, solving
 from helixweb.planning.models import Plan, PlanRun
+from helixweb.planning.searches import plan_of
 from planner.compute_plan import PlanOptions
+from planner.domain.placement import LayerRange, Placement
 from planner.replan import zero_moves
-from planner.serialization import plan_from_dict, problem_from_dict
+from planner.serialization import plan_from_dict, plan_to_dict, problem_from_dict
 
 OPTIONS = PlanOptions(time_limit_s=2)
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -94,6 +97,34 @@ def test_another_answer_becomes_a_plan_of_its_own(
     assert api.post(f"/api/v1/plan-runs/{run.pk}/adopt/", {"point": 0}).status_code == 201
     browser.post(f"/plans/{run.pk}/adopt", {"point": "x"})
     assert b"There is no answer" in browser.get(f"/plans/{run.pk}/").content
+
+
+def test_an_adopted_answer_keeps_which_nodes_serve_apart(
+    plan: Plan, cluster: Cluster, user: Any
+) -> None:
+    apart = Placement(
+        layers={
+            "tower": LayerRange(first=0, end=3),
+            "laptop": LayerRange(first=3, end=4),
+            "tower-2": LayerRange(first=0, end=3),
+            "mini": LayerRange(first=3, end=4),
+        },
+        components=(frozenset({"tower", "laptop"}), frozenset({"tower-2", "mini"})),
+    )
+    found = plan_of(
+        inventory.build_problem(cluster, plan.model),
+        apart,
+        options=OPTIONS,
+        upper_bound_tokens_per_s=1000.0,
+        placer="separate pipelines",
+        is_cancelled=False,
+        elapsed_s=0.0,
+    )
+    plan.document = plan_to_dict(found)
+    plan.save()
+    run = replanned(services.start_replan(plan, options=OPTIONS, budget_bytes=0.0, user=user))
+    adopted = services.adopt_point(run, 0, user=user)
+    assert plan_from_dict(adopted.plan.document).placement == apart
 
 
 def test_a_replanning_is_not_extended(plan: Plan, user: Any, api: APIClient) -> None:

@@ -17,7 +17,6 @@ from helixweb.planning.options import options_from_json, options_to_json
 from helixweb.planning.searches import plan_of
 from helixweb.planning.services.starting import announce_start
 from planner.compute_plan import PlanOptions
-from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.feasibility import check_rules
 from planner.placers.base import InvalidOptions
@@ -107,12 +106,7 @@ def adopt_point(run: PlanRun, number: int, *, user: Any) -> PlanRun:
         raise Conflict(f"Answer {number} carries no flow; choose one that does.")
     plan = plan_of(
         problem_from_dict(run.problem),
-        Placement(
-            layers={
-                name: LayerRange(first=first, end=end)
-                for name, (first, end) in point["placement"].items()
-            }
-        ),
+        attempts.placement_of_point(point),
         options=options_from_json(run.options),
         upper_bound_tokens_per_s=run.upper_bound_tokens_per_s or float("inf"),
         placer=point["method"],
