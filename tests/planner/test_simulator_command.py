@@ -124,6 +124,16 @@ def test_a_plan_without_routing_weights_is_refused_unless_others_are_asked_for(
     simulated([files[0], str(path)], capsys, "--routing", "balanced")
 
 
+def test_a_forecast_that_exceeds_the_kv_room_says_so(files, capsys, tmp_path):
+    trace = tmp_path / "lengths.csv"
+    trace.write_text("input_len,output_len\n5,4\n")
+    assert "KV room was exceeded" not in simulated(files, capsys, "--lengths", str(trace))
+    trace.write_text("input_len,output_len\n5,4000\n")
+    assert "KV room was exceeded, up to" in simulated(
+        files, capsys, "--lengths", str(trace), "--window", "600"
+    )
+
+
 def test_a_plan_that_lacks_layers_is_refused_by_the_first(files, capsys, tmp_path):
     problem = dataclasses.replace(PROBLEM, model=dataclasses.replace(PROBLEM.model, num_layers=6))
     path = tmp_path / "larger.json"
