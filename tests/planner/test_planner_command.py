@@ -176,6 +176,8 @@ def test_compare_tabulates_the_baselines_the_solver_and_published_placements(
     rows = [line.split()[0] for line in table.splitlines()[2:5]]
     assert rows == ["separate_pipelines", "swarm", "petals"]
     assert "solve (" in table
+    for name in ("separate_pipelines", "swarm", "petals"):
+        assert "(seeds 1, 2)" in table.split(f"\n{name}:\n")[1]
     right, wrong = (line for line in table.splitlines() if line.startswith("published:"))
     assert f"{flow:.1f}" in right
     assert "differs by 0.000 %" in right
