@@ -135,9 +135,7 @@ class Person:
 
     def no_script_failed(self) -> None:
         severe = [
-            line["message"]
-            for line in self.browser.get_log("browser")
-            if line["level"] == "SEVERE"
+            line["message"] for line in self.browser.get_log("browser") if line["level"] == "SEVERE"
         ]
         assert severe == []
 
@@ -213,6 +211,23 @@ def deploy(person: Person) -> None:
     person.see("#deployment-status", "ready")
     phases = person.browser.find_elements(By.CSS_SELECTOR, "#deployment-nodes tbody .badge")
     assert [phase.text for phase in phases] == ["ready"] * len(local_cluster.NODES)
+    what_happens_while_a_part_is_fetched_is_not_missed(person)
+
+
+def what_happens_while_a_part_is_fetched_is_not_missed(person: Person) -> None:
+    """An event that comes while the answer to the one before is under way is answered too."""
+    person.browser.execute_script(
+        """
+        window.asked = 0;
+        const happen = () => document.dispatchEvent(new CustomEvent("helix:node-phase"));
+        document.addEventListener("htmx:beforeRequest", () => {
+          window.asked += 1;
+          if (window.asked === 1) happen();
+        });
+        happen();
+        """
+    )
+    person.until(lambda: person.browser.execute_script("return window.asked") >= 2)
 
 
 def chat_in_the_playground(person: Person) -> None:
