@@ -16,7 +16,7 @@ from planner.raised_flow import proportional_flow, raised_flow
 _ASKED_SHARE = 1.0 - 1e-9
 # How much less uneven connections matter than uneven nodes while both are sought together.
 _CONNECTION_EASE = 30.0
-_AMPLE = 1e3  # in units of the flow; as good as unlimited
+_AMPLE = 1e5  # in units of the flow; as good as unlimited
 _NEGLIGIBLE = 1e-9
 
 

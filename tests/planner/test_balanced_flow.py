@@ -1,7 +1,7 @@
 """The most even maximum flow: as large as any, within every capacity, product form where ample."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from shared_networks import shared_problems
 from tiny_problems import placed_problems, placement, tiny_problem
@@ -54,6 +54,7 @@ def whole_stages(speeds: list[list[float]]) -> tuple:
 
 
 @given(st.lists(st.lists(st.floats(1.0, 1000.0), min_size=1, max_size=4), min_size=1, max_size=4))
+@example([[1.0], [1.0, 501.0, 501.0]])  # alike nodes together far beyond the flow
 @settings(max_examples=60, deadline=None)
 def test_between_whole_stages_it_is_the_product_of_even_shares(speeds):
     problem, layers = whole_stages(speeds)
