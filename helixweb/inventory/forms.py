@@ -106,8 +106,12 @@ class NodeForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = Node
-        fields = ["name", "region", "profile_name"]
-        help_texts = {"region": "Links between regions apply to all nodes in them."}
+        fields = ["name", "region", "profile_name", "price_per_hour"]
+        field_classes = {"price_per_hour": NumberField}
+        help_texts = {
+            "region": "Links between regions apply to all nodes in them.",
+            "price_per_hour": "Blank: its profile's.",
+        }
 
     def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -260,6 +264,18 @@ class ProfileForm(forms.Form):
     )
     kv_capacity_token_layers = CurveField(
         label="KV cache room (tokens x layers)", help_text="With 1, 2, 3 … layers held."
+    )
+    price_per_hour = NumberField(
+        required=False,
+        validators=[validate_positive],
+        help_text="In the cluster's one currency. Plans for the price need it.",
+    )
+    layer_times = forms.JSONField(
+        required=False,
+        label="Measured layer times",
+        widget=forms.Textarea(attrs={"rows": 3, "class": "mono", "spellcheck": "false"}),
+        help_text='As in a problem file: {"prompt": [[tokens, seconds], …], "decode": […]}. '
+        "Blank: estimated from tokens/s.",
     )
 
     def clean(self) -> dict[str, Any]:

@@ -87,7 +87,11 @@ class LanguageModel(models.Model):
 
 
 class Profile(models.Model):
-    """Speed and KV room of one kind of node for one model; index j-1 is j layers held."""
+    """Speed and KV room of one kind of node for one model; index j-1 is j layers held.
+
+    `layer_times` (null: not measured) and `batch_limits` are written as in a problem file; the
+    price is in any currency, the same for all of a cluster.
+    """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="profiles")
     model = models.ForeignKey(LanguageModel, on_delete=models.CASCADE, related_name="profiles")
@@ -97,6 +101,9 @@ class Profile(models.Model):
     max_layers = models.PositiveIntegerField(validators=[MaxValueValidator(MAX_LAYERS)])
     tokens_per_s = models.JSONField(validators=[validate_curve])
     kv_capacity_token_layers = models.JSONField(validators=[validate_curve])
+    layer_times = models.JSONField(null=True, blank=True)
+    batch_limits = models.JSONField(null=True, blank=True)
+    price_per_hour = models.FloatField(null=True, blank=True, validators=[validate_positive])
     origin = models.CharField(max_length=10, choices=Origin.choices, default=Origin.ESTIMATED)
 
     class Meta:
@@ -154,12 +161,16 @@ class Process(models.Model):
 
 
 class Node(Process):
-    """One machine. Declared by a person or a problem file, real once its agent has joined."""
+    """One machine. Declared by a person or a problem file, real once its agent has joined.
+
+    `price_per_hour` is its own, where it differs from its profile's.
+    """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
     name = models.CharField(max_length=NAME_LENGTH, validators=[validate_node_name])
     region = models.CharField(max_length=NAME_LENGTH, default="local", validators=[validate_name])
     profile_name = models.CharField(max_length=PROFILE_NAME_LENGTH, blank=True)
+    price_per_hour = models.FloatField(null=True, blank=True, validators=[validate_positive])
     uuid = models.UUIDField(null=True, blank=True, unique=True)
     hardware = models.JSONField(null=True, blank=True)
 

@@ -34,6 +34,12 @@ class Curve(serializers.ListField):
     default_validators = [validate_curve]
 
 
+class Points(serializers.ListField):
+    """Pairs [tokens, seconds]."""
+
+    child = serializers.ListField(child=serializers.FloatField(), min_length=2, max_length=2)
+
+
 class RowSerializer(StrictFieldsMixin, serializers.ModelSerializer[models.Model]):
     """Checks the fields, then calls the service."""
 
@@ -79,6 +85,20 @@ class LanguageModelSerializer(RowSerializer):
         read_only_fields = ["created_at"]
 
 
+class LayerTimesSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """Seconds one layer takes for a batch: points of (tokens, seconds), tokens rising."""
+
+    prompt = Points()
+    decode = Points()
+
+
+class BatchLimitsSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """What goes into one batch at most; one number for each number of layers held."""
+
+    prompt_max_requests = serializers.ListField(child=serializers.IntegerField(min_value=1))
+    decode_max_tokens = serializers.ListField(child=serializers.IntegerField(min_value=1))
+
+
 class ProfileSerializer(RowSerializer):
     fixed_fields = ("cluster", "model")
     tokens_per_s = serializers.ListField(
@@ -87,12 +107,16 @@ class ProfileSerializer(RowSerializer):
     kv_capacity_token_layers = serializers.ListField(
         child=serializers.FloatField(), validators=[validate_curve]
     )
+    layer_times = LayerTimesSerializer(
+        required=False, allow_null=True, help_text="Null: derived from tokens_per_s."
+    )
+    batch_limits = BatchLimitsSerializer(required=False, allow_null=True)
 
     class Meta:
         model = Profile
         fields = [
             "id", "cluster", "model", "name", "gpu", "vram_bytes", "max_layers", "tokens_per_s",
-            "kv_capacity_token_layers", "origin",
+            "kv_capacity_token_layers", "layer_times", "batch_limits", "price_per_hour", "origin",
         ]  # fmt: skip
 
 
@@ -103,8 +127,8 @@ class NodeSerializer(RowSerializer):
     class Meta:
         model = Node
         fields = [
-            "id", "cluster", "name", "region", "profile_name", "state", "uuid", "hardware",
-            *AGENT_FIELDS,
+            "id", "cluster", "name", "region", "profile_name", "price_per_hour", "state", "uuid",
+            "hardware", *AGENT_FIELDS,
         ]  # fmt: skip
         read_only_fields = ["uuid", *AGENT_FIELDS]
 

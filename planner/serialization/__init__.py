@@ -17,6 +17,8 @@ from planner.serialization.problem_file import (
     problem_from_dict,
     problem_from_text,
     problem_to_dict,
+    profile_from_dict,
+    profile_to_dict,
 )
 
 __all__ = [
@@ -29,5 +31,7 @@ __all__ = [
     "problem_from_dict",
     "problem_from_text",
     "problem_to_dict",
+    "profile_from_dict",
+    "profile_to_dict",
     "published_placements_from_text",
 ]

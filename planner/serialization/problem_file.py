@@ -105,6 +105,11 @@ def profile_to_dict(profile: ComputeProfile) -> dict[str, object]:
     return section
 
 
+def profile_from_dict(section: object, *, name: str) -> ComputeProfile:
+    """The compute profile that `profile_to_dict` wrote. Raises InvalidProblem."""
+    return _compute_profile(Section.at(section, f"compute profile {name!r}"), name)
+
+
 def _node_to_dict(node: Node) -> dict[str, object]:
     section: dict[str, object] = asdict(node)
     if node.price_per_hour is None:
@@ -145,28 +150,31 @@ def _workload(section: Section) -> Workload:
 def _compute_profiles(top: Section) -> Iterator[ComputeProfile]:
     profiles = top.section("compute_profiles")
     for name in profiles.values:
-        section = profiles.section(name)
-        section.allow_only(
-            "gpu",
-            "vram_bytes",
-            "max_layers",
-            "tokens_per_s",
-            "kv_capacity_token_layers",
-            "layer_times",
-            "batch_limits",
-            "price_per_hour",
-        )
-        yield ComputeProfile(
-            name=name,
-            gpu=section.text("gpu"),
-            vram_bytes=section.positive_number("vram_bytes"),
-            max_layers=section.integer("max_layers", minimum=0),
-            tokens_per_s=section.numbers_from_zero("tokens_per_s"),
-            kv_capacity_token_layers=section.numbers_from_zero("kv_capacity_token_layers"),
-            layer_times=_layer_times(section) if section.has("layer_times") else None,
-            batch_limits=_batch_limits(section) if section.has("batch_limits") else None,
-            price_per_hour=_price(section),
-        )
+        yield _compute_profile(profiles.section(name), name)
+
+
+def _compute_profile(section: Section, name: str) -> ComputeProfile:
+    section.allow_only(
+        "gpu",
+        "vram_bytes",
+        "max_layers",
+        "tokens_per_s",
+        "kv_capacity_token_layers",
+        "layer_times",
+        "batch_limits",
+        "price_per_hour",
+    )
+    return ComputeProfile(
+        name=name,
+        gpu=section.text("gpu"),
+        vram_bytes=section.positive_number("vram_bytes"),
+        max_layers=section.integer("max_layers", minimum=0),
+        tokens_per_s=section.numbers_from_zero("tokens_per_s"),
+        kv_capacity_token_layers=section.numbers_from_zero("kv_capacity_token_layers"),
+        layer_times=_layer_times(section) if section.has("layer_times") else None,
+        batch_limits=_batch_limits(section) if section.has("batch_limits") else None,
+        price_per_hour=_price(section),
+    )
 
 
 def _price(section: Section) -> float | None:

@@ -86,6 +86,23 @@ def tiny_problem() -> dict[str, Any]:
 
 
 @pytest.fixture
+def measured_problem(tiny_problem: dict[str, Any]) -> dict[str, Any]:
+    """The same with measured layer times, batch limits, and prices; one node has its own."""
+    for number, profile in enumerate(tiny_problem["compute_profiles"].values(), start=1):
+        profile["layer_times"] = {
+            "prompt": [[1.0, 1e-4 * number], [64.0, 1e-3 * number]],
+            "decode": [[1.0, 2e-4 * number], [8.0, 3e-4 * number]],
+        }
+        profile["price_per_hour"] = 2.5 / number
+    tiny_problem["compute_profiles"]["big"]["batch_limits"] = {
+        "prompt_max_requests": [8, 4, 2],
+        "decode_max_tokens": [64, 32, 16],
+    }
+    tiny_problem["nodes"][0]["price_per_hour"] = 1.75
+    return tiny_problem
+
+
+@pytest.fixture
 def user(db: None) -> Any:
     return get_user_model().objects.create_user("ada")
 

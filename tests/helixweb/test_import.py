@@ -13,6 +13,7 @@ from rest_framework.test import APIClient
 from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, LanguageModel, Link, Node, Profile
 from planner.serialization import problem_from_dict, problem_to_dict
+from planner.timing import timing_source
 
 Problem = dict[str, Any]
 
@@ -110,6 +111,19 @@ def test_a_good_file_is_stored_whole(browser: Client, tiny_problem: Problem) -> 
     assert services.build_problem(cluster, LanguageModel.objects.get()) == problem_from_dict(
         tiny_problem
     )
+
+
+def test_measured_times_limits_and_prices_survive_the_inventory(
+    api: APIClient, measured_problem: Problem
+) -> None:
+    made = api.post("/api/v1/clusters/import/", {"problem": measured_problem})
+    assert made.status_code == 201, made.content
+    cluster, expected = Cluster.objects.get(), problem_from_dict(measured_problem)
+    built = services.build_problem(cluster, LanguageModel.objects.get())
+    assert built == expected
+    assert timing_source(built) == "measured"
+    exported = api.get(f"/api/v1/clusters/{cluster.pk}/problem/").json()
+    assert problem_from_dict(exported) == expected
 
 
 def test_what_is_exported_is_what_was_imported(api: APIClient, tiny_problem: Problem) -> None:

@@ -7,6 +7,7 @@ from rest_framework.test import APIClient
 
 from helixweb.inventory.models import Cluster, LanguageModel, Link, Node
 
+TIMES = {"prompt": [[1, 0.001], [8, 0.002]], "decode": [[1, 0.001]]}
 PROFILE = {
     "name": "fast",
     "vram_bytes": 1e9,
@@ -80,6 +81,30 @@ def test_every_kind_of_row_can_be_made_changed_and_deleted(api: APIClient) -> No
         ),
         ("profiles", {**PROFILE, "tokens_per_s": [1, "inf"]}, "tokens_per_s", "valid number"),
         ("profiles", {**PROFILE, "tokens_per_s": [1]}, "", "has 1 entries"),
+        (
+            "profiles",
+            {**PROFILE, "layer_times": {**TIMES, "prompt": [[1]]}},
+            "layer_times",
+            "at least 2",
+        ),
+        ("profiles", {**PROFILE, "layer_times": {**TIMES, "a": 1}}, "layer_times", "Unknown"),
+        (
+            "profiles",
+            {**PROFILE, "layer_times": {**TIMES, "decode": [[2, 1], [1, 1]]}},
+            "",
+            "has 1 tokens after 2",
+        ),
+        (
+            "profiles",
+            {
+                **PROFILE,
+                "batch_limits": {"prompt_max_requests": [1], "decode_max_tokens": [1, 1]},
+            },
+            "",
+            "batch_limits.prompt_max_requests has 1 entries",
+        ),
+        ("profiles", {**PROFILE, "price_per_hour": 0}, "price_per_hour", "greater than 0"),
+        ("nodes", {"name": "x", "price_per_hour": -1}, "price_per_hour", "greater than 0"),
         ("models", {"name": "x", "num_layers": 0}, "num_layers", "greater than or equal to 1"),
         ("join-tokens", {"role": "boss"}, "role", "boss"),
     ],
@@ -99,6 +124,21 @@ def test_a_bad_value_is_refused_with_its_field(
     found = errors(answer)
     key = next((name for name in found if name.split(".")[0] == field), "detail")
     assert said in found[key]
+
+
+def test_measured_times_and_prices_are_fields_of_the_rows(api: APIClient, cluster: Cluster) -> None:
+    model = LanguageModel.objects.get()
+    limits = {"prompt_max_requests": [2, 1], "decode_max_tokens": [8, 4]}
+    measured = {"layer_times": TIMES, "batch_limits": limits, "price_per_hour": 2.5}
+    body = {"cluster": cluster.pk, "model": model.pk, **PROFILE, **measured}
+    made = created(api, "profiles", body)
+    assert {key: made[key] for key in measured} == measured
+    address = f"/api/v1/profiles/{made['id']}/"
+    assert api.patch(address, {"layer_times": None}).json()["layer_times"] is None
+    assert api.patch(address, {"layer_times": {"prompt": [[1, 1]]}}).status_code == 400
+    node = Node.objects.get(name="mini")
+    changed = api.patch(f"/api/v1/nodes/{node.pk}/", {"price_per_hour": 0.5})
+    assert changed.json()["price_per_hour"] == 0.5
 
 
 def test_a_row_stays_in_its_cluster(api: APIClient, cluster: Cluster) -> None:

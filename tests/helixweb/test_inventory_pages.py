@@ -122,6 +122,27 @@ def test_every_row_can_be_made_changed_and_deleted(browser: Client, cluster: Clu
     assert not Node.objects.exists()
 
 
+def test_pages_say_whether_layer_times_are_measured_and_what_a_node_costs(
+    browser: Client, cluster: Cluster
+) -> None:
+    sent = {
+        "model": LanguageModel.objects.get().pk, "name": "fast", "vram_gb": "16",
+        "tokens_per_s": "10, 5", "kv_capacity_token_layers": "100 50", "price_per_hour": "2.25",
+        "layer_times": '{"prompt": [[1, 0.001]], "decode": [[1, 0.002]]}',
+    }  # fmt: skip
+    assert browser.post(reverse("profile-new", args=[cluster.pk]), sent).status_code == 302
+    page = browser.get(reverse("cluster", args=[cluster.pk])).content.decode()
+    assert page.count("<td>yes</td>") == 1
+    assert page.count("<td>no</td>") == 2
+    mini = Node.objects.get(name="mini")
+    edit = reverse("node-edit", args=[cluster.pk, mini.pk])
+    change = {"name": "mini", "region": "away", "profile_name": "fast", "price_per_hour": "1.5"}
+    assert browser.post(edit, change).status_code == 302
+    page = browser.get(reverse("node", args=[cluster.pk, mini.pk])).content.decode()
+    assert "Measured layer times: yes. Price per hour: 2.25." in page
+    assert "<dt>Price per hour</dt><dd>1.5</dd>" in page
+
+
 def test_a_model_is_made_by_its_numbers(browser: Client) -> None:
     sent = {
         "name": "llama", "num_layers": 2, "bytes_per_layer": 1e6, "token_bytes": 4,
@@ -147,6 +168,9 @@ def test_a_model_is_made_by_its_numbers(browser: Client) -> None:
          "latency_ms": "1"}, "mbit_per_s", "greater than 0"),
         ("profile-new", {"name": "x", "vram_gb": "1", "tokens_per_s": "1 two",
          "kv_capacity_token_layers": "1"}, "tokens_per_s", "'two' is not a number"),
+        ("profile-new", {"name": "x", "vram_gb": "1", "tokens_per_s": "1",
+         "kv_capacity_token_layers": "1", "layer_times": '{"prompt": [[1, 1]]}'}, "__all__",
+         "layer_times.decode is missing"),
         ("profile-new", {"name": "x", "vram_gb": "1", "tokens_per_s": "1 2",
          "kv_capacity_token_layers": "1"}, "kv_capacity_token_layers", "give one for each"),
     ],

@@ -16,7 +16,8 @@ from helixweb.celery import app
 from helixweb.common import leases
 from helixweb.common.models import Event
 from helixweb.common.problems import Conflict
-from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.inventory import services as inventory
+from helixweb.inventory.models import Cluster, LanguageModel, Profile
 from helixweb.planning import attempts, searches, services, solving
 from helixweb.planning.models import Incumbent, Plan, PlanRun
 from helixweb.planning.solving import SearchKeeper
@@ -25,7 +26,7 @@ from planner.capacity import ModelDoesNotFit
 from planner.compute_plan import PlanOptions, compute_plan
 from planner.domain import plan as domain
 from planner.domain.placement import LayerRange, Placement
-from planner.placers.base import NeverCancelled
+from planner.placers.base import InvalidOptions, NeverCancelled
 from planner.robust import survival
 from planner.serialization import plan_from_dict, problem_from_dict
 
@@ -336,3 +337,21 @@ def test_a_search_hears_of_cancel_and_of_a_lost_lease(run: PlanRun) -> None:
         assert told_to_stop(keeper)
         assert keeper.lost
     assert not Incumbent.objects.exists()
+
+
+def test_a_plan_for_the_price_needs_the_price_of_every_node(
+    user: Any, measured_problem: dict[str, Any]
+) -> None:
+    cluster = inventory.import_problem_document(measured_problem, user=user)
+    model = LanguageModel.objects.get()
+    options = PlanOptions(objective="cost", time_limit_s=2)
+    run = services.start_plan_run(cluster=cluster, model=model, options=options, user=user)
+    solving.solve(run_id=run.pk)
+    run.refresh_from_db()
+    assert (run.status, run.error) == ("succeeded", "")
+    forecast = plan_from_dict(run.plan.document).forecast
+    assert forecast is not None
+    assert run.objective_value == forecast.value > 0
+    Profile.objects.update(price_per_hour=None)
+    with pytest.raises(InvalidOptions, match="price_per_hour"):
+        services.start_plan_run(cluster=cluster, model=model, options=options, user=user)

@@ -23,10 +23,17 @@ from planner.domain.errors import InvalidProblem
 from planner.domain.model_spec import ModelSpec
 from planner.domain.problem import Problem, Workload
 from planner.domain.profile import ComputeProfile
-from planner.serialization import problem_from_dict, problem_from_text
+from planner.serialization import (
+    problem_from_dict,
+    problem_from_text,
+    profile_from_dict,
+    profile_to_dict,
+)
 
 Row = TypeVar("Row", bound=models.Model)
 
+PROFILE_KEYS = ("gpu", "vram_bytes", "max_layers", "tokens_per_s", "kv_capacity_token_layers")
+OPTIONAL_KEYS = ("layer_times", "batch_limits", "price_per_hour")
 MODEL_NUMBERS = ("num_layers", "activation_bytes_per_token", "token_bytes", "bytes_per_layer")
 
 
@@ -115,12 +122,8 @@ def _profiles(problem: Problem, cluster: Cluster, model: LanguageModel) -> Itera
             cluster=cluster,
             model=model,
             name=profile.name,
-            gpu=profile.gpu,
-            vram_bytes=profile.vram_bytes,
-            max_layers=profile.max_layers,
-            tokens_per_s=list(profile.tokens_per_s),
-            kv_capacity_token_layers=list(profile.kv_capacity_token_layers),
             origin=Origin.IMPORTED,
+            **profile_to_dict(profile),
         )
 
 
@@ -131,6 +134,7 @@ def _nodes(problem: Problem, cluster: Cluster) -> Iterable[Node]:
             name=node.name,
             region=node.region,
             profile_name=node.compute_profile,
+            price_per_hour=node.price_per_hour,
         )
 
 
@@ -194,7 +198,12 @@ def build_problem(cluster: Cluster, model: LanguageModel) -> Problem:
             name=cluster.name,
             coordinator_region=cluster.coordinator_region,
             nodes=tuple(
-                domain.Node(name=node.name, region=node.region, compute_profile=node.profile_name)
+                domain.Node(
+                    name=node.name,
+                    region=node.region,
+                    compute_profile=node.profile_name,
+                    price_per_hour=node.price_per_hour,
+                )
                 for node in nodes
             ),
             region_links=tuple(domain_link(row) for row in cluster.region_links.order_by("pk")),
@@ -223,14 +232,10 @@ def _profile_rows(cluster: Cluster, model: LanguageModel) -> Iterable[Profile]:
 
 
 def compute_profile(row: Profile) -> ComputeProfile:
-    return ComputeProfile(
-        name=row.name,
-        gpu=row.gpu,
-        vram_bytes=row.vram_bytes,
-        max_layers=row.max_layers,
-        tokens_per_s=tuple(row.tokens_per_s),
-        kv_capacity_token_layers=tuple(row.kv_capacity_token_layers),
-    )
+    """Raises InvalidProblem naming what of the row no profile can have."""
+    section = {key: getattr(row, key) for key in PROFILE_KEYS}
+    section |= {key: value for key in OPTIONAL_KEYS if (value := getattr(row, key)) is not None}
+    return profile_from_dict(section, name=row.name)
 
 
 def _missing_profile(node: Node, model: LanguageModel, known: list[str]) -> str:
