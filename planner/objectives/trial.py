@@ -218,8 +218,13 @@ class Trials:
         )
 
     def _lifetime_s(self, trial: Trial) -> float:
+        """Of a request in the slowest component, which fills last."""
         outputs = self.problem.workload.mean_output_tokens
-        return trial.estimate.ttft_s + trial.estimate.tpot_s * outputs
+        return max(
+            component.ttft_s + component.round_trip_s * outputs
+            for component in trial.estimate.components
+            if component.decode_tokens_per_s > 0
+        )
 
     def _run(
         self,

@@ -1,10 +1,12 @@
 """Lets requests in: routers, KV estimates and predictions as in the coordinator, at an engine."""
 
+from collections import Counter
 from collections.abc import Collection
 from typing import Protocol
 
 from planner.domain.cluster import COORDINATOR
 from planner.domain.pipeline import Pipeline
+from planner.domain.placement import Placement
 from planner.routers.base import RequestSize, Router
 from planner.routers.kv_estimator import KvEstimator
 from planner.routers.measured_rates import MeasuredRates
@@ -39,6 +41,7 @@ class Admission:
     """Lets requests in through a router, keeps their KV reservations, and times them.
 
     Reservations grow by pages of `page_tokens`; None leaves them as they were at admission.
+    `prompts` counts the requests without a first token yet, by component of the placement.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Admission:
         router: Router,
         kv: KvEstimator,
         links: Links,
+        placement: Placement,
         prediction: OutputPrediction,
         page_tokens: int | None,
         recorded_pipelines: int,
@@ -56,7 +60,10 @@ class Admission:
         self._prediction = prediction
         self._page_tokens = page_tokens
         self._recorded = recorded_pipelines
+        self._placement = placement
         self._requests: dict[int, Request] = {}
+        self._prompt_components: dict[int, int] = {}
+        self.prompts: Counter[int] = Counter()
         self.pipelines: list[Pipeline] = []
         self.running = 0
         self.dropped = 0
@@ -97,6 +104,8 @@ class Admission:
         )
         self._kv.admit(number, pipeline, size=size)
         self._requests[number] = request
+        self._prompt_components[number] = self._placement.component_of(first)
+        self.prompts[self._prompt_components[number]] += 1
         self.queue.add(self._engine.now - request.arrival_s)
         self.running += 1
         if len(self.pipelines) < self._recorded:
@@ -108,6 +117,7 @@ class Admission:
         number, now = occurrence.request, occurrence.time_s
         if occurrence.kind == OccurrenceKind.FIRST_TOKEN:
             self.ttft.add(now - self._requests[number].arrival_s)
+            self.prompts[self._prompt_components.pop(number)] -= 1
         elif occurrence.kind == OccurrenceKind.OUTGROWN:
             self._kv.grow(number, total_tokens=occurrence.tokens)
             self._engine.set_grow_at(number, tokens=self._in_pages(occurrence.tokens))

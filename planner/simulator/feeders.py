@@ -94,15 +94,17 @@ class ArrivalFeeder:
 
 
 class BacklogFeeder:
-    """One more request whenever there is room and few prompts are under way."""
+    """One more request whenever a component has room and few prompts are under way in it."""
 
-    def __init__(self, backlog: Backlog, admission: Admission, engine: Engine) -> None:
+    def __init__(
+        self, backlog: Backlog, admission: Admission, engine: Engine, placement: Placement
+    ) -> None:
         self._lengths, self._limit = backlog.lengths, backlog.prompts_in_flight
         self._concurrency = math.inf
         if backlog.requests_in_flight is not None:
             self._concurrency = backlog.requests_in_flight
         self._admission, self._engine = admission, engine
-        self._prompts = 0
+        self._components = placement.components or (frozenset(placement.layers),)
         self._full = False  # until something finishes there is no room, so why ask
         self._next = next(self._lengths, None)
         self._let_in()
@@ -117,24 +119,26 @@ class BacklogFeeder:
         return self._next is None
 
     def hear(self, occurrence: Occurrence) -> None:
-        if occurrence.kind == OccurrenceKind.FIRST_TOKEN:
-            self._prompts -= 1
-        elif occurrence.kind == OccurrenceKind.FINISHED:
+        if occurrence.kind == OccurrenceKind.FINISHED:
             self._full = False
         self._let_in()
 
     def _let_in(self) -> None:
-        while self._may_begin() and self._next is not None and not self._full:
+        while self._next is not None and not self._full:
+            busy = [
+                component
+                for number, component in enumerate(self._components)
+                if self._admission.prompts[number] >= self._limit
+            ]
+            if len(busy) == len(self._components) or self._admission.running >= self._concurrency:
+                return
             request = Request(arrival_s=self._engine.now, lengths=self._next)
             size = self._admission.size_of(request.lengths)
-            if not self._admission.try_to_admit(request, size):
-                self._full = True
+            kept = frozenset[str]().union(*busy)
+            if not self._admission.try_to_admit(request, size, kept=kept):
+                self._full = not busy
                 return
-            self._prompts += 1
             self._next = next(self._lengths, None)
-
-    def _may_begin(self) -> bool:
-        return self._prompts < self._limit and self._admission.running < self._concurrency
 
 
 class LayerUse(Protocol):
@@ -188,7 +192,7 @@ def feeder_for(
     if isinstance(demand, Arrivals):
         return ArrivalFeeder(demand, admission, router, placement)
     if isinstance(demand, Backlog):
-        return BacklogFeeder(demand, admission, engine)
+        return BacklogFeeder(demand, admission, engine, placement)
     return OfflineFeeder(demand, admission, engine, layer_use)
 
 

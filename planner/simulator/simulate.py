@@ -147,6 +147,7 @@ def simulate(
         engine=engine,
         router=chosen_router,
         kv=kv,
+        placement=placement,
         links=links,
         prediction=prediction,
         page_tokens=options.page_tokens if options.fixed_output_tokens is None else None,

@@ -18,6 +18,7 @@ class Arrivals:
 class Backlog:
     """Saturation: a request is let in whenever there is KV room and few prompts are under way.
 
+    Each component of a placement may have `prompts_in_flight` prompts under way.
     `requests_in_flight` limits the concurrency too: a closed loop of so many requests.
     """
 

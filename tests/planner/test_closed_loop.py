@@ -30,6 +30,24 @@ def test_a_backlog_keeps_as_many_requests_in_flight_as_it_is_told(limit):
     assert forecast.requests_running == pytest.approx(limit)
 
 
+def test_slow_prompts_of_one_component_do_not_keep_another_waiting():
+    placement = placed((0, 1), (0, 1), components=(frozenset({"n0"}), frozenset({"n1"})))
+    forecast = simulate(
+        cluster_problem([(0.001, 0.002), (1.0, 0.002)], num_layers=1),
+        placement=placement,
+        routing_weights=even_weights(placement, num_layers=1, partial_inference=False),
+        demand=Backlog(
+            lengths=itertools.repeat(Lengths(prompt_tokens=50, output_tokens=5)),
+            prompts_in_flight=1,
+        ),
+        policy=dataclasses.replace(PUBLISHED_POLICY, published_batch_limits=False),
+        partial_inference=False,
+        options=SimulationOptions(warm_up_s=5.0, window_s=30.0),
+    )
+    # Both have work but while messages are under way: neither waits for a prompt of the other.
+    assert min(node.utilisation for node in forecast.nodes.values()) > 0.7
+
+
 @pytest.mark.parametrize("key", ["prompts_in_flight", "requests_in_flight"])
 def test_a_backlog_of_no_requests_is_refused(key):
     with pytest.raises(InvalidWorkload, match=f"{key} is 0"):
