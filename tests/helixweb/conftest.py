@@ -4,6 +4,7 @@ import copy
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.cache import cache
 from django.test import Client
@@ -71,6 +72,21 @@ TINY_PROBLEM: dict[str, Any] = {
         ],
     },
 }
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    tmp_path_factory: pytest.TempPathFactory, django_db_modify_db_settings_parallel_suffix: None
+) -> None:
+    """SQLite in a file, as a site has it.
+
+    In memory threads would share one cache, where who meets another's lock is refused at once
+    ("database table is locked") and the timeout of the settings does not count.
+    """
+    for database in settings.DATABASES.values():
+        if database["ENGINE"] == "django.db.backends.sqlite3":
+            path = tmp_path_factory.mktemp("database") / "test.sqlite3"
+            database.setdefault("TEST", {})["NAME"] = str(path)
 
 
 @pytest.fixture(autouse=True)

@@ -110,9 +110,6 @@ def test_the_stream_of_a_page_is_not_cached_and_replays_by_header(user: Any) -> 
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.skipif(
-    connection.vendor == "sqlite", reason="its connection in memory is its database"
-)
 def test_an_open_stream_holds_no_connection() -> None:
     @async_to_sync
     async def scenario() -> None:
