@@ -4,9 +4,9 @@ import copy
 from typing import Any
 
 import pytest
-from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.cache import cache
+from django.db import connections
 from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
@@ -83,10 +83,10 @@ def django_db_modify_db_settings(
     In memory threads would share one cache, where who meets another's lock is refused at once
     ("database table is locked") and the timeout of the settings does not count.
     """
-    for database in settings.DATABASES.values():
-        if database["ENGINE"] == "django.db.backends.sqlite3":
+    for connection in connections.all():
+        if connection.vendor == "sqlite":
             path = tmp_path_factory.mktemp("database") / "test.sqlite3"
-            database.setdefault("TEST", {})["NAME"] = str(path)
+            connection.settings_dict["TEST"]["NAME"] = str(path)
 
 
 @pytest.fixture(autouse=True)
