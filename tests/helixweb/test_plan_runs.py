@@ -346,12 +346,7 @@ def test_a_plan_for_the_price_needs_the_price_of_every_node(
     model = LanguageModel.objects.get()
     options = PlanOptions(objective="cost", time_limit_s=2)
     run = services.start_plan_run(cluster=cluster, model=model, options=options, user=user)
-    solving.solve(run_id=run.pk)
-    run.refresh_from_db()
-    assert (run.status, run.error) == ("succeeded", "")
-    forecast = plan_from_dict(run.plan.document).forecast
-    assert forecast is not None
-    assert run.objective_value == forecast.value > 0
+    assert (run.status, run.objective) == (Status.QUEUED, "cost")
     Profile.objects.update(price_per_hour=None)
     with pytest.raises(InvalidOptions, match="price_per_hour"):
         services.start_plan_run(cluster=cluster, model=model, options=options, user=user)
