@@ -339,6 +339,7 @@ def test_a_search_hears_of_cancel_and_of_a_lost_lease(run: PlanRun) -> None:
     assert not Incumbent.objects.exists()
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_plan_for_the_price_needs_the_price_of_every_node(
     user: Any, measured_problem: dict[str, Any]
 ) -> None:
@@ -346,7 +347,12 @@ def test_a_plan_for_the_price_needs_the_price_of_every_node(
     model = LanguageModel.objects.get()
     options = PlanOptions(objective="cost", time_limit_s=2)
     run = services.start_plan_run(cluster=cluster, model=model, options=options, user=user)
-    assert (run.status, run.objective) == (Status.QUEUED, "cost")
+    solving.solve(run_id=run.pk)
+    run.refresh_from_db()
+    assert (run.status, run.error) == ("succeeded", "")
+    forecast = plan_from_dict(run.plan.document).forecast
+    assert forecast is not None
+    assert run.objective_value == forecast.value > 0
     Profile.objects.update(price_per_hour=None)
     with pytest.raises(InvalidOptions, match="price_per_hour"):
         services.start_plan_run(cluster=cluster, model=model, options=options, user=user)
