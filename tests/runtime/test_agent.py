@@ -306,7 +306,7 @@ def test_a_stage_that_hangs_is_ended_told_and_started_again(
         node = Node(tmp_path, web)
         web.desired = wants(1)
         async with node.running(token=TOKEN):
-            await node.until(lambda: len(node.starts) == 2, what="the stage was started again")
+            await node.until(lambda: len(node.starts) >= 2, what="the stage was started again")
         assert any(
             seen.phase is Phase.FAILED and "the stage hung" in seen.message for seen in web.observed
         )
