@@ -20,6 +20,9 @@ from planner.workload.demand import Backlog
 from planner.workload.lengths import scaled_lengths
 from planner.workload.request import InvalidWorkload
 
+# A simulation's keeper writes from a thread of its own: a test's transaction would be in its way.
+pytestmark = pytest.mark.django_db(transaction=True)
+
 
 def ask(plan: Plan, user: Any, **changed: Any) -> Simulation:
     asked = {"workload": "backlog", "share": None, "burst_size": None, "policy": "runtime"}
