@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test check format clean
+.PHONY: help demo test lint check format clean
 
 help:
 	@echo "make demo          web site, worker, coordinator and four CPU agents; prints a URL (Ctrl-C stops)"
@@ -27,11 +27,13 @@ demo: $(STAMP)
 test: $(STAMP)
 	@$(BIN)/pytest $(TESTS)
 
-check: $(STAMP)
+lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+
+check: lint
 	$(MAKE) --no-print-directory test
 
 format: $(STAMP)
