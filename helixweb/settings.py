@@ -75,6 +75,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "helixweb.common.middleware.LoginRequired",
+    "helixweb.common.middleware.remember_actor",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -165,6 +166,11 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
         "task": "helixweb.common.tasks.prune_expired",
         "schedule": 300.0,
         "options": {"expires": 300.0},
+    },
+    "prune-change-log": {
+        "task": "helixweb.inventory.tasks.prune_change_log",
+        "schedule": 86_400.0,
+        "options": {"expires": 86_400.0},
     },
     "announce-silent-processes": {
         "task": "helixweb.inventory.tasks.announce_silent_processes",

@@ -2,8 +2,12 @@
 
 from typing import Any
 
+from asgiref.sync import iscoroutinefunction
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.utils.decorators import sync_and_async_middleware
+
+from helixweb.common.actor import acting
 
 
 class LoginRequired(LoginRequiredMiddleware):
@@ -15,3 +19,23 @@ class LoginRequired(LoginRequiredMiddleware):
         if request.headers.get("HX-Request") == "true":
             return HttpResponse(status=401, headers={"HX-Refresh": "true"})
         return super().handle_no_permission(request, view_func)
+
+
+@sync_and_async_middleware
+def remember_actor(get_response: Any) -> Any:
+    """Lets services ask who acts (see `actor.py`)."""
+    if iscoroutinefunction(get_response):
+
+        async def answer_async(request: HttpRequest) -> HttpResponseBase:
+            with acting(request):
+                response: HttpResponseBase = await get_response(request)
+                return response
+
+        return answer_async
+
+    def answer(request: HttpRequest) -> HttpResponseBase:
+        with acting(request):
+            response: HttpResponseBase = get_response(request)
+            return response
+
+    return answer

@@ -15,12 +15,14 @@ from helixweb.inventory.validators import (
     validate_node_name,
     validate_not_negative,
     validate_positive,
+    validate_tag,
     validate_text,
 )
 
 NAME_LENGTH = 64
 PROFILE_NAME_LENGTH = 120
 VERSION_LENGTH = 64
+TAG_LENGTH = 32
 
 
 class Origin(models.TextChoices):
@@ -105,6 +107,7 @@ class Profile(models.Model):
     batch_limits = models.JSONField(null=True, blank=True)
     price_per_hour = models.FloatField(null=True, blank=True, validators=[validate_positive])
     origin = models.CharField(max_length=10, choices=Origin.choices, default=Origin.ESTIMATED)
+    recorded_at = models.DateTimeField(auto_now=True, null=True)
 
     class Meta:
         ordering = ["name"]
@@ -196,8 +199,27 @@ class Coordinator(Process):
         return self.name
 
 
+class NodeTag(models.Model):
+    """A word by which people find nodes again."""
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="tags")
+    name = models.CharField(max_length=TAG_LENGTH, validators=[validate_tag])
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["node", "name"], name="node_tag_unique_on_node")
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Link(models.Model):
-    """A directed connection between two nodes, or a node and "coordinator", by name."""
+    """A directed connection between two nodes, or a node and "coordinator", by name.
+
+    `recorded_at` is when its numbers were last written; null: before that was kept.
+    """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="links")
     source = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
@@ -205,6 +227,7 @@ class Link(models.Model):
     bandwidth_bytes_per_s = models.FloatField(validators=[validate_positive])
     latency_s = models.FloatField(validators=[validate_not_negative])
     origin = models.CharField(max_length=10, choices=Origin.choices, default=Origin.ESTIMATED)
+    recorded_at = models.DateTimeField(auto_now=True, null=True)
 
     class Meta:
         ordering = ["source", "target"]
@@ -227,6 +250,7 @@ class RegionLink(models.Model):
     bandwidth_bytes_per_s = models.FloatField(validators=[validate_positive])
     latency_s = models.FloatField(validators=[validate_not_negative])
     origin = models.CharField(max_length=10, choices=Origin.choices, default=Origin.ESTIMATED)
+    recorded_at = models.DateTimeField(auto_now=True, null=True)
 
     class Meta:
         ordering = ["source", "target"]
@@ -258,3 +282,42 @@ class JoinToken(models.Model):
 
     class Meta:
         ordering = ["-created_at"]
+
+
+class Change(models.Model):
+    """One line of the change log: what was done to a row, by whom, and its values around it.
+
+    `actor` is a user's name as it was then; blank: the site itself, or a process on a machine.
+    Rows that one action changed together share `batch`. Values are those that differ; `before` is
+    null for what was added, `after` for what was removed, both for what merely happened.
+    """
+
+    class Action(models.TextChoices):
+        ADDED = "added"
+        CHANGED = "changed"
+        REMOVED = "removed"
+        NOTED = "noted"
+
+    cluster = models.ForeignKey(
+        Cluster, null=True, on_delete=models.CASCADE, related_name="changes"
+    )
+    kind = models.CharField(max_length=20)
+    row_id = models.BigIntegerField()
+    name = models.CharField(max_length=200)
+    action = models.CharField(max_length=8, choices=Action.choices)
+    text = models.TextField(blank=True)
+    actor = models.CharField(max_length=150, blank=True)
+    batch = models.UUIDField(null=True)
+    before = models.JSONField(null=True)
+    after = models.JSONField(null=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["-pk"]
+        indexes = [
+            models.Index(fields=["kind", "row_id"], name="change_of_row"),
+            models.Index(fields=["cluster", "kind"], name="change_in_cluster"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name} {self.action}"

@@ -1,4 +1,4 @@
-"""Beat's task: notice processes that fell silent."""
+"""Beat's tasks: notice processes that fell silent, forget old lines of the change log."""
 
 from celery import shared_task
 from django.utils import timezone
@@ -10,3 +10,9 @@ from helixweb.inventory import services
 def announce_silent_processes() -> None:
     """Tell open pages, once each, who has not been heard of."""
     services.announce_silent(timezone.now())
+
+
+@shared_task
+def prune_change_log() -> None:
+    """Once a day is often enough."""
+    services.prune_changes(timezone.now())

@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from planner.domain.cluster import RESERVED_NAMES
 
 MAX_LAYERS = 10_000
+TAG = re.compile(r"[\w.-]+")
 HTTP_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/-]*)?")
 
 
@@ -40,6 +41,14 @@ def validate_node_name(value: str) -> None:
         raise ValidationError(
             f"{value!r} is reserved; choose another name "
             f"(reserved: {', '.join(sorted(RESERVED_NAMES))})."
+        )
+
+
+def validate_tag(value: str) -> None:
+    """Letters, digits, dots, dashes and underscores: one word in an address and in a list."""
+    if not TAG.fullmatch(value):
+        raise ValidationError(
+            f"{value!r} is no tag; write one word of letters, digits, '.', '-' and '_'."
         )
 
 

@@ -1,5 +1,7 @@
 """Everything that writes the inventory; views, the REST API and other apps call these functions."""
 
+from helixweb.inventory.services.bulk import NodeChanges, change_nodes, delete_nodes
+from helixweb.inventory.services.change_log import prune_changes
 from helixweb.inventory.services.errors import Conflicting, InventoryError, JoinRefused, NameTaken
 from helixweb.inventory.services.joining import (
     NewJoinToken,
@@ -33,6 +35,7 @@ __all__ = [
     "JoinRefused",
     "NameTaken",
     "NewJoinToken",
+    "NodeChanges",
     "Registration",
     "TokenExpired",
     "TokenForAnotherRole",
@@ -41,14 +44,17 @@ __all__ = [
     "announce_silent",
     "authenticate_agent",
     "build_problem",
+    "change_nodes",
     "command_works_elsewhere",
     "create",
     "create_join_token",
     "delete",
+    "delete_nodes",
     "import_problem",
     "import_problem_document",
     "join_command",
     "models_of",
+    "prune_changes",
     "record_seen",
     "register",
     "update",

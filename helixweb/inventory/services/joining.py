@@ -15,7 +15,15 @@ from django.utils import timezone
 
 from helixweb.common import events
 from helixweb.common.auth import sha256_hex
-from helixweb.inventory.models import VERSION_LENGTH, Cluster, Coordinator, JoinToken, Node
+from helixweb.inventory.models import (
+    VERSION_LENGTH,
+    Change,
+    Cluster,
+    Coordinator,
+    JoinToken,
+    Node,
+)
+from helixweb.inventory.services.change_log import record
 from helixweb.inventory.services.errors import JoinRefused, NameTaken
 from runtime.protocol.control import RegisterReply, RegisterRequest, Role
 
@@ -120,6 +128,7 @@ def register(request: RegisterRequest, now: datetime) -> Registration:
                 else _admit_coordinator(fresh, identity)
             )
             announce(row, now=now, text=f"{_title(row)} joined.")
+            record(row, Change.Action.NOTED, text="joined")
     except IntegrityError as error:  # another machine took the name between look-up and insert
         raise _name_taken(request.name, "another machine") from error
     return Registration(

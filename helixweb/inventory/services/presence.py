@@ -7,7 +7,8 @@ from django.conf import settings
 from django.db import transaction
 
 from helixweb.common.auth import sha256_hex
-from helixweb.inventory.models import VERSION_LENGTH, Coordinator, Node, NodeState
+from helixweb.inventory.models import VERSION_LENGTH, Change, Coordinator, Node, NodeState
+from helixweb.inventory.services.change_log import record, values_of
 from helixweb.inventory.services.joining import announce, check_fields
 from runtime.protocol.control import AgentIdentity
 
@@ -38,6 +39,7 @@ def record_seen(process: Node | Coordinator, now: datetime) -> None:
         process.last_seen_at = row.last_seen_at = now
         if before is not NodeState.ONLINE:
             announce(row, now=now, text=f"{row.name} is online again.")
+            record(row, Change.Action.NOTED, text="online again")
 
 
 def update_identity(
@@ -59,6 +61,7 @@ def update_identity(
     with transaction.atomic():
         rows = type(process).objects.filter(pk=process.pk)
         row = rows.select_for_update(no_key=True).get()
+        before = values_of(row)
         changed = any(getattr(row, key) != value for key, value in said.items())
         for key, value in said.items():
             setattr(row, key, value)
@@ -68,6 +71,13 @@ def update_identity(
         row = rows.select_related("cluster").get()
         if changed:
             announce(row, now=now, text=f"{row.name} announced itself anew.")
+            record(
+                row,
+                Change.Action.CHANGED,
+                before=before,
+                after=values_of(row),
+                text="announced itself anew",
+            )
     return row
 
 
@@ -82,5 +92,6 @@ def announce_silent(now: datetime) -> int:
                 if not silent.filter(pk=row.pk).update(silence_announced=True):
                     continue
                 announce(row, now=now, text=f"{row.name} fell silent.")
+                record(row, Change.Action.NOTED, text="fell silent")
                 count += 1
     return count

@@ -8,6 +8,7 @@ from django.db import IntegrityError, models, transaction
 
 from helixweb.common import events
 from helixweb.inventory.models import (
+    Change,
     Cluster,
     LanguageModel,
     Link,
@@ -16,6 +17,7 @@ from helixweb.inventory.models import (
     Profile,
     RegionLink,
 )
+from helixweb.inventory.services.change_log import record, values_of
 from helixweb.inventory.services.errors import Conflicting, NameTaken
 from planner.domain import cluster as domain
 from planner.domain.cluster import COORDINATOR
@@ -86,6 +88,7 @@ def _store(problem: Problem, *, cluster_name: str, user: Any) -> Cluster:
         )
         _save_all(Link, "link", _links(Link, cluster, problem.cluster.links))
         count = len(problem.cluster.nodes)
+        record(cluster, Change.Action.ADDED, after=values_of(cluster), text=f"{count} nodes")
         events.emit(
             f"cluster:{cluster.pk}",
             "event",

@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from helixweb.common import events
 from helixweb.inventory.models import (
+    Change,
     Cluster,
     Coordinator,
     LanguageModel,
@@ -16,6 +17,7 @@ from helixweb.inventory.models import (
     Profile,
     RegionLink,
 )
+from helixweb.inventory.services.change_log import Values, record, values_of
 from helixweb.inventory.services.errors import Conflicting, NameTaken
 from helixweb.inventory.services.joining import announce
 from helixweb.inventory.services.problems import compute_profile, domain_link
@@ -28,18 +30,20 @@ Row = TypeVar("Row", bound=models.Model)
 def create(row_type: type[Row], **fields: Any) -> Row:
     """A new row. Raises InvalidProblem, NameTaken."""
     row = row_type(**fields)
-    _save(row, "was added")
+    _save(row, "was added", before=None)
     return row
 
 
 def update(row: Row, **changes: Any) -> Row:
     """Change fields of a row. Raises InvalidProblem, NameTaken, Conflicting."""
     with transaction.atomic():
+        # Read anew: a form may have written into `row` already.
+        before = values_of(type(row)._default_manager.get(pk=row.pk))
         if isinstance(row, Node):
-            _rename_links(row, changes.get("name", row.name))
+            _rename_links(row, old=before["name"], new=changes.get("name", row.name))
         for name, value in changes.items():
             setattr(row, name, value)
-        _save(row, "was changed")
+        _save(row, "was changed", before=before)
     return row
 
 
@@ -50,6 +54,7 @@ def delete(row: Cluster | Coordinator | LanguageModel | Link | Node | Profile | 
             named = models.Q(source=row.name) | models.Q(target=row.name)
             Link.objects.filter(named, cluster=row.cluster).delete()
         _announce(row, "was removed")
+        record(row, Change.Action.REMOVED, before=values_of(row))
         try:
             row.delete()
         except (ProtectedError, RestrictedError) as error:
@@ -65,11 +70,13 @@ def delete(row: Cluster | Coordinator | LanguageModel | Link | Node | Profile | 
             ) from error
 
 
-def _save(row: models.Model, what: str) -> None:
+def _save(row: models.Model, what: str, *, before: Values | None) -> None:
     _check(row)
     try:
         with transaction.atomic():
             row.save()
+            action = Change.Action.ADDED if before is None else Change.Action.CHANGED
+            record(row, action, before=before, after=values_of(row))
             _announce(row, what)
     except IntegrityError as error:
         raise NameTaken(f"{row} exists already; choose another name or change that one.") from error
@@ -109,16 +116,16 @@ def _check_ends(link: Link) -> None:
         raise InvalidProblem(f"link {link} joins a node to itself; choose two different ends")
 
 
-def _rename_links(node: Node, name: str) -> None:
-    if name == node.name:
+def _rename_links(node: Node, *, old: str, new: str) -> None:
+    if new == old:
         return
     if node.uuid is not None:
         raise Conflicting(
-            f"Node {node.name!r} has joined and keeps its name, since plans refer to it by name; "
+            f"Node {old!r} has joined and keeps its name, since plans refer to it by name; "
             "delete it and join again under the new name."
         )
     for end in ("source", "target"):
-        Link.objects.filter(cluster=node.cluster, **{end: node.name}).update(**{end: name})
+        Link.objects.filter(cluster=node.cluster, **{end: old}).update(**{end: new})
 
 
 def _announce(row: models.Model, what: str) -> None:

@@ -1,0 +1,138 @@
+"""Changes many nodes at once: one transaction, one batch in the change log, one event a cluster."""
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Q
+
+from helixweb.common import events
+from helixweb.inventory.models import Change, Cluster, Link, Node, NodeTag
+from helixweb.inventory.services.change_log import Values, change_of, values_of
+from helixweb.inventory.validators import validate_name, validate_tag
+from planner.domain.errors import InvalidProblem
+
+Value = TypeVar("Value", int, str)
+# Values in one IN (…): SQLite refuses more parameters than some thousands.
+AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeChanges:
+    """What shall be alike on all the nodes; None leaves as it is. Checked when made.
+
+    Raises InvalidProblem, naming what is wrong.
+    """
+
+    region: str | None = None
+    profile_name: str | None = None
+    add_tags: tuple[str, ...] = ()
+    remove_tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        try:
+            if self.region is not None:
+                validate_name(self.region)
+            for tag in (*self.add_tags, *self.remove_tags):
+                validate_tag(tag)
+        except ValidationError as error:
+            raise InvalidProblem(error.messages[0]) from error
+
+
+def change_nodes(node_ids: Iterable[int], changes: NodeChanges) -> int:
+    """Returns how many nodes differ from before. Raises InvalidProblem, and then changes none."""
+    batch = uuid.uuid4()
+    with transaction.atomic():
+        nodes = _nodes(node_ids)
+        _check_profile(nodes.values(), changes.profile_name)
+        columns = {
+            name: value
+            for name in ("region", "profile_name")
+            if (value := getattr(changes, name)) is not None
+        }
+        for part in _parts(list(nodes)):
+            if columns:
+                Node.objects.filter(pk__in=part).update(**columns)
+            if changes.remove_tags:
+                NodeTag.objects.filter(node__in=part, name__in=changes.remove_tags).delete()
+        added = [NodeTag(node_id=key, name=name) for key in nodes for name in changes.add_tags]
+        NodeTag.objects.bulk_create(added, ignore_conflicts=True, batch_size=AT_ONCE)
+        lines = [
+            change_of(
+                node,
+                Change.Action.CHANGED,
+                before=_told(nodes[key]),
+                after=_told(node),
+                batch=batch,
+            )
+            for key, node in _nodes(nodes).items()
+        ]
+        told = [line for line in lines if line is not None]
+        Change.objects.bulk_create(told, batch_size=AT_ONCE)
+        _announce([nodes[line.row_id] for line in told], "changed")
+    return len(told)
+
+
+def delete_nodes(node_ids: Iterable[int]) -> int:
+    """With their links; agents that have joined stop. Returns how many there were."""
+    batch = uuid.uuid4()
+    with transaction.atomic():
+        nodes = _nodes(node_ids)
+        lines = [
+            change_of(node, Change.Action.REMOVED, before=_told(node), batch=batch)
+            for node in nodes.values()
+        ]
+        Change.objects.bulk_create([line for line in lines if line is not None], batch_size=AT_ONCE)
+        _announce(nodes.values(), "removed")
+        by_cluster: dict[int, list[str]] = {}
+        for node in nodes.values():
+            by_cluster.setdefault(node.cluster_id, []).append(node.name)
+        for cluster_id, names in by_cluster.items():
+            for part in _parts(names):
+                ends = Q(source__in=part) | Q(target__in=part)
+                Link.objects.filter(ends, cluster=cluster_id).delete()
+        for keys in _parts(list(nodes)):
+            Node.objects.filter(pk__in=keys).delete()
+    return len(nodes)
+
+
+def _nodes(node_ids: Iterable[int]) -> dict[int, Node]:
+    """By id, with their tags; ids of no node are passed over."""
+    found = {}
+    for part in _parts(sorted(node_ids)):
+        rows = Node.objects.filter(pk__in=part).prefetch_related("tags")
+        found.update({node.pk: node for node in rows})
+    return found
+
+
+def _told(node: Node) -> Values:
+    return {**values_of(node), "tags": sorted(tag.name for tag in node.tags.all())}
+
+
+def _check_profile(nodes: Iterable[Node], profile_name: str | None) -> None:
+    if not profile_name:
+        return
+    clusters = Cluster.objects.filter(pk__in={node.cluster_id for node in nodes})
+    without = clusters.exclude(profiles__name=profile_name).values_list("name", flat=True)
+    if without:
+        raise InvalidProblem(
+            f"cluster {', '.join(without)} has no compute profile {profile_name!r}; choose nodes "
+            "of clusters that have it, or add the profile there first"
+        )
+
+
+def _announce(nodes: Iterable[Node], what: str) -> None:
+    counts: dict[int, int] = {}
+    for node in nodes:
+        counts[node.cluster_id] = counts.get(node.cluster_id, 0) + 1
+    for cluster_id, count in counts.items():
+        text = f"{count} node{'' if count == 1 else 's'} {what} together."
+        events.emit(f"cluster:{cluster_id}", "node", {"name": "", "state": what, "text": text})
+
+
+def _parts(values: Sequence[Value]) -> Iterable[Sequence[Value]]:
+    for start in range(0, len(values), AT_ONCE):
+        yield values[start : start + AT_ONCE]

@@ -1,0 +1,86 @@
+"""Writes the change log: who did what to which row of the inventory, and its values around it."""
+
+import uuid
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import models
+from django.utils import timezone
+
+from helixweb.common.actor import current_user
+from helixweb.inventory.models import Change, Cluster
+
+KEPT_FOR = timedelta(days=365)
+# Columns that change by themselves, are secret, or say nothing to a person.
+_UNTOLD = frozenset(
+    {
+        "id", "created_at", "recorded_at", "joined_at", "last_seen_at", "silence_announced",
+        "credential_hash", "data_public_key",
+    }
+)  # fmt: skip
+
+Values = Mapping[str, Any]
+
+
+def values_of(row: models.Model) -> Values:
+    """What the log tells of a row: its columns as JSON values, keys by id."""
+    told = [field for field in row._meta.concrete_fields if field.attname not in _UNTOLD]
+    return {field.attname: _plain(getattr(row, field.attname)) for field in told}
+
+
+def record(
+    row: models.Model,
+    action: Change.Action,
+    *,
+    before: Values | None = None,
+    after: Values | None = None,
+    text: str = "",
+) -> None:
+    """One line about `row`, in the caller's transaction; of two sets of values what differs."""
+    line = change_of(row, action, before=before, after=after, text=text)
+    if line is not None:
+        line.save()
+
+
+def change_of(
+    row: models.Model,
+    action: Change.Action,
+    *,
+    before: Values | None = None,
+    after: Values | None = None,
+    text: str = "",
+    batch: uuid.UUID | None = None,
+) -> Change | None:
+    """The line, not stored yet; None: both sets of values are the same."""
+    if before is not None and after is not None:
+        keys = [key for key in after if before.get(key) != after[key]]
+        if not keys:
+            return None
+        before, after = {key: before.get(key) for key in keys}, {key: after[key] for key in keys}
+    user = current_user()
+    is_cluster = isinstance(row, Cluster)
+    # A cluster that is deleted takes its log along, all but the line that says so.
+    gone = is_cluster and action == Change.Action.REMOVED
+    return Change(
+        cluster_id=None if gone else row.pk if is_cluster else getattr(row, "cluster_id", None),
+        kind=row._meta.model_name or "",
+        row_id=row.pk,
+        name=str(row)[:200],
+        action=action,
+        text=text,
+        actor=user.get_username() if user else "",
+        batch=batch,
+        before=before,
+        after=after,
+        at=timezone.now(),
+    )
+
+
+def prune_changes(now: datetime) -> None:
+    """Forget what happened more than a year ago."""
+    Change.objects.filter(at__lt=now - KEPT_FOR).delete()
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, uuid.UUID) else value

@@ -1,0 +1,113 @@
+"""The change log: what was done to a row, by whom, and its values around it."""
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from helixweb.common import auth
+from helixweb.inventory import services
+from helixweb.inventory.models import Change, Cluster, Link, Node
+from planner.domain.errors import InvalidProblem
+
+
+def test_a_change_in_the_browser_is_told_with_its_author_and_both_values(
+    browser: Client, cluster: Cluster
+) -> None:
+    mini = Node.objects.get(name="mini")
+    sent = {"name": "mini", "region": "moon", "profile_name": "small"}
+    browser.post(reverse("node-edit", args=[cluster.pk, mini.pk]), sent)
+    line = Change.objects.filter(kind="node", row_id=mini.pk).get()
+    assert (line.actor, line.action, line.cluster) == ("ada", "changed", cluster)
+    assert (line.before, line.after) == ({"region": "away"}, {"region": "moon"})
+
+
+def test_what_was_saved_without_a_difference_is_no_change(
+    browser: Client, cluster: Cluster
+) -> None:
+    mini = Node.objects.get(name="mini")
+    same = {"name": "mini", "region": "away", "profile_name": "small"}
+    browser.post(reverse("node-edit", args=[cluster.pk, mini.pk]), same)
+    assert not Change.objects.filter(kind="node").exists()
+
+
+def test_the_owner_of_an_api_key_is_the_author_of_what_it_changes(
+    user: object, cluster: Cluster
+) -> None:
+    key = auth.create_api_key(name="script", user=user, scopes=["write"]).secret
+    mini = Node.objects.get(name="mini")
+    client = APIClient(headers={"Authorization": f"Bearer {key}"})
+    assert client.patch(f"/api/v1/nodes/{mini.pk}/", {"region": "moon"}).status_code == 200
+    assert Change.objects.get(kind="node").actor == "ada"
+
+
+def test_what_no_person_did_has_no_author(cluster: Cluster) -> None:
+    services.update(Node.objects.get(name="mini"), region="moon")
+    assert Change.objects.get(kind="node").actor == ""
+
+
+def test_a_deleted_row_stays_in_the_log_with_its_last_values(cluster: Cluster) -> None:
+    services.delete(Link.objects.get())
+    line = Change.objects.get(kind="link")
+    assert (line.action, line.name, line.after) == ("removed", "tower -> mini", None)
+    assert line.before is not None
+    assert line.before["latency_s"] == 0.02
+    services.delete(cluster)
+    assert [(line.kind, line.action) for line in Change.objects.all()] == [("cluster", "removed")]
+
+
+def test_no_secret_gets_into_the_log(cluster: Cluster) -> None:
+    mini = Node.objects.get(name="mini")
+    mini.credential_hash = "f" * 64
+    services.delete(mini)
+    line = Change.objects.get(kind="node")
+    assert "f" * 64 not in str(line.before)
+
+
+def test_nodes_changed_together_share_one_batch(cluster: Cluster) -> None:
+    nodes = {node.name: node for node in Node.objects.all()}
+    changes = services.NodeChanges(region="moon", add_tags=("rack-7",))
+    assert services.change_nodes([node.pk for node in nodes.values()], changes) == 3
+    lines = Change.objects.filter(kind="node")
+    assert len({line.batch for line in lines}) == 1
+    told = {line.name: line.after for line in lines}
+    assert told["mini"] == {"region": "moon", "tags": ["rack-7"]}
+    again = services.NodeChanges(remove_tags=("rack-7",), region="moon")
+    assert services.change_nodes([nodes["mini"].pk], again) == 1
+    assert services.change_nodes([nodes["mini"].pk], again) == 0
+
+
+def test_a_profile_that_one_of_the_clusters_lacks_changes_no_node(cluster: Cluster) -> None:
+    other = services.create(Cluster, name="other")
+    stranger = services.create(Node, cluster=other, name="stranger")
+    mini = Node.objects.get(name="mini")
+    with pytest.raises(InvalidProblem, match="cluster other has no compute profile 'big'"):
+        services.change_nodes([mini.pk, stranger.pk], services.NodeChanges(profile_name="big"))
+    mini.refresh_from_db()
+    assert mini.profile_name == "small"
+
+
+@pytest.mark.parametrize("tag", ["", "two words", "a/b"])
+def test_a_tag_is_one_word(tag: str) -> None:
+    with pytest.raises(InvalidProblem, match="is no tag"):
+        services.NodeChanges(add_tags=(tag,))
+
+
+def test_nodes_deleted_together_take_their_links_along(cluster: Cluster) -> None:
+    mini, tower = (Node.objects.get(name=name) for name in ("mini", "tower"))
+    assert services.delete_nodes([mini.pk, tower.pk]) == 2
+    assert list(Node.objects.values_list("name", flat=True)) == ["laptop"]
+    assert not Link.objects.exists()
+    assert Change.objects.filter(kind="node", action="removed").count() == 2
+
+
+def test_lines_of_more_than_a_year_ago_are_forgotten(cluster: Cluster) -> None:
+    now = timezone.now()
+    services.update(Node.objects.get(name="mini"), region="moon")
+    services.prune_changes(now + timedelta(days=300))
+    assert Change.objects.filter(kind="node").exists()
+    services.prune_changes(now + timedelta(days=400))
+    assert not Change.objects.exists()
