@@ -35,8 +35,10 @@ from planner.workload.demand import Backlog, PublishedFeeder
 from planner.workload.lengths import published_lengths
 
 PARAMETERS = Path(__file__).with_name("calibration.json")
-# In the study tokens came back to the first stage by way of the coordinator.
-STUDIED_POLICY = replace(RUNTIME_POLICY, return_path="coordinator")
+# In the study tokens came back to the first stage by way of the coordinator, and caps were R / 4.
+STUDIED_POLICY = replace(
+    RUNTIME_POLICY, return_path="coordinator", decode_cap_divisor=4, measured_micro_batches=None
+)
 POLICIES: dict[str, ServingPolicy] = {
     "A": PUBLISHED_POLICY,
     "B": PUBLISHED_POLICY,

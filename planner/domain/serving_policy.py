@@ -92,9 +92,11 @@ PUBLISHED_POLICY = ServingPolicy(
     transmission="fifo",
 )
 
+# What stages do by default (`runtime.protocol.engine_options`).
 RUNTIME_POLICY = ServingPolicy(
     prompt_chunk_tokens=250,
-    decode_cap_divisor=4,
+    decode_cap_divisor=None,
+    measured_micro_batches=6,
     published_batch_limits=False,
     messages="grouped",
     transmission="decode_first",
