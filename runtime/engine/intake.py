@@ -71,8 +71,12 @@ class Intake:
         self._tombstones: OrderedDict[RequestKey, None] = OrderedDict()
         self._intruders: set[tuple[str, Kind]] = set()  # told of in the log already
 
-    def accept(self, message: Message, *, sender: str, now_s: float) -> list[Refusal]:
+    def accept(
+        self, message: Message, *, sender: str, now_s: float, unseen_s: float = 0.0
+    ) -> list[Refusal]:
         """Take in one message at `now_s`; returns what must be refused.
+
+        It may have been there for `unseen_s` before.
 
         What `sender` has no business to send is dropped, not refused: a refusal would end the
         request, and that is not the sender's business either.
@@ -99,7 +103,9 @@ class Intake:
         for entry in message.entries:
             rows = payload[offset : offset + entry.n_tokens * row_bytes]
             offset += entry.n_tokens * row_bytes
-            reason = self._accept_entry(message, entry, rows, sender=sender, now_s=now_s)
+            reason = self._accept_entry(
+                message, entry, rows, sender=sender, now_s=now_s, unseen_s=unseen_s
+            )
             if reason is not Reason.NONE:
                 self.end(RequestKey(request=entry.request, epoch=entry.epoch))
                 refusals.append(Refusal(entry=entry, reason=reason, generation=message.generation))
@@ -133,7 +139,14 @@ class Intake:
             logger.warning("dropped a %s message that is not %r's to send", kind.name, sender)
 
     def _accept_entry(
-        self, message: Message, entry: Entry, rows: memoryview, *, sender: str, now_s: float
+        self,
+        message: Message,
+        entry: Entry,
+        rows: memoryview,
+        *,
+        sender: str,
+        now_s: float,
+        unseen_s: float,
     ) -> Reason:
         key = RequestKey(request=entry.request, epoch=entry.epoch)
         if key in self._tombstones:
@@ -163,6 +176,11 @@ class Intake:
                 self._check_rows(sequence, message, entry, rows)
             self._append(sequence, message, entry, rows)
             sequence.heard_s = now_s
+            sequence.spans.came(
+                now_s,
+                unseen_s=unseen_s,
+                is_prompt=entry.position < sequence.route.prompt_tokens,
+            )
         except _BadEntry as error:
             logger.warning("request %d epoch %d refused: %s", entry.request, entry.epoch, error)
             return Reason.STAGE_ERROR

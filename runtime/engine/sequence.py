@@ -4,6 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 
 from runtime.engine.pages import PageTable
+from runtime.engine.span_record import SpanRecord
 from runtime.protocol.data import Route
 
 
@@ -61,6 +62,7 @@ class Sequence:
         self.heard_s = 0.0  # when rows last came, on the stage's clock
         self.left_s: float | None = None  # when its last step here ended
         self.route_sent = False
+        self.spans = SpanRecord()
 
     @property
     def first(self) -> int:

@@ -27,13 +27,15 @@ from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.protocol.control import StageStats
 from runtime.protocol.data import Entry, Flag, FrameError, Kind, Message, Reason, StageStatus
 from runtime.protocol.engine_options import EngineOptions
-from runtime.transport.base import SendError, Transport
+from runtime.protocol.stage_spans import pack_spans
+from runtime.transport.base import Received, SendError, Transport
 
 logger = logging.getLogger(__name__)
 
 REPORT_INTERVAL_S = 1.0
 ORPHAN_AFTER_S = 600.0  # far longer than the coordinator waits for a silent request
 _IDLE_WAIT_S = 0.2  # how long a stop may go unnoticed
+_AT_ONCE_S = 1e-3  # a receive that takes longer has waited: what it gives has just come
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,6 +87,7 @@ class Stage:
         self._next_report_s = self._started_s
         self._reported_pages = -1
         self._coordinator_is_lost = False
+        self._looked_s = self._started_s  # when it last saw whatever had come by then
         self._shape = shape = backend.shape
         self._admission = Admission(
             backend.books,
@@ -111,11 +114,20 @@ class Stage:
         """Serve until `stopped()`."""
         while not stopped():
             self._report_when_due()
-            for received in self._transport.receive(timeout_s=self._patience_s()):
-                self._accept(received.message, sender=received.sender)
+            arrived, unseen_s = self._receive()
+            for received in arrived:
+                self._accept(received.message, sender=received.sender, unseen_s=unseen_s)
             step = self._next_step()
             if step:
                 self._run_step(step)
+
+    def _receive(self) -> tuple[list[Received], float]:
+        """What has come, and for how long at most it may have lain there while a step ran."""
+        looks_s = self._clock()
+        arrived = self._transport.receive(timeout_s=self._patience_s())
+        unseen_s, self._looked_s = looks_s - self._looked_s, self._clock()
+        has_waited = self._looked_s - looks_s > _AT_ONCE_S
+        return arrived, 0.0 if has_waited else unseen_s
 
     def stats(self) -> StageStats:
         """Counters since the stage was made."""
@@ -198,7 +210,7 @@ class Stage:
             return
         if self._relative_speed < 1:
             self._sleep((self._clock() - began_s) * (1 / self._relative_speed - 1))
-        self._count(step, self._clock() - began_s)
+        self._count(step, began_s=began_s)
         for work in step:
             self._admission.publish(work.sequence)
         rule = self._options.messages
@@ -229,14 +241,19 @@ class Stage:
             for index, drawn in result.drawn.items()
         ]
 
-    def _count(self, step: list[Work], busy_s: float) -> None:
+    def _count(self, step: list[Work], *, began_s: float) -> None:
+        now_s = self._clock()
+        busy_s = now_s - began_s
         self._counters.steps += 1
         self._counters.busy_s += busy_s
-        now_s = self._clock()
         decodes = 0
         for work in step:
             work.sequence.left_s = now_s
-            if work.chunk.position < work.sequence.route.prompt_tokens:
+            is_prompt = work.chunk.position < work.sequence.route.prompt_tokens
+            work.sequence.spans.ran(
+                began_s=began_s, ended_s=now_s, n_tokens=work.chunk.n_tokens, is_prompt=is_prompt
+            )
+            if is_prompt:
                 self._counters.prompt_tokens += work.chunk.n_tokens
             else:
                 decodes += work.chunk.n_tokens
@@ -255,9 +272,11 @@ class Stage:
                 logger.error("cannot send to %s: %s", outgoing.peer, error)
                 self._end_and_refuse(outgoing.message.entries, Reason.STAGE_ERROR)
 
-    def _accept(self, message: Message, *, sender: str) -> None:
+    def _accept(self, message: Message, *, sender: str, unseen_s: float = 0.0) -> None:
         now_s = self._clock()
-        self._refuse(self._intake.accept(message, sender=sender, now_s=now_s))
+        if message.kind == Kind.RELEASE and sender == COORDINATOR:
+            self._tell_spans(message.entries, heard_s=now_s)
+        self._refuse(self._intake.accept(message, sender=sender, now_s=now_s, unseen_s=unseen_s))
         if message.kind in (Kind.ROWS, Kind.SAMPLED):
             self._observe_returns(message, now_s=now_s)
 
@@ -268,6 +287,23 @@ class Stage:
             sequence = self._intake.sequences.get(key)
             if sequence is not None and sequence.left_s is not None and sequence.is_decoding:
                 self._decode_cap.observe_return(now_s - sequence.left_s)
+
+    def _tell_spans(self, entries: Items[Entry], *, heard_s: float) -> None:
+        """What was measured of requests that end, to whoever asks."""
+        for entry in entries:
+            key = RequestKey(request=entry.request, epoch=entry.epoch)
+            sequence = self._intake.sequences.get(key)
+            if sequence is None or Flag.TRACED not in entry.flags:
+                continue
+            spans = sequence.spans.told(heard_s=heard_s, now_s=self._clock())
+            self._tell_coordinator(
+                Message(
+                    kind=Kind.TRACE,
+                    generation=self._generation,
+                    entries=(_entry_of(sequence),),
+                    payload=pack_spans(spans),
+                )
+            )
 
     def _give_up(self, step: list[Work], reason: Reason) -> None:
         self._end_and_refuse([_entry_of(work.sequence) for work in step], reason)

@@ -17,6 +17,7 @@ few requests need follows behind the route (flag EXTENDED).
     RELEASE   coordinator -> stages         empty: forget the request, free its pages
     NACK      stage -> coordinator          empty: `reason` says why the request cannot go on
     STATUS    stage -> coordinator          `StageStatus`, about once a second
+    TRACE     stage -> coordinator          `stage_spans` of one request, if its RELEASE asked
 """
 
 import struct
@@ -50,6 +51,7 @@ class Kind(IntEnum):
     RELEASE = 4
     NACK = 5
     STATUS = 6
+    TRACE = 7
 
 
 class DType(IntEnum):
@@ -77,6 +79,7 @@ class Flag(IntFlag):
     EXTENDED = 8  # an extension follows the route of this entry; set and taken off by this file
     LOGPROBS = 16  # SAMPLED: logprobs of this token follow the token ids
     PREFILL = 32  # ROWS: of a prompt; they may wait where decodes must not
+    TRACED = 64  # RELEASE: answer with a TRACE of the request
 
 
 class Reason(IntEnum):
