@@ -1,10 +1,11 @@
 """Groups of nodes with slow links between them, and what such links can carry together."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
+from planner.bounds.group_bandwidth import group_bandwidths
 from planner.capacity import link_capacity_tokens_per_s
 from planner.domain.problem import Problem
 
@@ -41,14 +42,23 @@ class LinkTable:
     def usable_tokens_per_s(self, problem: Problem) -> dict[str, float]:
         """What reaches and leaves each node over all its links: no node's flow exceeds it."""
         entering, leaving = self.tokens_per_s.sum(axis=0), self.tokens_per_s.sum(axis=1)
+        shares = group_bandwidths(problem, {name: (name,) for name in self.names})
         usable = {}
         for number, name in enumerate(self.names):
             from_source = link_capacity_tokens_per_s(problem, "source", name)
             to_sink = link_capacity_tokens_per_s(problem, name, "sink")
             usable[name] = min(
-                float(entering[number]) + from_source, float(leaving[number]) + to_sink
+                min(float(entering[number]), shares[name].ingress_tokens_per_s) + from_source,
+                min(float(leaving[number]), shares[name].egress_tokens_per_s) + to_sink,
             )
         return usable
+
+    def crossing_tokens_per_s(self, members: Collection[str]) -> tuple[float, float]:
+        """What all links out of a group of nodes, and all links into it, carry together."""
+        inside = np.zeros(len(self.names), dtype=np.bool_)
+        inside[[self.number_of[name] for name in members]] = True
+        out = float(self.tokens_per_s[np.ix_(inside, ~inside)].sum())
+        return out, float(self.tokens_per_s[np.ix_(~inside, inside)].sum())
 
     def fewest_links(self, source: list[str], target: list[str], flow: float) -> float:
         """How many links from `source` to `target`, at least, carry the flow; inf: all do not."""

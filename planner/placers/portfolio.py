@@ -2,8 +2,8 @@
 
 1. The stage-pattern program: a second at most, and often the best aligned stages there are.
 2. The quick bounds; wherever a bound is reached, the search ends.
-3. Where links are slow: regions apart, wide stages and chains of regions, then the bounds that
-   charge the links.
+3. Where links are slow or share bandwidth: regions apart, regions in levels (for what is shared),
+   wide stages and chains of regions, then the bounds that charge the links.
 4. Rounds of annealing, each twice as long as the one before: on stages where links are slow or the
    number of hops is limited, on staggered ranges where partial inference allows them.
 5. On few nodes, the MILP, which can prove that no better placement exists.
@@ -35,6 +35,7 @@ from planner.placers.flow_tables import flow_tables
 from planner.placers.interval_annealing import IntervalAnnealingPlacer
 from planner.placers.milp import MilpOptions, MilpPlacer
 from planner.placers.region_chain import RegionChainPlacer
+from planner.placers.region_levels import RegionLevelsPlacer
 from planner.placers.regions_apart import RegionsApartPlacer
 from planner.placers.solvers.choice import SolverName
 from planner.placers.stage_annealing import StageAnnealingPlacer
@@ -113,9 +114,12 @@ class PortfolioPlacer:
             return
         few_nodes = len(problem.cluster.nodes) <= _NODES_FOR_MILP
         tables = flow_tables(problem, options.rules, bound_tokens_per_s=board.upper_bound)
-        slow_links = bool(tables.names) and tables.links_may_bind()
+        shares = bool(problem.cluster.shared)
+        slow_links = bool(tables.names) and (shares or tables.links_may_bind())
         if slow_links:
             board.run(RegionsApartPlacer(clock=self._clock))
+            if shares:
+                board.run(RegionLevelsPlacer(clock=self._clock))
             board.run(RegionChainPlacer(clock=self._clock))
             self._charge_links(problem, options, board)
         aligned = slow_links or not options.partial_inference or options.rules.max_hops is not None

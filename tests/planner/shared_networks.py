@@ -1,15 +1,15 @@
 """Tiny problems with shared bandwidth, and the flow of their placements written path by path."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import highspy
 import numpy as np
 from hypothesis import strategies as st
-from tiny_problems import ACTIVATION_BYTES, TOKEN_BYTES, placed_problems
+from tiny_problems import ACTIVATION_BYTES, TOKEN_BYTES, placed_problems, tiny_problem
 
-from planner.domain.cluster import COORDINATOR, SharedBandwidth
+from planner.domain.cluster import COORDINATOR, Link, SharedBandwidth
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 
@@ -26,6 +26,36 @@ def egress(name: str, *members: str, tokens_per_s: float, scope: str = "region")
         direction="egress",
         bandwidth_bytes_per_s=tokens_per_s * ACTIVATION_BYTES,
         scope=scope,
+    )
+
+
+def in_regions(problem: Problem, regions: Sequence[str]) -> Problem:
+    """The nodes in these regions, in order, and links from any region to any, as ample as within.
+
+    The coordinator is in a region of its own.
+    """
+    cluster = problem.cluster
+    within = cluster.region_links[0]
+    ends = {*regions, cluster.coordinator_region}
+    return replace(
+        problem,
+        cluster=replace(
+            cluster,
+            nodes=tuple(
+                replace(node, region=region)
+                for node, region in zip(cluster.nodes, regions, strict=True)
+            ),
+            region_links=tuple(
+                Link(
+                    source=source,
+                    target=target,
+                    bandwidth_bytes_per_s=within.bandwidth_bytes_per_s,
+                    latency_s=within.latency_s,
+                )
+                for source in sorted(ends)
+                for target in sorted(ends)
+            ),
+        ),
     )
 
 
@@ -125,3 +155,40 @@ def shared_problems(draw: st.DrawFn, *, max_nodes: int = 4) -> tuple[Problem, Pl
         for number in range(draw(st.integers(1, 2)))
     ]
     return sharing(problem, *shared), placed
+
+
+@st.composite
+def regional_problems(draw: st.DrawFn) -> Problem:
+    """Three nodes of two or three regions, each of which shares its way out, in, or both.
+
+    Node by node, some of them share a card as well.
+    """
+    num_layers = draw(st.integers(2, 4))
+    speed = st.floats(min_value=1.0, max_value=100.0)
+    speeds = [
+        sorted(draw(st.lists(speed, min_size=1, max_size=num_layers)), reverse=True)
+        for _ in range(3)
+    ]
+    regions = draw(st.sampled_from([("a", "b", "c"), ("a", "a", "b")]))
+    problem = in_regions(tiny_problem(speeds, num_layers=num_layers), regions)
+    limited = draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from([*sorted(set(regions)), "n0", "n1", "n2"]),
+                st.sampled_from(["egress", "ingress"]),
+            ),
+            min_size=1,
+            unique=True,
+        )
+    )
+    shared = [
+        SharedBandwidth(
+            name=f"{direction} of {member}",
+            members=(member,),
+            direction=direction,
+            bandwidth_bytes_per_s=draw(st.floats(min_value=1.0, max_value=50.0)) * ACTIVATION_BYTES,
+            scope="nic" if member.startswith("n") else "region",
+        )
+        for member, direction in limited
+    ]
+    return sharing(problem, *shared)

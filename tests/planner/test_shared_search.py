@@ -4,7 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from shared_networks import egress, in_regions, sharing
+from tiny_problems import tiny_problem
 
+from planner.bounds.shared import shared_bound_tokens_per_s
 from planner.domain.cluster import COORDINATOR, SharedBandwidth
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
@@ -13,6 +16,7 @@ from planner.link_matrix import shared_tokens_per_s
 from planner.max_flow import max_flow
 from planner.placers.base import NeverCancelled, SearchOptions
 from planner.placers.region_chain import RegionChainPlacer
+from planner.placers.region_levels import RegionLevelsPlacer
 from planner.placers.regions_apart import RegionsApartPlacer
 
 PROBLEM = generated_cluster(num_nodes=60, num_regions=2, seed=1)
@@ -54,6 +58,46 @@ def test_regions_apart_keep_pins():
     found = search(RegionsApartPlacer(), SHARING, pinned={"node-5": pin})
     assert found.layers["node-5"] == pin
     assert flow_of(found) > 0
+
+
+def test_regions_in_levels_use_every_way_out():
+    """No region holds the model: two send what they began to the third, which receives ten each."""
+    three = in_regions(
+        tiny_problem([[90.0, 60.0]] * 9, num_layers=9), [r for r in "abc" for _ in range(3)]
+    )
+    problem = sharing(three, *(egress(f"out of {r}", r, tokens_per_s=10.0) for r in "abc"))
+    found = search(RegionLevelsPlacer(), problem)
+    flow = max_flow(problem, found, partial_inference=True).value_tokens_per_s
+    assert flow == pytest.approx(20.0)
+    assert flow == pytest.approx(shared_bound_tokens_per_s(problem))
+
+
+def test_many_regions_with_a_narrow_way_out_are_put_in_levels():
+    problem = generated_cluster(num_nodes=50, num_regions=5, seed=1)
+    ways_out = [
+        SharedBandwidth(
+            name=f"out of {region}",
+            members=(region,),
+            direction="egress",
+            bandwidth_bytes_per_s=5e6,
+            scope="region",
+        )
+        for region in sorted({node.region for node in problem.cluster.nodes})
+    ]
+    problem = sharing(problem, *ways_out)
+    each = 5e6 / problem.model.activation_bytes_per_token
+    found = search(RegionLevelsPlacer(), problem)
+    assert max_flow(problem, found, partial_inference=True).value_tokens_per_s > 1.9 * each
+
+
+def test_regions_in_levels_find_nothing_in_one_region():
+    assert search(RegionLevelsPlacer(), tiny_problem([[9.0]] * 3, num_layers=2)) is None
+
+
+def test_regions_in_levels_keep_pins():
+    pin = LayerRange(first=3, end=4)
+    found = search(RegionLevelsPlacer(), SHARING, pinned={"node-5": pin})
+    assert found.layers["node-5"] == pin
 
 
 def test_what_links_share_is_the_least_on_the_way():

@@ -1,0 +1,344 @@
+"""Groups of nodes in levels, where all that leaves or enters a group shares one bandwidth.
+
+Each group (region) works as one large node that holds a contiguous part of the model: the groups of
+a *level* hold the same layers side by side, and every token passes all levels. So a group sends
+each token out once at most, and what it may send or receive caps its flow, not its links one by
+one. Which groups make up which level is searched with an estimate of what a group's nodes carry
+over j layers; the best few orders of levels get stages, group by group, from the pattern program.
+"""
+
+import itertools
+import math
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.bounds.group_bandwidth import GroupBandwidth, group_bandwidths
+from planner.bounds.knapsack import knapsack_bound_tokens_per_s
+from planner.bounds.link_groups import LinkTable, link_groups, names_by_group
+from planner.bounds.node_kinds import NodeKind
+from planner.domain.placement import LayerRange, Placement
+from planner.domain.problem import Problem
+from planner.link_matrix import Floats
+from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult, StopReason
+from planner.placers.best_so_far import BestSoFar
+from planner.placers.pattern_placing import NO_SOLVER
+from planner.placers.pattern_search import PatternLimits, improving_stages
+from planner.placers.solvers.choice import SolverName
+from planner.placers.stage_patterns import free_kinds, stage_pool
+from planner.placers.stages import placement_of_stages
+
+NAME = "region-levels"
+_FLOWS_TABLED = 96
+_LEAST_SHARE = 1 / 256  # of the bound: slower than that a group is of no use
+_MOST_ENUMERATED = 4  # groups: 75 orders of levels
+_MOVES = 3000
+_HOT, _COLD = 0.1, 0.003  # of the flow
+_ORDERS_PLACED = 4
+_SHIFTS = 12
+_AMPLE = 1.02
+
+Levels = tuple[int, ...]
+"""The level of every group, counted from 0 without gaps."""
+
+
+class RegionLevelsPlacer:
+    """Places each level's groups as if they were large nodes."""
+
+    def __init__(
+        self, *, solver: SolverName = "highs", clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._solver: SolverName = solver
+        self._clock = clock
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    def search(
+        self,
+        problem: Problem,
+        *,
+        options: SearchOptions,
+        start: Placement | None,
+        progress: Progress,
+        cancel: CancelToken,
+    ) -> SearchResult:
+        """The best placement found, or `start` where that carries more.
+
+        Finds nothing where there is one group only.
+        """
+        started_s = self._clock()
+        upper = knapsack_bound_tokens_per_s(problem)
+        best = BestSoFar(
+            problem,
+            options,
+            placer=NAME,
+            upper_bound_tokens_per_s=upper,
+            progress=progress,
+            elapsed_s=lambda: self._clock() - started_s,
+        )
+        if start is not None:
+            best.start_from(start)
+
+        def is_over() -> bool:
+            return cancel.is_cancelled() or self._clock() - started_s >= options.time_limit_s
+
+        members = names_by_group(link_groups(problem, LinkTable(problem)))
+        solver = NO_SOLVER
+        if len(members) > 1 and upper > 0:
+            groups = _groups(problem, options, members, bound_tokens_per_s=upper)
+            stages = _StagesOfGroups(
+                groups,
+                limits=PatternLimits(
+                    time_limit_s=options.time_limit_s,
+                    seed=options.seed,
+                    solver=self._solver,
+                    should_stop=is_over,
+                    clock=self._clock,
+                ),
+            )
+            tables = np.array([group.tokens_per_s for group in groups])
+            for levels in _best_orders(groups, tables, seed=options.seed, is_over=is_over):
+                for placement in _placements(groups, tables, levels, stages):
+                    best.offer(placement)
+                    if is_over():
+                        break
+            solver = stages.solver
+        reason: StopReason = "heuristic"
+        if cancel.is_cancelled():
+            reason = "cancelled"
+        elif is_over():
+            reason = "time limit"
+        return SearchResult(
+            placement=best.placement,
+            upper_bound_tokens_per_s=upper,
+            stop_reason=reason,
+            solver=solver,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """A group's free nodes, an estimate of what they carry over j layers, and its bandwidth."""
+
+    kinds: list[NodeKind]
+    tokens_per_s: Floats
+    bandwidth: GroupBandwidth
+
+    def cap(self, level: int, num_levels: int) -> float:
+        """What it can pass on in that level; the first and the last meet only the coordinator."""
+        entering = self.bandwidth.ingress_tokens_per_s if level > 0 else math.inf
+        leaving = self.bandwidth.egress_tokens_per_s if level + 1 < num_levels else math.inf
+        return min(entering, leaving)
+
+
+def _groups(
+    problem: Problem,
+    options: SearchOptions,
+    members: dict[str, list[str]],
+    *,
+    bound_tokens_per_s: float,
+) -> list[_Group]:
+    bandwidths = group_bandwidths(problem, members)
+    everyone = {node.name for node in problem.cluster.nodes}
+    groups = []
+    for name in sorted(members):
+        alone = replace(problem, cluster=problem.cluster.without(everyone - set(members[name])))
+        pinned = {n: held for n, held in options.rules.pinned.items() if n in members[name]}
+        kinds = free_kinds(
+            alone, replace(options, rules=replace(options.rules, pinned=pinned)), groups=None
+        )
+        groups.append(
+            _Group(
+                kinds=kinds,
+                tokens_per_s=_estimate(
+                    kinds,
+                    num_layers=problem.model.num_layers,
+                    most_tokens_per_s=bound_tokens_per_s,
+                ),
+                bandwidth=bandwidths[name],
+            )
+        )
+    return groups
+
+
+def _estimate(kinds: list[NodeKind], *, num_layers: int, most_tokens_per_s: float) -> Floats:
+    """[j]: what the nodes carry over j layers, in stages of one kind each; [0] is never asked for.
+
+    At a flow f a stage of m nodes that hold j layers, m * T_j >= f, has j / m layers a node.
+    """
+    carried = np.zeros(num_layers + 1)
+    for flow in np.geomspace(most_tokens_per_s * _LEAST_SHARE, most_tokens_per_s, _FLOWS_TABLED):
+        layers = sum(
+            kind.count
+            * max(
+                held / math.ceil(flow / speed) if math.ceil(flow / speed) <= kind.count else 0.0
+                for held, speed in kind.tokens_per_s.items()
+            )
+            for kind in kinds
+        )
+        carried[: min(num_layers, int(layers)) + 1] = flow
+    return carried
+
+
+def _best_orders(
+    groups: list[_Group], tables: Floats, *, seed: int, is_over: Callable[[], bool]
+) -> list[Levels]:
+    """The most promising levels of every group, best first: all tried, or annealed over."""
+    worth: dict[Levels, float] = {}
+
+    def value(levels: Levels) -> float:
+        if levels not in worth:
+            worth[levels] = _flow_and_lengths(groups, tables, levels)[0]
+        return worth[levels]
+
+    if len(groups) <= _MOST_ENUMERATED:
+        for drawn in itertools.product(range(len(groups)), repeat=len(groups)):
+            value(_without_gaps(drawn))
+    else:
+        _anneal(len(groups), value, seed=seed, is_over=is_over)
+    best_first = sorted(worth, key=lambda levels: (-worth[levels], levels))
+    return [levels for levels in best_first[:_ORDERS_PLACED] if worth[levels] > 0]
+
+
+def _anneal(
+    num_groups: int,
+    value: Callable[[Levels], float],
+    *,
+    seed: int,
+    is_over: Callable[[], bool],
+) -> None:
+    """Threshold accepting over changes of one group's level; `value` remembers what it saw."""
+    chance = random.Random(seed)  # noqa: S311 - a search, not a secret
+    levels = tuple(range(num_groups))
+    here = value(levels)
+    for move in range(_MOVES):
+        if is_over():
+            break
+        changed = list(levels)
+        group = chance.randrange(num_groups)
+        if chance.random() < 0.5:
+            other = chance.randrange(num_groups)
+            changed[group], changed[other] = changed[other], changed[group]
+        elif chance.random() < 0.7:
+            changed[group] = changed[chance.randrange(num_groups)]
+        else:
+            after = chance.randrange(-1, num_groups)
+            changed = [level + (level > after) for level in changed]
+            changed[group] = after + 1
+        proposed = _without_gaps(tuple(changed))
+        there = value(proposed)
+        heat = _HOT * (_COLD / _HOT) ** (move / _MOVES)
+        if there >= here * (1 - heat * chance.random()):
+            levels, here = proposed, there
+
+
+def _without_gaps(levels: tuple[int, ...]) -> Levels:
+    rank = {level: number for number, level in enumerate(sorted(set(levels)))}
+    return tuple(rank[level] for level in levels)
+
+
+def _flow_and_lengths(
+    groups: list[_Group], tables: Floats, levels: Levels
+) -> tuple[float, list[int]]:
+    """The most that such levels carry, as estimated, and how many layers each has.
+
+    Below 0 where they cannot hold the model: the layers that are missing, for the search.
+    """
+    num_layers = tables.shape[1] - 1
+    num_levels = max(levels) + 1
+    carried = np.zeros((num_levels, num_layers + 1))
+    for group, level in enumerate(levels):
+        carried[level] += np.minimum(tables[group], groups[group].cap(level, num_levels))
+
+    def lengths(flow: float) -> list[int]:
+        return [int(np.count_nonzero(row[1:] >= flow)) for row in carried]
+
+    missing = num_layers - int(np.count_nonzero(carried[:, 1:]))
+    if missing > 0:
+        return -float(missing), []
+    flows = np.unique(carried[:, 1:][carried[:, 1:] > 0])
+    low, high = 0, len(flows) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(lengths(flows[middle])) >= num_layers:
+            low = middle
+        else:
+            high = middle - 1
+    flow = float(flows[low])
+    held = lengths(flow)
+    for _ in range(sum(held) - num_layers):
+        longest = max(range(num_levels), key=lambda level: held[level] / carried[level, 1])
+        held[longest] -= 1
+    return flow, held
+
+
+class _StagesOfGroups:
+    """Stages for a group's part of the model, by the pattern program; remembers what it found."""
+
+    def __init__(self, groups: list[_Group], *, limits: PatternLimits) -> None:
+        self._groups = groups
+        self._limits = limits
+        self._found: dict[tuple[int, int, float], tuple[float, Placement | None]] = {}
+        self.solver = NO_SOLVER
+
+    def carry(self, group: int, *, layers: int, enough: float) -> tuple[float, Placement | None]:
+        """Flow (cut at what is enough) and placement, counted from the part's first layer."""
+        key = (group, layers, enough)
+        if key not in self._found:
+            self._found[key] = self._search(group, layers=layers, enough=enough)
+        return self._found[key]
+
+    def _search(self, group: int, *, layers: int, enough: float) -> tuple[float, Placement | None]:
+        kinds = self._groups[group].kinds
+        flow, placement = 0.0, None
+        for found in improving_stages(
+            stage_pool(kinds, max_stages=None),
+            num_layers=layers,
+            above_tokens_per_s=0.0,
+            below_tokens_per_s=enough * _AMPLE,
+            limits=self._limits,
+        ):
+            self.solver = found.solver
+            flow, placement = found.tokens_per_s, placement_of_stages(kinds, found.stages)
+            if flow >= enough:
+                break
+        return min(flow, enough), placement
+
+
+def _placements(
+    groups: list[_Group], tables: Floats, levels: Levels, stages: _StagesOfGroups
+) -> Iterator[Placement]:
+    """Placements of such levels; again and again the slowest gives a layer to the fastest."""
+    target, lengths = _flow_and_lengths(groups, tables, levels)
+    num_levels = len(lengths)
+    tried: set[tuple[int, ...]] = set()
+    for _ in range(_SHIFTS):
+        if tuple(lengths) in tried or min(lengths) < 1:
+            return
+        tried.add(tuple(lengths))
+        carried = [0.0] * num_levels
+        layers: dict[str, LayerRange] = {}
+        for group, level in enumerate(levels):
+            first = sum(lengths[:level])
+            cap = groups[group].cap(level, num_levels)
+            enough = min(cap, 2 * target)
+            flow, part = stages.carry(group, layers=lengths[level], enough=enough)
+            carried[level] += flow
+            if part is not None:
+                layers |= {
+                    name: LayerRange(first=first + held.first, end=first + held.end)
+                    for name, held in part.layers.items()
+                }
+        yield Placement(layers=layers)
+        slowest = min(range(num_levels), key=carried.__getitem__)
+        fastest = max(range(num_levels), key=carried.__getitem__)
+        if slowest == fastest:
+            return
+        lengths = list(lengths)
+        lengths[slowest] -= 1
+        lengths[fastest] += 1
