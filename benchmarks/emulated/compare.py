@@ -10,59 +10,97 @@ import argparse
 import sys
 import time
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from benchmarks.emulated.drive import Clients, Figures, Percentiles
+from benchmarks.emulated.drive import Clients
 from benchmarks.emulated.policies import Case, Row, forecast_of, load_of, setup_of
+from benchmarks.emulated.result import (
+    Result,
+    ResultsFile,
+    ResultsRefused,
+    Run,
+    fingerprint,
+    foreseen,
+)
+from benchmarks.emulated.table import (
+    HEADER,
+    Pairing,
+    bar_lines,
+    pairing_lines,
+    result_lines,
+    sweep_line,
+)
 from benchmarks.emulated.virtual_cluster import VirtualCluster
 from planner.commands.files import read_plan, read_problem, read_text
 from planner.serialization import published_placements_from_text
-from planner.simulator.forecast import Forecast, Spread
 from planner.timing import attach_layer_times
 
 PARAMETERS = Path(__file__).with_name("parameters.toml")
-HEADER = (
-    f"{'run':<30}{'requests/s':>11}{'tokens/s':>10}{'TTFT p50':>10}{'p95':>7}"
-    f"{'ITL p50':>9}{'p95':>7}{'TPOT p50':>10}{'p95':>7}{'running':>9}{'anew':>6}"
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """A run, its forecast, and what it cost."""
-
-    row: Row
-    figures: Figures
-    forecast: Forecast
-    cpu_s: float
-    micro_batches: tuple[float, float] | None  # least and most of the stages', at the end
 
 
 def main() -> int:
     parsed = _parser().parse_args()
     parameters = tomllib.loads(parsed.parameters.read_text(encoding="utf-8"))
     case = read_case(parsed)
+    try:
+        kept = ResultsFile(parsed.output, of=fingerprint(case, parameters))
+    except ResultsRefused as error:
+        raise SystemExit(str(error)) from error
     print(f"{case.problem.name}: {' '.join(sys.argv[1:])}")
     print(HEADER, flush=True)
     with ProcessPoolExecutor(max_workers=parsed.jobs) as pool:
 
-        def run_all(rows: Sequence[Row]) -> Iterator[Result]:
-            jobs = [pool.submit(run, case, row, parameters) for row in rows]
-            for job in jobs:
-                result = job.result()
-                print("\n".join(_lines(result)), flush=True)
-                yield result
+        def run_all(rows: Iterable[Row]) -> list[Result]:
+            return [_shown(result) for result in _results(list(rows), case, parameters, kept, pool)]
 
-        peaks = {result.row.policy: result for result in run_all(list(_saturated_rows(parameters)))}
-        loaded = list(run_all(list(_loaded_rows(case, peaks, parameters))))
-        print("\n".join(_comparison(peaks, loaded)), flush=True)
-        if parsed.sweep:
-            print("\n".join(_sweep_lines(list(run_all(list(_sweep_rows(parameters)))))))
+        peaks = {result.run.row.policy: result for result in run_all(_saturated_rows(parameters))}
+        loaded = run_all(_loaded_rows(case, peaks, parameters))
+        sweep = run_all(_sweep_rows(parameters)) if parsed.sweep else []
+    pairings = _pairings(peaks, loaded, share=parameters["load_share"])
+    print("\n".join(pairing_lines(pairings)))
+    if sweep:
+        print(sweep_line(sweep))
+    at_capacity = [pairings[0], pairings[-1]]
+    results = [*peaks.values(), *loaded, *sweep]
+    print("\n".join(bar_lines(at_capacity=at_capacity, results=results, sweep=sweep)))
     return 0
+
+
+def _results(
+    rows: Sequence[Row],
+    case: Case,
+    parameters: Mapping[str, Any],
+    kept: ResultsFile,
+    pool: ProcessPoolExecutor,
+) -> Iterator[Result]:
+    """In the order of `rows`; each is kept as soon as it is there."""
+    jobs = [pool.submit(result_of, case, row, parameters, kept.find(row)) for row in rows]
+    for job in as_completed(jobs):
+        result = job.result()
+        kept.put(result)
+        print(
+            f"  ({result.run.row.label}: {result.run.cpu_s:.0f} CPU s)", file=sys.stderr, flush=True
+        )
+    yield from (job.result() for job in jobs)
+
+
+def _shown(result: Result) -> Result:
+    print("\n".join(result_lines(result)), flush=True)
+    return result
+
+
+def _pairings(
+    peaks: Mapping[str, Result], loaded: Sequence[Result], *, share: float
+) -> list[Pairing]:
+    papers, same_rate, own_share = loaded
+    return [
+        Pairing(label="saturated", ours=peaks["ours"], papers=peaks["papers"]),
+        Pairing(label="at the same requests/s", ours=same_rate, papers=papers),
+        Pairing(label=f"each at {share:.0%} of its own peak", ours=own_share, papers=papers),
+    ]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,6 +111,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--layer-times", type=Path, metavar="FILE.csv", required=True)
     parser.add_argument("--batch-limits", type=Path, metavar="FILE.json", required=True)
     parser.add_argument("--parameters", type=Path, default=PARAMETERS)
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE.json", help="keep results there, and go on from them"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes, one run each")
     parser.add_argument("--sweep", action=argparse.BooleanOptionalAction, default=True)
     return parser
@@ -98,25 +139,31 @@ def read_case(parsed: argparse.Namespace) -> Case:
     )
 
 
-def run(case: Case, row: Row, parameters: Mapping[str, Any]) -> Result:
+def result_of(case: Case, row: Row, parameters: Mapping[str, Any], known: Run | None) -> Result:
+    """Measured unless it is `known`, and forecast by the simulator as it is now."""
+    return Result(
+        run=known or run(case, row, parameters),
+        foreseen=foreseen(forecast_of(case, row, parameters)),
+    )
+
+
+def run(case: Case, row: Row, parameters: Mapping[str, Any]) -> Run:
     began_s = time.process_time()
     setup = setup_of(case, row, parameters)
     cluster = VirtualCluster(setup)
     clients = Clients(cluster, load_of(case, row, parameters))
     figures = clients.run(warm_up_s=row.warm_up_s, window_s=row.window_s)
     cluster.check_pages()
-    cpu_s = time.process_time() - began_s
     adaptive = [
         stats.micro_batches
         for name, stage in cluster.stages.items()
         if setup.options[name].decode_cap == "adaptive"
         and (stats := stage.stats()).micro_batches is not None
     ]
-    return Result(
+    return Run(
         row=row,
-        figures=figures,
-        forecast=forecast_of(case, row, parameters),
-        cpu_s=cpu_s,
+        measured=figures,
+        cpu_s=time.process_time() - began_s,
         micro_batches=(min(adaptive), max(adaptive)) if adaptive else None,
     )
 
@@ -139,7 +186,7 @@ def _loaded_rows(
     share, mean = parameters["load_share"], case.problem.workload.mean_output_tokens
 
     def row_at(policy: str, peak: str) -> Row:
-        rate_per_s = share * peaks[peak].figures.output_tokens_per_s / mean
+        rate_per_s = share * peaks[peak].run.measured.output_tokens_per_s / mean
         return Row(
             label=f"{policy}, {share:.0%} of {peak}",
             policy=policy,
@@ -160,71 +207,10 @@ def _sweep_rows(parameters: Mapping[str, Any]) -> Iterator[Row]:
             label=f"ours, cap {cap}" if isinstance(cap, str) else f"ours, cap R/{cap}",
             policy="ours",
             rate_per_s=None,
-            decode_cap=cap,
+            decode_cap=cap if cap in ("adaptive", "off") else float(cap),
             warm_up_s=sweep["warm_up_s"],
             window_s=sweep["window_s"],
         )
-
-
-def _lines(result: Result) -> Iterator[str]:
-    row, measured, forecast = result.row, result.figures, result.forecast
-    rate = "-" if row.rate_per_s is None else f"{row.rate_per_s:.3f}"
-    yield (
-        f"{row.label:<30}{rate:>11}{measured.output_tokens_per_s:>10.1f}"
-        f"{_pair(measured.ttft, 10)}{_pair(measured.itl, 9)}{_pair(measured.tpot, 10)}"
-        f"{measured.requests_running:>9.1f}{measured.begun_anew:>6}"
-        f"   {result.cpu_s:.0f} CPU s"
-        + (
-            ""
-            if result.micro_batches is None
-            else f", M {result.micro_batches[0]:.1f} to {result.micro_batches[1]:.1f}"
-        )
-        + (f", {measured.requests_failed} FAILED" if measured.requests_failed else "")
-    )
-    yield (
-        f"{'  simulator':<41}{forecast.decode_tokens_per_s:>10.1f}"
-        f"{_pair(forecast.ttft, 10)}{_pair(forecast.itl, 9)}{_pair(forecast.tpot, 10)}"
-        f"{forecast.requests_running:>9.1f}"
-    )
-    yield (
-        f"{'  forecast / measured':<41}"
-        f"{forecast.decode_tokens_per_s / measured.output_tokens_per_s:>10.3f}"
-        f"{_ratios(forecast.ttft, measured.ttft, 10)}{_ratios(forecast.itl, measured.itl, 9)}"
-        f"{_ratios(forecast.tpot, measured.tpot, 10)}"
-    )
-
-
-def _pair(spread: Percentiles | Spread, width: int) -> str:
-    return f"{spread.p50_s:>{width}.3f}{spread.p95_s:>7.2f}"
-
-
-def _ratios(forecast: Spread, measured: Percentiles, width: int) -> str:
-    return f"{forecast.p50_s / measured.p50_s:>{width}.3f}{forecast.p95_s / measured.p95_s:>7.2f}"
-
-
-def _comparison(peaks: Mapping[str, Result], loaded: Sequence[Result]) -> Iterator[str]:
-    papers, same_rate, own_share = loaded
-    yield "ours / papers" + " " * 28 + f"{'tokens/s':>10}{'TTFT p95':>10}{'ITL p95':>10}"
-    for label, ours, theirs in (
-        ("saturated", peaks["ours"], peaks["papers"]),
-        ("at the same requests/s", same_rate, papers),
-        ("each at that share of its own peak", own_share, papers),
-    ):
-        a, b = ours.figures, theirs.figures
-        yield (
-            f"  {label:<39}{a.output_tokens_per_s / b.output_tokens_per_s:>10.2f}"
-            f"{a.ttft.p95_s / b.ttft.p95_s:>10.2f}{a.itl.p95_s / b.itl.p95_s:>10.2f}"
-        )
-
-
-def _sweep_lines(results: Sequence[Result]) -> Iterator[str]:
-    rates = {result.row.decode_cap: result.figures.output_tokens_per_s for result in results}
-    adaptive = rates.pop("adaptive")
-    best = max(rates, key=lambda cap: rates[cap])
-    yield (
-        f"controller {adaptive:.1f} tokens/s, best fixed cap ({best}) {rates[best]:.1f}: "
-        f"{adaptive / rates[best]:.3f}"
-    )
 
 
 if __name__ == "__main__":
