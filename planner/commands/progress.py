@@ -1,6 +1,7 @@
 """Shows a search while it runs, and ends it on Ctrl-C with the best plan so far."""
 
 import json
+import os
 import signal
 import sys
 import threading
@@ -11,6 +12,8 @@ from typing import TextIO
 
 from planner.domain.plan import Incumbent
 from planner.placers.base import Progress
+
+STANDARD_ERROR = 2
 
 
 class Interrupt:
@@ -26,8 +29,9 @@ class Interrupt:
     def listening(self) -> Iterator[None]:
         def on_signal(number: int, _: FrameType | None) -> None:
             if not self._event.is_set():
-                name = signal.Signals(number).name
-                print(f"{name}: stopping; the best plan so far is kept", file=sys.stderr)
+                line = f"{signal.Signals(number).name}: stopping; the best plan so far is kept\n"
+                # Not `print`: the signal may come while a line of progress is being printed.
+                os.write(STANDARD_ERROR, line.encode())
             self._event.set()
 
         previous = {
