@@ -58,9 +58,7 @@ class Estimator:
             ttft_limit_s=ttft_limit_s,
             tpot_limit_s=tpot_limit_s,
         )
-        self.figures = NodeFigures(
-            problem, policy=policy, lengths=self.lengths, step_tokens=self.model.step_tokens
-        )
+        self.figures = NodeFigures(problem, policy=policy, lengths=self.lengths, model=self.model)
 
     def of(self, placement: Placement, flow: Flow) -> Estimate:
         """`flow` is the placement's, as the routing weights spread it (`balanced_flow`)."""
@@ -103,10 +101,9 @@ def sustained_of(model: Model, load: Load, tables: Tables) -> Sustained:
         load.share_E,
         load.bandwidth_E,
         load.latency_E,
+        load.crowding_E,
         tables.decode_s_KB,
         tables.slope_s_K,
-        work,
-        result,
     )
     loops.sustained_load(
         numbers.ctypes.data,
@@ -114,5 +111,8 @@ def sustained_of(model: Model, load: Load, tables: Tables) -> Sustained:
         edges,
         tables.decode_s_KB.shape[1],
         *(array.ctypes.data for array in arrays),
+        load.return_s,
+        work.ctypes.data,
+        result.ctypes.data,
     )
     return Sustained(*result.tolist())

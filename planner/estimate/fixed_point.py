@@ -5,7 +5,9 @@ is busy with prompt steps for u_i = p_i r n m_i of the time (n steps a prompt, m
 Decodes come in cycles: c_i = time of a step of d_i decodes / (1 - u_i) with d_i = p_i X c_i. A
 visit takes some cycles, what is left of a running prompt step, and where prompts run whole, what
 the whole convoy waits for (`Model`'s weights). A message waits on a link for decodes before it and
-for a prompt's piece, or for whole prompts where these are not overtaken. Then
+for a prompt's piece, or for whole prompts where these are not overtaken; of bandwidth that links
+share it has what the others leave. A token's way back from the last stage to the first takes
+`Load.return_s`. Then
 
     X* = largest X with X round_trip(X) + r ttft(X) <= N
 
@@ -166,7 +168,7 @@ class _Cluster:
         """(round trip, time to first token) at `rate` decode tokens/s; (-1, 0) if too much."""
         model, load = self._model, self._load
         requests = rate / model.output_tokens
-        trip, first, slowest = 0.0, 0.0, 0.0
+        trip, first, outer, slowest = 0.0, 0.0, 0.0, 0.0
         batches: list[float] = []
         for node, share in enumerate(self._shares):
             if share <= 0:
@@ -199,12 +201,16 @@ class _Cluster:
             waited = self._link(edge, share, rate, batches)
             if waited is None:
                 return -1.0, 0.0
-            trip += share * waited[0]
+            if OUTSIDE in (load.tail_E[edge], load.head_E[edge]):
+                outer += share * waited[0]
+            else:
+                trip += share * waited[0]
             if load.head_E[edge] == OUTSIDE:
                 continue
             first += share * waited[1]
             slowest = max(slowest, waited[2])
-        return trip, trip + first + max(0.0, model.steps_per_prompt - 1) * slowest
+        ttft = trip + outer + first + max(0.0, model.steps_per_prompt - 1) * slowest
+        return trip + load.return_s, ttft
 
     def _cycle(self, node: int, tokens_per_s: float, busy: float) -> tuple[float, float] | None:
         """(seconds, decodes) of a node's cycle; None where decodes outrun it."""
@@ -248,7 +254,10 @@ class _Cluster:
         requests = rate / model.output_tokens
         tail, head = int(load.tail_E[edge]), int(load.head_E[edge])
         size = model.token_bytes if OUTSIDE in (tail, head) else model.activation_bytes
-        per_token = size / float(load.bandwidth_E[edge])
+        bandwidth = float(load.bandwidth_E[edge]) * (1 - rate * float(load.crowding_E[edge]))
+        if not bandwidth > 0:
+            return None
+        per_token = size / bandwidth
         decodes = share * rate * per_token
         prompts = 0.0 if head == OUTSIDE else share * requests * model.prompt_tokens * per_token
         if decodes + prompts >= 1:
@@ -264,7 +273,7 @@ class _Cluster:
         elif model.decode_share < 1:
             wait += message * prompts * (1 / model.decode_share - 1)
         else:
-            piece = min(chunk, model.piece_bytes / float(load.bandwidth_E[edge]))
+            piece = min(chunk, model.piece_bytes / bandwidth)
             wait += prompts * piece / 2
         sent = chunk / (1 - decodes)
         queued = prompts * model.link_queue_weight * sent / 2

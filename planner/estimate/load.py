@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.domain.flow import Flow
@@ -13,10 +12,9 @@ from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.domain.serving_policy import ServingPolicy
 from planner.estimate.lengths import LengthStatistics
+from planner.estimate.model import Model
+from planner.estimate.shared import Numbers, Reals, SharedLinks
 from planner.timing import layer_times_of
-
-Reals = npt.NDArray[np.float64]
-Numbers = npt.NDArray[np.int64]
 
 OUTSIDE = -1
 TABLE_SIZE = 1025
@@ -38,7 +36,8 @@ class Load:
     `share` of the component's requests, `layers` that one of them runs there on average, `step_s`
     that a layer takes for a prompt step, `room` in requests, `decode_limit` in sequences per step.
     Nodes of one `group` hold the same layers, so one that is full leaves its share to the others;
-    they stand in a row.
+    they stand in a row. At X tokens/s others take a share of X times `crowding_E` of a connection's
+    `bandwidth_E`. A new token needs `return_s` on average from the last stage to the first.
     """
 
     group_N: Numbers
@@ -53,6 +52,8 @@ class Load:
     share_E: Reals
     bandwidth_E: Reals
     latency_E: Reals
+    crowding_E: Reals
+    return_s: float
 
 
 class NodeFigures:
@@ -64,9 +65,19 @@ class NodeFigures:
         *,
         policy: ServingPolicy,
         lengths: LengthStatistics,
-        step_tokens: float,
+        model: Model,
     ) -> None:
         self.problem = problem
+        self.model = model
+        names = [node.name for node in problem.cluster.nodes]
+        self.end_of = {name: number for number, name in enumerate([*names, COORDINATOR])}
+        self.shared = SharedLinks.of(problem.cluster, names)
+        linked = {end for link in problem.cluster.links for end in (link.source, link.target)}
+        # Nodes that all links treat alike: by region, unless a link names one.
+        self._likeness = {
+            name: name if name in linked else problem.cluster.region_of(name)
+            for name in self.end_of
+        }
         self._policy = policy
         self._lengths = lengths
         used = {node.name: problem.profile_of(node.name).name for node in problem.cluster.nodes}
@@ -74,7 +85,7 @@ class NodeFigures:
         numbers = {profile: number for number, profile in enumerate(example)}
         self.table_of = {name: numbers[profile] for name, profile in used.items()}
         times = [layer_times_of(problem, name) for name in example.values()]
-        self._step_s = [time.prompt_s(step_tokens) for time in times]
+        self._step_s = [time.prompt_s(model.step_tokens) for time in times]
         decode_s = np.array(
             [[time.decode_s(batch) for batch in range(TABLE_SIZE)] for time in times]
         )
@@ -90,6 +101,39 @@ class NodeFigures:
         """Requests that fit below the high-water mark, each running `layers` of the `held`."""
         kv = self.problem.profile_of(node).kv_capacity_token_layers[held - 1]
         return self._policy.kv_high_water * kv / (layers * self._lengths.reserved_tokens)
+
+    def return_s(self, first: Mapping[str, float], last: Mapping[str, float]) -> float:
+        """From the last stage to the first, by the shares of requests on the nodes of either.
+
+        Which ends belong together is taken to be chance.
+        """
+        ends: list[dict[str, tuple[str, float]]] = []
+        for shares in (last, first):
+            alike: dict[str, tuple[str, float]] = {}
+            for name, share in shares.items():
+                likeness = self._likeness[name]
+                example, known = alike.get(likeness, (name, 0.0))
+                alike[likeness] = example, known + share
+            ends.append(alike)
+        whole = math.fsum(first.values())
+        if whole <= 0:
+            return 0.0
+        return (
+            math.fsum(
+                sent * taken * self._back_s(source, target)
+                for source, sent in ends[0].values()
+                for target, taken in ends[1].values()
+            )
+            / whole
+        )
+
+    def _back_s(self, last: str, first: str) -> float:
+        cluster = self.problem.cluster
+        straight = cluster.link_between(last, first) if self.model.straight_back > 0 else None
+        if straight is not None:
+            return straight.latency_s
+        ways = cluster.link_between(last, COORDINATOR), cluster.link_between(COORDINATOR, first)
+        return sum(way.latency_s for way in ways if way is not None)
 
     def decode_limit(self, node: str, *, held: int) -> float:
         limits = self.problem.profile_of(node).batch_limits
@@ -141,6 +185,26 @@ def _load(
         if link is None:
             raise KeyError((source, target))
         links.append(link)
+    most, crowding = figures.shared.crowding(
+        [figures.end_of.get(source, len(figures.end_of) - 1) for source, _ in ends],
+        [figures.end_of.get(target, len(figures.end_of) - 1) for _, target in ends],
+        [
+            0.0
+            if source == SOURCE or target == SINK
+            else figures.model.bytes_per_output * flows[source, target] / whole
+            for source, target in ends
+        ],
+    )
+    entering = {
+        target: flow / whole for (source, target), flow in flows.items() if source == SOURCE
+    }
+    leaving = {source: flow / whole for (source, target), flow in flows.items() if target == SINK}
+    if figures.model.straight_back > 0:
+        # Requests whose first node is their last: the token is there already.
+        for name in sorted(entering.keys() & leaving.keys()):
+            alone = entering[name] * leaving[name] * whole / through[name]
+            entering[name] -= alone
+            leaving[name] -= alone
     return Load(
         group_N=np.array([groups[pair] for pair in ranges], dtype=np.int64),
         table_N=np.array([figures.table_of[name] for name in names], dtype=np.int64),
@@ -162,6 +226,8 @@ def _load(
         tail_E=np.array([number_of.get(source, OUTSIDE) for source, _ in ends], dtype=np.int64),
         head_E=np.array([number_of.get(target, OUTSIDE) for _, target in ends], dtype=np.int64),
         share_E=np.array([flows[pair] / whole for pair in ends]),
-        bandwidth_E=np.array([link.bandwidth_bytes_per_s for link in links]),
+        bandwidth_E=np.minimum([link.bandwidth_bytes_per_s for link in links], most),
         latency_E=np.array([link.latency_s for link in links]),
+        crowding_E=np.array(crowding),
+        return_s=figures.return_s(entering, leaving),
     )

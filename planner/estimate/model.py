@@ -29,8 +29,9 @@ class Model:
     (see `fixed_point`). `link_queue_weight` is how much longer prompts queue on a link than
     independent chunks would, since they come in bursts; `link_wait_weight` the same for what waits
     behind whole prompts. No more than `prompts_in_flight` prompts are under way. `decode_share` < 1
-    is a decode lane's; `prompts_first` and `grouped` are 1 or 0: one queue per link, one message
-    per step and next hop. No limit is infinity.
+    is a decode lane's; `prompts_first`, `grouped` and `straight_back` are 1 or 0: one queue per
+    link, one message per step and next hop, new tokens from the last stage to the first without
+    the coordinator between. No limit is infinity.
     """
 
     prompt_tokens: float
@@ -52,9 +53,15 @@ class Model:
     decode_share: float
     prompts_first: float
     grouped: float
+    straight_back: float
     prompts_in_flight: float
     tpot_limit_s: float = math.inf
     ttft_limit_s: float = math.inf
+
+    @property
+    def bytes_per_output(self) -> float:
+        """Of activations that a connection between nodes carries, per token of output."""
+        return self.activation_bytes * (1.0 + self.prompt_tokens / self.output_tokens)
 
     def as_array(self) -> npt.NDArray[np.float64]:
         return np.array(astuple(self), dtype=np.float64)
@@ -99,5 +106,6 @@ def model_of(
         decode_share=policy.decode_lane_share if policy.transmission == "two_lanes" else 1.0,
         prompts_first=1.0 if policy.transmission == "fifo" else 0.0,
         grouped=1.0 if policy.messages == "grouped" else 0.0,
+        straight_back=1.0 if policy.return_path == "first_stage" else 0.0,
         prompts_in_flight=float(prompts_in_flight(nodes)),
     )

@@ -22,7 +22,7 @@ from planner.estimate.compiled.stage_search import (
     anneal,
 )
 from planner.estimate.estimate import Estimator
-from planner.estimate.load import Reals
+from planner.estimate.shared import Reals, SharedLinks
 
 
 class StageSearch:
@@ -67,6 +67,7 @@ class StageSearch:
             limits_NJ=limits,
             bandwidth=bandwidth,
             latency=latency,
+            shared=SharedLinks.of(problem.cluster, self.names),
             price_N=np.array([prices.get(name, 0.0) for name in self.names]),
         )
 

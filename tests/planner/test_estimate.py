@@ -17,7 +17,7 @@ from planner.estimate.compiled.library import is_compiled
 from planner.estimate.estimate import Estimate, Estimator, sustained_of
 from planner.estimate.fixed_point import sustained
 from planner.estimate.lengths import LengthStatistics
-from planner.estimate.load import OUTSIDE, Load, Tables
+from planner.estimate.load import OUTSIDE, Load, Tables, loads_of
 from planner.workload.request import Lengths
 
 TIMES = LayerTimes(prompt=((250.0, 0.010),), decode=((2.0, 0.004), (100.0, 0.02)))
@@ -83,6 +83,8 @@ def random_load(seed: int) -> tuple[Load, Tables]:
         share_E=np.array(part),
         bandwidth_E=reals(1e4, 1e7, len(ends)),
         latency_E=reals(0, 0.1, len(ends)),
+        crowding_E=reals(0, 1e-3, len(ends)),
+        return_s=rng.uniform(0, 0.1),
     )
     return load, Tables(decode_s_KB=0.004 + rises, slope_s_K=np.array([1e-4, 2e-4]))
 
@@ -185,3 +187,21 @@ def test_requests_in_flight_are_longer_than_requests():
     reserved = (10 * 30 + 30 * 120 + 10**2 / 2) / 2 / 20
     assert found.reserved_tokens == pytest.approx(reserved)
     assert math.isclose(found.squared_ratio, (100 + 10000) / 2 / 55**2)
+
+
+def test_straight_from_last_to_first_a_token_is_spared_the_way_by_the_coordinator():
+    """Links of 1 ms: two to the coordinator and back, one straight, none within a node."""
+    problem = timed(tiny_problem([[9.0, 4.0], [9.0, 4.0]], num_layers=4))
+    around = replace(RUNTIME_POLICY, return_path="coordinator")
+    for placed, links in (
+        (placement(n0=(0, 2), n1=(2, 4)), {RUNTIME_POLICY: 1, around: 2}),
+        (placement(n0=(0, 2), n1=(0, 2)), {RUNTIME_POLICY: 0, around: 2}),
+    ):
+        whole = problem
+        if placed.layers["n1"].first == 0:
+            whole = timed(tiny_problem([[9.0, 4.0], [9.0, 4.0]], num_layers=2))
+        for policy, count in links.items():
+            figures = Estimator(whole, policy=policy, lengths=SHORT).figures
+            flow = balanced_flow(whole, placed, partial_inference=True)
+            (load,) = loads_of(figures, placed, flow)
+            assert load.return_s == pytest.approx(count * 0.001)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from shared_networks import egress, sharing
 from tiny_problems import placement, tiny_problem
 
 from planner.balanced_flow import balanced_flow
@@ -30,9 +31,19 @@ NAMES = tuple(node.name for node in PROBLEM.cluster.nodes)
 START = placement(n0=(0, 3), n1=(3, 5), n3=(3, 5))
 
 
-def search(*, policy=RUNTIME_POLICY, aim=Aim.THROUGHPUT, rules=None, demand=0.0) -> StageSearch:
+CROWDED = sharing(
+    PROBLEM,
+    egress("uplink", "n0", "n1", tokens_per_s=15.0),
+    egress("card", "n0", "n2", "coordinator", tokens_per_s=40.0, scope="nic"),
+    replace(egress("door", "n3", "n4", tokens_per_s=20.0), direction="ingress"),
+)
+
+
+def search(
+    *, problem=PROBLEM, policy=RUNTIME_POLICY, aim=Aim.THROUGHPUT, rules=None, demand=0.0
+) -> StageSearch:
     return StageSearch(
-        Estimator(PROBLEM, policy=policy),
+        Estimator(problem, policy=policy),
         names=NAMES,
         rules=rules or PlacementRules(),
         aim=aim,
@@ -44,8 +55,9 @@ def search(*, policy=RUNTIME_POLICY, aim=Aim.THROUGHPUT, rules=None, demand=0.0)
 @pytest.mark.skipif(not is_compiled(), reason="the loops are not compiled here")
 @pytest.mark.parametrize("policy", [RUNTIME_POLICY, PUBLISHED_POLICY])
 @pytest.mark.parametrize("aim", list(Aim))
-def test_both_languages_anneal_to_the_same_stages(policy, aim):
-    stages = search(policy=policy, aim=aim, demand=5.0)
+@pytest.mark.parametrize("problem", [PROBLEM, CROWDED], ids=["own links", "shared bandwidth"])
+def test_both_languages_anneal_to_the_same_stages(problem, policy, aim):
+    stages = search(problem=problem, policy=policy, aim=aim, demand=5.0)
     start = stages.stages_of(START)
     for seed in range(3):
         cooling = Cooling(moves=250, hot=0.1, cold=0.01, seed=seed)
@@ -66,12 +78,24 @@ def test_stages_come_back_from_their_placement():
     assert stages.stages_of(placement(n0=(0, 3))) is None
 
 
-def test_the_score_is_the_estimate_of_the_placement():
-    estimator = Estimator(PROBLEM, policy=RUNTIME_POLICY)
+@pytest.mark.parametrize("problem", [PROBLEM, CROWDED], ids=["own links", "shared bandwidth"])
+@pytest.mark.parametrize("policy", [RUNTIME_POLICY, PUBLISHED_POLICY])
+def test_the_score_is_the_estimate_of_the_placement(problem, policy):
+    estimator = Estimator(problem, policy=policy)
     flow = balanced_flow(PROBLEM, START, partial_inference=True)
-    stages = search()
+    stages = search(problem=problem, policy=policy)
     score = stages.score(stages.stages_of(START))
     assert score == pytest.approx(estimator.of(START, flow).decode_tokens_per_s, rel=1e-6)
+
+
+def test_stages_of_one_uplink_are_estimated_to_serve_no_more_than_it_carries():
+    apart, together = search(), search(problem=CROWDED)
+    stages = apart.stages_of(placement(n0=(0, 3), n1=(3, 5), n3=(3, 5)))
+    workload = PROBLEM.workload
+    tokens = 1 + workload.mean_prompt_tokens / workload.mean_output_tokens
+    assert together.score(stages) < apart.score(stages)
+    # n0 alone sends to n3 what leaves the uplink's members, and to n1 what does not.
+    assert together.score(stages) * tokens * 30 / 80 <= 15.0
 
 
 def test_annealing_finds_better_stages_and_keeps_to_the_rules():

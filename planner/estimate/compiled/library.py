@@ -6,7 +6,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 _LIBRARY_NAME = "_estimate"
-_EDITION = 4  # of module.c
+_EDITION = 5  # of module.c
 _I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
@@ -32,12 +32,16 @@ def library() -> ctypes.CDLL | None:
     if edition != _EDITION:
         return None
     found.sustained_load.restype = None
-    found.sustained_load.argtypes = [_POINTER, _I64, _I64, _I64, *[_POINTER] * 16]
+    found.sustained_load.argtypes = [
+        *(_POINTER, _I64, _I64, _I64),
+        *[_POINTER] * 15,
+        *(_REAL, _POINTER, _POINTER),
+    ]
     found.anneal_estimate.restype = _REAL
     found.anneal_estimate.argtypes = [
         *(_POINTER, _I64, _I64, _I64, _I64, _I64, _I64, _REAL),
-        *[_POINTER] * 12,
-        *(_I64, _I64, _REAL, _REAL, _I64),
+        *[_POINTER] * 19,
+        *(_I64, _I64, _I64, _REAL, _REAL, _I64),
         *[_POINTER] * 6,
     ]
     return found

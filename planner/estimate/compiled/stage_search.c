@@ -14,13 +14,16 @@ typedef struct {
     i64 nodes, num_layers, max_stages, row, mode;
     const i64 *max_layers, *table;
     const double *step_s, *speeds, *rooms, *limits, *bandwidth, *latency, *price;
+    i64 shares;
+    const double *share_bandwidth;
+    const i64 *is_card, *member, *leaving_start, *leaving, *reaching_start, *reaching;
     double demand;
 } Task;
 
 /* Room for one load, filled anew for every candidate. */
 typedef struct {
-    i64 *group, *table, *tails, *heads, *order, *starts;
-    double *share, *layers, *step_s, *room, *limit, *edge_share, *bandwidth, *latency, *work;
+    i64 *group, *table, *tails, *heads, *order, *starts, *taken;
+    double *share, *layers, *step_s, *room, *limit, *edge_share, *bandwidth, *latency, *crowding, *carried, *work;
 } Space;
 
 static i64 random_state;
@@ -40,10 +43,10 @@ static void *take(char **place, size_t bytes)
     return taken;
 }
 
-static char *spread_out(Space *space, i64 n)
+static char *spread_out(Space *space, i64 n, i64 shares)
 {
     size_t i = (size_t)(n + 1) * 8, e = (size_t)most_edges(n) * 8;
-    char *memory = malloc(9 * (i + 16) + 6 * (e + 16) + 2 * i + 64);
+    char *memory = malloc(9 * (i + 16) + 7 * (e + 16) + 2 * i + 3 * (size_t)shares * 8 + 128);
     if (memory == NULL) return NULL;
     char *place = memory;
     space->group = take(&place, i);
@@ -60,6 +63,9 @@ static char *spread_out(Space *space, i64 n)
     space->edge_share = take(&place, e);
     space->bandwidth = take(&place, e);
     space->latency = take(&place, e);
+    space->crowding = take(&place, e);
+    space->carried = take(&place, (size_t)shares * 8);
+    space->taken = take(&place, 2 * (size_t)shares * 8);
     space->work = take(&place, e + 2 * i);
     return memory;
 }
@@ -78,7 +84,69 @@ static int add_edge(const Task *task, Space *space, Load *load, i64 tail, i64 he
                               * (head == OUTSIDE ? 1 : space->share[head]);
     space->bandwidth[edge] = bandwidth;
     space->latency[edge] = task->latency[from * width + to];
+    space->crowding[edge] = 0;
     return 1;
+}
+
+/* `taken` gets the shared bandwidths that the link takes; returns how many. */
+static i64 taken_by(const Task *task, i64 from, i64 to, i64 *taken)
+{
+    i64 count = 0, ends = task->nodes + 1;
+    for (i64 at = task->leaving_start[from]; at < task->leaving_start[from + 1]; at++) {
+        i64 share = task->leaving[at];
+        if (task->is_card[share] || !task->member[share * ends + to]) taken[count++] = share;
+    }
+    for (i64 at = task->reaching_start[to]; at < task->reaching_start[to + 1]; at++) {
+        i64 share = task->reaching[at];
+        if (task->is_card[share] || !task->member[share * ends + from]) taken[count++] = share;
+    }
+    return count;
+}
+
+/* Limits connections to the shared bandwidths they take, and finds what others take of these. */
+static void crowd(const Model *model, const Task *task, Space *space, const Load *load, i64 *taken)
+{
+    double per_output = model->activation_bytes * (1 + model->prompt_tokens / model->output_tokens);
+    for (i64 share = 0; share < task->shares; share++) space->carried[share] = 0;
+    for (int turn = 0; turn < 2; turn++)
+        for (i64 edge = 0; edge < load->edges; edge++) {
+            i64 tail = space->tails[edge], head = space->heads[edge];
+            i64 from = tail == OUTSIDE ? task->nodes : space->order[tail];
+            i64 to = head == OUTSIDE ? task->nodes : space->order[head];
+            int is_outer = tail == OUTSIDE || head == OUTSIDE;
+            double bytes = is_outer ? 0 : space->edge_share[edge] * per_output;
+            i64 count = taken_by(task, from, to, taken);
+            for (i64 at = 0; at < count; at++) {
+                i64 share = taken[at];
+                if (turn == 0) {
+                    space->carried[share] += bytes;
+                    continue;
+                }
+                double bandwidth = task->share_bandwidth[share];
+                space->bandwidth[edge] = fmin(space->bandwidth[edge], bandwidth);
+                space->crowding[edge] = fmax(space->crowding[edge],
+                                             (space->carried[share] - bytes) / bandwidth);
+            }
+        }
+}
+
+/* Seconds from the last stage to the first; a single stage is both. */
+static double return_s(const Model *model, const Task *task, const Space *space, i64 stages,
+                       i64 nodes)
+{
+    i64 width = task->nodes + 1, outside = task->nodes;
+    double total = 0;
+    if (model->straight_back > 0 && stages == 1) return 0;
+    for (i64 last = space->starts[stages - 1]; last < nodes; last++)
+        for (i64 first = 0; first < space->starts[1]; first++) {
+            i64 tail = space->order[last], head = space->order[first];
+            double latency = task->latency[tail * width + outside]
+                             + task->latency[outside * width + head];
+            if (model->straight_back > 0 && task->bandwidth[tail * width + head] > 0)
+                latency = task->latency[tail * width + head];
+            total += space->share[last] * space->share[first] * latency;
+        }
+    return total;
 }
 
 /* How good the stages are; 0 for stages that are empty, too long, not linked or of no speed. */
@@ -88,7 +156,8 @@ static double score_of(const Model *model, const Task *task, Space *space, const
 {
     Load load = {0, 0, table_size, space->group, space->table, space->tails, space->heads,
                  space->share, space->layers, space->step_s, space->room, space->limit,
-                 space->edge_share, space->bandwidth, space->latency, decode_s, decode_slope};
+                 space->edge_share, space->bandwidth, space->latency, space->crowding, decode_s,
+                 decode_slope, 0};
     double price = 0;
     for (i64 stage = 0; stage < stages; stage++) {
         double speed = 0;
@@ -120,6 +189,8 @@ static double score_of(const Model *model, const Task *task, Space *space, const
                 if (!add_edge(task, space, &load, tail, head)) return 0;
     for (i64 tail = space->starts[stages - 1]; tail < load.nodes; tail++)
         if (!add_edge(task, space, &load, tail, OUTSIDE)) return 0;
+    load.return_s = return_s(model, task, space, stages, load.nodes);
+    if (task->shares > 0) crowd(model, task, space, &load, space->taken);
     double result[4];
     sustained(model, &load, space->work, result);
     if (task->mode == PER_PRICE) return result[0] / price;
@@ -220,17 +291,21 @@ double anneal_estimate(const double *model_numbers, i64 nodes, i64 num_layers, i
                        i64 row, i64 table_size, i64 mode, double demand, const i64 *max_layers,
                        const i64 *table, const double *step_s, const double *speeds,
                        const double *rooms, const double *limits, const double *bandwidth,
-                       const double *latency, const double *price, const double *decode_s,
-                       const double *decode_slope, const double *minus_logarithms,
-                       i64 num_logarithms, i64 moves, double hot, double cooling, i64 first_random,
-                       i64 *stage_of, i64 *lengths, i64 *stages, i64 *best_stage_of,
-                       i64 *best_lengths, i64 *best_stages)
+                       const double *latency, const double *price, const double *share_bandwidth,
+                       const i64 *is_card, const i64 *member, const i64 *leaving_start,
+                       const i64 *leaving, const i64 *reaching_start, const i64 *reaching,
+                       const double *decode_s, const double *decode_slope,
+                       const double *minus_logarithms, i64 shares, i64 num_logarithms,
+                       i64 moves, double hot, double cooling, i64 first_random, i64 *stage_of,
+                       i64 *lengths, i64 *stages, i64 *best_stage_of, i64 *best_lengths,
+                       i64 *best_stages)
 {
     const Model *model = (const Model *)model_numbers;
     Task task = {nodes, num_layers, max_stages, row, mode, max_layers, table, step_s, speeds, rooms,
-                 limits, bandwidth, latency, price, demand};
+                 limits, bandwidth, latency, price, shares, share_bandwidth, is_card, member,
+                 leaving_start, leaving, reaching_start, reaching, demand};
     Space space;
-    char *memory = spread_out(&space, nodes);
+    char *memory = spread_out(&space, nodes, shares);
     i64 *tried_stage_of = malloc((size_t)(nodes + num_layers + 1) * sizeof(i64));
     if (memory == NULL || tried_stage_of == NULL) {
         free(memory);

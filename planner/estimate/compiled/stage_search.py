@@ -14,8 +14,9 @@ import numpy as np
 
 from planner.estimate.compiled.library import library
 from planner.estimate.fixed_point import sustained
-from planner.estimate.load import OUTSIDE, Load, Numbers, Reals, Tables
+from planner.estimate.load import OUTSIDE, Load, Tables
 from planner.estimate.model import Model
+from planner.estimate.shared import Numbers, Reals, SharedLinks
 
 IDLE = -1
 _MODULUS = 2147483647
@@ -54,6 +55,7 @@ class SearchTask:
     limits_NJ: Reals
     bandwidth: Reals
     latency: Reals
+    shared: SharedLinks
     price_N: Reals
 
 
@@ -190,6 +192,12 @@ def _load(
     stage_N = np.array([stages.stage_of[node] for node in order], dtype=np.int64)
     held = np.array(stages.lengths, dtype=np.int64)[stage_N]
     share_of = {node: share for node, share in zip(order, shares, strict=True)} | {outside: 1.0}
+    share_E = [share_of[tail] * share_of[head] for tail, head in ends]
+    sizes = [
+        0.0 if outside in pair else share * task.model.bytes_per_output
+        for pair, share in zip(ends, share_E, strict=True)
+    ]
+    most, crowding = task.shared.crowding(rows, columns, sizes)
     return Load(
         group_N=stage_N,
         table_N=task.table_N[order],
@@ -200,10 +208,28 @@ def _load(
         decode_limit_N=task.limits_NJ[order, held],
         tail_E=np.array([place.get(tail, OUTSIDE) for tail, _ in ends], dtype=np.int64),
         head_E=np.array([place.get(head, OUTSIDE) for _, head in ends], dtype=np.int64),
-        share_E=np.array([share_of[tail] * share_of[head] for tail, head in ends]),
-        bandwidth_E=bandwidth,
+        share_E=np.array(share_E),
+        bandwidth_E=np.minimum(bandwidth, most),
         latency_E=task.latency[rows, columns],
+        crowding_E=np.array(crowding),
+        return_s=_return_s(task, members, share_of),
     )
+
+
+def _return_s(task: SearchTask, members: list[list[int]], share_of: dict[int, float]) -> float:
+    """From the last stage to the first; a single stage is both."""
+    outside, total = len(task.max_layers_N), 0.0
+    is_straight = task.model.straight_back > 0
+    if is_straight and len(members) == 1:
+        return 0.0
+    for tail in members[-1]:
+        for head in members[0]:
+            if is_straight and task.bandwidth[tail, head] > 0:
+                latency = float(task.latency[tail, head])
+            else:
+                latency = float(task.latency[tail, outside] + task.latency[outside, head])
+            total += share_of[tail] * share_of[head] * latency
+    return total
 
 
 def _moved(task: SearchTask, stages: Stages, randoms: _Randoms) -> Stages | None:
@@ -289,6 +315,13 @@ def _anneal_compiled(task: SearchTask, start: Stages, cooling: Cooling) -> Searc
         task.bandwidth,
         task.latency,
         task.price_N,
+        task.shared.bandwidth_S,
+        task.shared.is_card_S,
+        task.shared.member_SM,
+        task.shared.leaving_start_M1,
+        task.shared.leaving,
+        task.shared.reaching_start_M1,
+        task.shared.reaching,
         task.tables.decode_s_KB,
         task.tables.slope_s_K,
         MINUS_LOGARITHMS,
@@ -304,6 +337,7 @@ def _anneal_compiled(task: SearchTask, start: Stages, cooling: Cooling) -> Searc
         int(task.aim),
         task.demand_tokens_per_s,
         *(values.ctypes.data for values in inputs),
+        len(task.shared.bandwidth_S),
         len(MINUS_LOGARITHMS),
         cooling.moves,
         cooling.hot,

@@ -48,7 +48,7 @@ static double round_trip_s(const Model *model, const Load *load, const double *s
                            const double *edge_shares, double *batches, double rate, double *ttft)
 {
     double requests = rate / model->output_tokens;
-    double trip = 0, first = 0, slowest = 0;
+    double trip = 0, first = 0, outer = 0, slowest = 0;
     for (i64 node = 0; node < load->nodes; node++) {
         double share = shares[node];
         if (share <= 0) { batches[node] = 1; continue; }
@@ -85,7 +85,9 @@ static double round_trip_s(const Model *model, const Load *load, const double *s
         if (share <= 0) continue;
         i64 tail = load->tails[edge], head = load->heads[edge];
         double bytes = tail < 0 || head < 0 ? model->token_bytes : model->activation_bytes;
-        double per_token = bytes / load->bandwidth[edge];
+        double bandwidth = load->bandwidth[edge] * (1 - rate * load->crowding[edge]);
+        if (!(bandwidth > 0)) return -1;
+        double per_token = bytes / bandwidth;
         double decodes = share * rate * per_token;
         double prompts = head < 0 ? 0 : share * requests * model->prompt_tokens * per_token;
         if (decodes + prompts >= 1) return -1;
@@ -99,16 +101,17 @@ static double round_trip_s(const Model *model, const Load *load, const double *s
         else if (model->decode_share < 1)
             wait += message * prompts * (1 / model->decode_share - 1);
         else
-            wait += prompts * fmin(chunk, model->piece_bytes / load->bandwidth[edge]) / 2;
-        trip += share * (load->latency[edge] + message + wait);
+            wait += prompts * fmin(chunk, model->piece_bytes / bandwidth) / 2;
+        if (tail < 0 || head < 0) outer += share * (load->latency[edge] + message + wait);
+        else trip += share * (load->latency[edge] + message + wait);
         if (head < 0) continue;
         double sent = chunk / (1 - decodes);
         first += share * (sent + prompts * model->link_queue_weight * sent / 2
                                      / (1 - decodes - prompts));
         if (sent > slowest) slowest = sent;
     }
-    *ttft = trip + first + fmax(0, model->steps_per_prompt - 1) * slowest;
-    return trip;
+    *ttft = trip + outer + first + fmax(0, model->steps_per_prompt - 1) * slowest;
+    return trip + load->return_s;
 }
 
 void sustained(const Model *model, const Load *load, double *work, double result[4])
@@ -176,10 +179,12 @@ void sustained_load(const double *model, i64 nodes, i64 edges, i64 table_size, c
                     const i64 *table, const double *share, const double *layers,
                     const double *step_s, const double *room, const double *decode_limit,
                     const i64 *tails, const i64 *heads, const double *edge_share,
-                    const double *bandwidth, const double *latency, const double *decode_s,
-                    const double *decode_slope, double *work, double *result)
+                    const double *bandwidth, const double *latency, const double *crowding,
+                    const double *decode_s, const double *decode_slope, double return_s,
+                    double *work, double *result)
 {
     Load load = {nodes, edges, table_size, group, table, tails, heads, share, layers, step_s, room,
-                 decode_limit, edge_share, bandwidth, latency, decode_s, decode_slope};
+                 decode_limit, edge_share, bandwidth, latency, crowding, decode_s, decode_slope,
+                 return_s};
     sustained((const Model *)model, &load, work, result);
 }

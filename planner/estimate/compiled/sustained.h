@@ -13,7 +13,7 @@ typedef struct {
     double cycle_weight, residual_weight, convoy_weight, own_weight, squares_ratio;
     double link_queue_weight, link_wait_weight;
     double step_overhead_s, copy_s_per_token, activation_bytes, token_bytes;
-    double piece_bytes, decode_share, prompts_first, grouped;
+    double piece_bytes, decode_share, prompts_first, grouped, straight_back;
     double prompts_in_flight, tpot_limit_s, ttft_limit_s;
 } Model;
 
@@ -22,8 +22,9 @@ typedef struct {
     i64 nodes, edges, table_size;
     const i64 *group, *table, *tails, *heads;
     const double *share, *layers, *step_s, *room, *decode_limit;
-    const double *edge_share, *bandwidth, *latency;
+    const double *edge_share, *bandwidth, *latency, *crowding;
     const double *decode_s, *decode_slope;
+    double return_s;
 } Load;
 
 /* decode tokens/s, requests held, round trip, time to first token; 0 if nothing can be served.
