@@ -1,12 +1,15 @@
 """The form that deploys a plan."""
 
+import re
 from dataclasses import fields
+from typing import Any
 
 from django import forms
 
 from helixweb.deployment.options import (
     DEFAULTS,
     MAX_PAGE_TOKENS,
+    MAX_RANKS,
     MAX_REQUESTS,
     MAX_TOKENS,
     MIN_HIGH_WATER,
@@ -15,6 +18,30 @@ from helixweb.deployment.options import (
 
 OPTION_NAMES = [field.name for field in fields(DeployOptions)]
 MAX_GENERATION = 2**31 - 1
+
+
+class RanksByNodeField(forms.Field):
+    """`NODE=RANKS` separated by blanks or commas; a mapping when cleaned."""
+
+    widget = forms.TextInput
+
+    def to_python(self, value: Any) -> dict[str, int]:
+        ranks: dict[str, int] = {}
+        for word in re.split(r"[\s,;]+", str(value or "").strip()):
+            name, _, number = word.rpartition("=")
+            if not word:
+                continue
+            if not name or not (number.isascii() and number.isdecimal()):
+                raise forms.ValidationError(
+                    f"{word!r} does not say how many ranks which node has; write NODE=RANKS, for "
+                    "example gpu-a=2."
+                )
+            if not 1 <= int(number) <= MAX_RANKS:
+                raise forms.ValidationError(f"{word!r}: ranks are from 1 to {MAX_RANKS}.")
+            if name in ranks:
+                raise forms.ValidationError(f"Node {name!r} is there twice; leave one out.")
+            ranks[name] = int(number)
+        return ranks
 
 
 class DeployForm(forms.Form):
@@ -63,6 +90,19 @@ class DeployForm(forms.Form):
         label="Tokens in a KV page",
         initial=DEFAULTS.page_tokens,
         help_text="A request takes whole pages in every layer.",
+    )
+    tensor_parallel = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=MAX_RANKS,
+        label="Ranks that share each layer",
+        initial=DEFAULTS.tensor_parallel,
+        help_text="Tensor parallelism: processes of a node, a GPU each. 1: a node is one process.",
+    )
+    tensor_parallel_by_node = RanksByNodeField(
+        required=False,
+        label="Nodes with another number of ranks",
+        help_text="NODE=RANKS, separated by blanks, for example gpu-a=2 gpu-b=4.",
     )
 
     def deploy_options(self) -> DeployOptions:

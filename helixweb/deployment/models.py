@@ -51,6 +51,8 @@ class Deployment(models.Model):
     kv_high_water = models.FloatField()
     max_queued_requests = models.PositiveIntegerField()
     max_context_tokens = models.PositiveIntegerField()
+    tensor_parallel = models.PositiveIntegerField(default=1)
+    tensor_parallel_by_node = models.JSONField(default=dict)
     serving_plan = models.JSONField()
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField()
@@ -75,6 +77,11 @@ class Deployment(models.Model):
 
     def __str__(self) -> str:
         return f"deployment {self.pk} of {self.model_name}"
+
+    def ranks_of(self, node_name: str) -> int:
+        """Processes of that node that share each layer."""
+        own: dict[str, int] = self.tensor_parallel_by_node
+        return own.get(node_name, self.tensor_parallel)
 
     @property
     def is_live(self) -> bool:

@@ -1,10 +1,12 @@
 """How the stages and the coordinator of a deployment run, and what is allowed."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 MAX_TOKENS = 2**20
 MAX_PAGE_TOKENS = 1024
 MAX_REQUESTS = 2**20
+MAX_RANKS = 64
 MIN_HIGH_WATER = 0.05
 
 
@@ -12,7 +14,8 @@ MIN_HIGH_WATER = 0.05
 class DeployOptions:
     """Tokens, and a ratio for the high-water mark.
 
-    `max_context_tokens` None: as long as the model's row allows.
+    `max_context_tokens` None: as long as the model's row allows. `tensor_parallel`: ranks that
+    share each layer, on every node but those that `tensor_parallel_by_node` names.
     """
 
     page_tokens: int = 16
@@ -20,6 +23,8 @@ class DeployOptions:
     kv_high_water: float = 0.9
     max_queued_requests: int = 64
     max_context_tokens: int | None = None
+    tensor_parallel: int = 1
+    tensor_parallel_by_node: Mapping[str, int] = field(default_factory=dict)
 
 
 DEFAULTS = DeployOptions()

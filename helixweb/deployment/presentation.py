@@ -75,11 +75,13 @@ def _end(deployment: Deployment, changes: list[PhaseChange], now: datetime) -> d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRow:
-    """One line of the table of nodes. `kind` colours the badge; `phase` may say more than it."""
+    """One line of the table of nodes. `kind` colours the badge; `phase` may say more than it.
+    `ranks` share each of the layers."""
 
     name: str
     node_id: int | None
     layers: LayerRange
+    ranks: int
     phase: str
     kind: str
     message: str
@@ -91,13 +93,14 @@ class NodeRow:
 def node_rows(deployment: Deployment, *, now: datetime) -> list[NodeRow]:
     """Every node of the placement in the order of its layers."""
     rows = [
-        _node_row(assignment, deployment.generation, now)
+        assignment_row(assignment, deployment.generation, now)
         for assignment in deployment.assignments.select_related("node")
     ]
     return sorted(rows, key=lambda row: (row.layers.first, row.layers.end, row.name))
 
 
-def _node_row(assignment: NodeAssignment, generation: int, now: datetime) -> NodeRow:
+def assignment_row(assignment: NodeAssignment, generation: int, now: datetime) -> NodeRow:
+    """One node of a deployment that is at `generation`."""
     node, stats = assignment.node, assignment.stats
     answered = assignment.observed_generation == generation
     in_service = assignment.deployment.status in LIVE
@@ -115,6 +118,7 @@ def _node_row(assignment: NodeAssignment, generation: int, now: datetime) -> Nod
         name=assignment.node_name,
         node_id=assignment.node_id,
         layers=LayerRange(first=assignment.desired["first"], end=assignment.desired["end"]),
+        ranks=assignment.desired.get("tensor_parallel", 1),
         phase=phase,
         kind=kind,
         message=assignment.message if answered else "",

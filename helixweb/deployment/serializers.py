@@ -10,6 +10,7 @@ from helixweb.deployment.models import Deployment, NodeAssignment
 from helixweb.deployment.options import (
     DEFAULTS,
     MAX_PAGE_TOKENS,
+    MAX_RANKS,
     MAX_REQUESTS,
     MAX_TOKENS,
     MIN_HIGH_WATER,
@@ -20,6 +21,7 @@ from helixweb.planning.models import Plan
 
 OPTION_FIELDS = [
     "page_tokens", "max_batch_tokens", "kv_high_water", "max_queued_requests", "max_context_tokens",
+    "tensor_parallel", "tensor_parallel_by_node",
 ]  # fmt: skip
 
 
@@ -28,14 +30,17 @@ class AssignmentSerializer(serializers.ModelSerializer[NodeAssignment]):
 
     first = serializers.IntegerField(source="desired.first", read_only=True)
     end = serializers.IntegerField(source="desired.end", read_only=True)
+    tensor_parallel = serializers.IntegerField(
+        source="desired.tensor_parallel", read_only=True, help_text="Ranks that share each layer."
+    )
     node_state = serializers.SerializerMethodField()
     stats = serializers.DictField(read_only=True, allow_null=True)
 
     class Meta:
         model = NodeAssignment
         fields = [
-            "node", "node_name", "node_state", "first", "end", "observed_generation", "phase",
-            "message", "loaded_ratio", "stats", "updated_at",
+            "node", "node_name", "node_state", "first", "end", "tensor_parallel",
+            "observed_generation", "phase", "message", "loaded_ratio", "stats", "updated_at",
         ]  # fmt: skip
         read_only_fields = fields
 
@@ -47,6 +52,9 @@ class AssignmentSerializer(serializers.ModelSerializer[NodeAssignment]):
 class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
     created_by = serializers.CharField(
         source="created_by.username", default=None, read_only=True, allow_null=True
+    )
+    tensor_parallel_by_node = serializers.DictField(
+        child=serializers.IntegerField(), read_only=True
     )
     assignments = AssignmentSerializer(many=True, read_only=True)
 
@@ -78,6 +86,17 @@ class DeployRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     )
     max_context_tokens = serializers.IntegerField(
         min_value=1, max_value=MAX_TOKENS, allow_null=True, default=DEFAULTS.max_context_tokens
+    )
+    tensor_parallel = serializers.IntegerField(
+        min_value=1,
+        max_value=MAX_RANKS,
+        default=DEFAULTS.tensor_parallel,
+        help_text="Ranks that share each layer of a node; a GPU each.",
+    )
+    tensor_parallel_by_node = serializers.DictField(
+        child=serializers.IntegerField(min_value=1, max_value=MAX_RANKS),
+        default=dict,
+        help_text="Node to its own number of ranks.",
     )
 
     def deploy_options(self) -> DeployOptions:

@@ -206,7 +206,7 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
         model = LanguageModel
         fields = [
             "name", "num_layers", "bytes_per_layer", "activation_bytes_per_token", "token_bytes",
-            "checkpoint", "max_context_tokens",
+            "checkpoint", "max_context_tokens", "num_heads", "num_kv_heads",
         ]  # fmt: skip
         field_classes = {
             "bytes_per_layer": NumberField,
@@ -217,6 +217,8 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
             "num_layers": "Layers",
             "token_bytes": "Bytes of a token",
             "max_context_tokens": "Longest request (tokens)",
+            "num_heads": "Query heads",
+            "num_kv_heads": "KV heads",
         }
         help_texts = {
             "name": "What chat clients ask for.",
@@ -226,6 +228,8 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
             "checkpoint": "Folder on the nodes: Hugging Face config.json and safetensors. "
             "Needed to deploy, not to plan.",
             "max_context_tokens": "Prompt and answer together.",
+            "num_heads": "If told, a deployment's tensor parallelism is checked against them.",
+            "num_kv_heads": "Heads of keys and values; with grouped queries fewer than those.",
         }
 
 

@@ -74,6 +74,13 @@ class LanguageModel(models.Model):
     max_context_tokens = models.PositiveIntegerField(
         default=2048, validators=[MinValueValidator(1)]
     )
+    # Of queries, and of keys and values; null: not told. Tensor parallelism deals them to ranks.
+    num_heads = models.PositiveIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(1)]
+    )
+    num_kv_heads = models.PositiveIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(1)]
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

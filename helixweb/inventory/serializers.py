@@ -80,7 +80,8 @@ class LanguageModelSerializer(RowSerializer):
         model = LanguageModel
         fields = [
             "id", "name", "num_layers", "activation_bytes_per_token", "token_bytes",
-            "bytes_per_layer", "checkpoint", "max_context_tokens", "created_at",
+            "bytes_per_layer", "checkpoint", "max_context_tokens", "num_heads", "num_kv_heads",
+            "created_at",
         ]  # fmt: skip
         read_only_fields = ["created_at"]
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from runtime.models.checkpoint import CheckpointError, Piece
 from runtime.models.config import CompactConfig
+from runtime.protocol.head_shares import why_not_shared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +41,9 @@ def shard_config(config: CompactConfig, shard: Shard) -> CompactConfig:
     if shard.ranks == 1:
         return config
     heads, kv_heads = config.num_heads, config.num_kv_heads
-    if heads % shard.ranks or (kv_heads % shard.ranks and shard.ranks % kv_heads):
-        raise CheckpointError(
-            f"{heads} query heads and {kv_heads} KV heads cannot be dealt to {shard.ranks} ranks; "
-            "choose a degree that divides the query heads and divides, or is a multiple of, the "
-            "KV heads"
-        )
+    why = why_not_shared(heads=heads, kv_heads=kv_heads, ranks=shard.ranks)
+    if why:
+        raise CheckpointError(why)
     inner_start, inner_stop = shard.of(config.intermediate_size)
     return replace(
         config,

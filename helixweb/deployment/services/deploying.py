@@ -64,6 +64,8 @@ def deploy(
             kv_high_water=options.kv_high_water,
             max_queued_requests=options.max_queued_requests,
             max_context_tokens=options.max_context_tokens or plan.model.max_context_tokens,
+            tensor_parallel=options.tensor_parallel,
+            tensor_parallel_by_node=dict(options.tensor_parallel_by_node),
             serving_plan={},
             created_by=user,
             created_at=now,

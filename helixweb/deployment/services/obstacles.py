@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from helixweb.deployment.options import DEFAULTS, DeployOptions
+from helixweb.deployment.tensor_parallel import obstacles_to_ranks
 from helixweb.inventory.models import Coordinator, Node, NodeState
 from helixweb.planning.models import Plan
 
@@ -49,6 +50,8 @@ def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[st
             )
         elif node.state_at(now) is NodeState.LOST:
             yield f"Node {name} is silent; start its agent again."
+    placed = {name: nodes.get(name) for name in document["placement"]}
+    yield from obstacles_to_ranks(options, model=model, nodes=placed)
     coordinator = Coordinator.objects.filter(cluster=plan.cluster_id).first()
     if coordinator is None:
         yield "No coordinator has joined; run its join command from the cluster's page."

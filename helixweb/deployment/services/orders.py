@@ -59,6 +59,7 @@ def make_orders(
             page_tokens=deployment.page_tokens,
             max_batch_tokens=deployment.max_batch_tokens,
             max_context_tokens=deployment.max_context_tokens,
+            tensor_parallel=deployment.ranks_of(name),
             peers=(
                 *(peer for other, peer in node_peers.items() if other != name),
                 coordinator_peer,

@@ -1,0 +1,41 @@
+"""How many ranks share the layers of each node of a deployment, and what forbids it."""
+
+from collections.abc import Iterator, Mapping
+
+from helixweb.deployment.options import DeployOptions
+from helixweb.inventory.models import LanguageModel, Node
+from runtime.protocol.head_shares import why_not_shared
+
+
+def ranks_of(options: DeployOptions, node_name: str) -> int:
+    """Its own degree, or that of all nodes."""
+    return options.tensor_parallel_by_node.get(node_name, options.tensor_parallel)
+
+
+def obstacles_to_ranks(
+    options: DeployOptions, *, model: LanguageModel, nodes: Mapping[str, Node | None]
+) -> Iterator[str]:
+    """One sentence each, with its remedy. `nodes` are those of the placement; None: removed."""
+    for name in sorted(set(options.tensor_parallel_by_node) - set(nodes)):
+        yield f"Ranks are asked of node {name}, which holds no layers in this plan; leave it out."
+    for name, node in sorted(nodes.items()):
+        ranks, hardware = ranks_of(options, name), node.hardware if node else None
+        if ranks == 1 or not hardware:
+            continue
+        places, what = len(hardware["gpus"]), "GPUs"
+        if not places:
+            places, what = hardware["cpu_count"], "processors and no GPU"
+        if ranks > places:
+            yield (
+                f"{ranks} ranks need as many GPUs, node {name} has {places} {what}; choose at "
+                f"most {places} ranks for it."
+                if what == "GPUs"
+                else f"{ranks} ranks are more than node {name} can run, which has {places} {what}; "
+                f"choose at most {places} ranks for it."
+            )
+    if model.num_heads is None or model.num_kv_heads is None:
+        return
+    for ranks in sorted({ranks_of(options, name) for name in nodes}):
+        why = why_not_shared(heads=model.num_heads, kv_heads=model.num_kv_heads, ranks=ranks)
+        if why:
+            yield f"Model {model.name}: {why}."
