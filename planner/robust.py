@@ -1,34 +1,52 @@
-"""Placements that survive the loss of any one node: the N-1 flow, its bound and a search for it.
+"""Placements that survive the loss of any one node: the N-1 flow, its bounds and a search for it.
 
 The N-1 flow of a placement is the least max flow that is left when one node fails and all others
 keep their layers. Where links do not bind it is the least, over layers, of the speed of the nodes
-that hold the layer without the fastest of them: the search anneals that, and counts exact flows.
+that hold the layer without the fastest of them: programs and annealing go by that, and every
+placement is measured by exact flows, one for each loss.
+
+1. The baselines, and stages that need not their fastest node, by the pattern program.
+2. The bounds: without any one node (knapsack), and covers with a spare for every layer (pattern).
+3. A share of the time for the best plain flow, which may know links that the rest does not.
+4. Annealing from the best so far towards flows between it and the bound, each round longer.
 """
 
-import random
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
-from planner.capacity import allowed_layers, throughput_tokens_per_s
+from planner.bounds.node_kinds import NO_RULES, node_kinds
+from planner.bounds.pattern import pattern_bounds_tokens_per_s
+from planner.capacity import allowed_layers
 from planner.compute_plan import BASELINES, NoPlacementFound, PlanOptions, compute_plan
 from planner.domain.flow import Flow
-from planner.domain.placement import LayerRange, Placement
+from planner.domain.placement import Placement
+from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.feasibility import check_rules, conform, restricted_problem
 from planner.flow_check import check_flow
 from planner.max_flow import max_flow
-from planner.placers.base import CancelToken
+from planner.placers.annealing import TimeLeft, Try
+from planner.placers.base import CancelToken, InvalidOptions, Progress, StopReason
 from planner.placers.flow_meter import FlowMeter
+from planner.placers.flow_tables import flow_tables
+from planner.placers.interval_annealing import IntervalAnnealer
+from planner.placers.pattern_placing import NO_SOLVER
+from planner.placers.pattern_search import PatternLimits
+from planner.placers.solvers.choice import SolverName
+from planner.placers.stage_patterns import AlignedStages
 
-_PLAIN_SEARCH_SHARE = 0.3
-_MOVES = 20_000
-_ROUNDS = 40
-_STEP = 1.15
-_LEAST_STEP = 1.002
-_HOTNESS = 0.3
+_SPARES = 1
+_PATTERN_SHARE, _PLAIN_SHARE = 0.3, 0.2  # of the time
+_ROUNDS = 60
+# Where between the best and the bound a round aims; a success begins anew.
+_SHARES = (0.25, 0.5, 0.1, 0.75, 0.02, 0.9)
+_MOST_FAILURES = 4 * len(_SHARES)  # in turn; as many longer rounds have not found more
+_FIRST_MOVES_PER_NODE, _MOST_MOVES = 1000, 2_000_000
+_CHUNK_MOVES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +59,18 @@ class Survival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RobustPlan:
-    """A placement with its max flow, what of it survives, and a bound on what any one's can."""
+    """A placement with its max flow, what of it survives, and a bound on what any one's can.
+
+    `method` found the placement; `solver` solved its programs, "none" where there were none.
+    """
 
     placement: Placement
     flow: Flow
     survival: Survival
     survival_bound_tokens_per_s: float
+    method: str
+    solver: str
+    stop_reason: StopReason
 
 
 def survival(problem: Problem, placement: Placement, *, options: PlanOptions) -> Survival:
@@ -101,14 +125,31 @@ def _like_nodes(problem: Problem, placement: Placement) -> dict[str, tuple[objec
     }
 
 
-def survival_bound_tokens_per_s(problem: Problem) -> float:
-    """No placement's N-1 flow exceeds the knapsack bound of the cluster without any one node."""
-    if len(problem.cluster.nodes) == 1:
-        return 0.0
+def survival_bounds_tokens_per_s(
+    problem: Problem, *, rules: PlacementRules = NO_RULES
+) -> Iterator[float]:
+    """Ever tighter bounds on every placement's N-1 flow, as they are proven.
+
+    0 where the nodes cannot hold every layer twice; else what the cluster without any one node can
+    reach (knapsack); then covers of every layer with a spare (pattern).
+    """
+    num_layers = problem.model.num_layers
+    names = [node.name for node in problem.cluster.nodes]
+    holdable = sum(min(allowed_layers(problem, name, rules), num_layers) for name in names)
+    if len(names) == 1 or holdable < (1 + _SPARES) * num_layers:
+        yield 0.0
+        return
     one_of_each = {node.compute_profile: node.name for node in problem.cluster.nodes}
-    return min(
+    known = min(
         knapsack_bound_tokens_per_s(replace(problem, cluster=problem.cluster.without({name})))
         for name in one_of_each.values()
+    )
+    yield known
+    yield from pattern_bounds_tokens_per_s(
+        node_kinds(problem, rules=rules),
+        num_layers=num_layers,
+        known_bound_tokens_per_s=known,
+        spares=_SPARES,
     )
 
 
@@ -117,167 +158,211 @@ def compute_robust_plan(
     *,
     options: PlanOptions,
     start: Placement | None = None,
+    progress: Progress = lambda _: None,
     cancel: CancelToken,
     clock: Callable[[], float] = time.monotonic,
 ) -> RobustPlan:
     """The placement with the best N-1 flow found in time; among equals the one with more flow.
 
-    It begins with the best placement for plain flow, the baselines and `start`. A search that the
-    clock does not end gives the same answer again. Raises as `compute_plan` does.
+    `progress` hears of every better placement and bound: an incumbent's `objective_value` is its
+    N-1 flow, its bound one on the plain flow. A search that the clock does not end gives the same
+    answer again. Raises as `compute_plan` does, and InvalidOptions for another objective than flow.
     """
+    if options.objective != "flow":
+        raise InvalidOptions(
+            f"the objective is {options.objective!r}, but what survives a loss is known of the "
+            "flow only: choose the objective 'flow', or do not ask to survive a loss"
+        )
     started_s = clock()
     check_rules(problem, options.rules)
     problem = restricted_problem(problem, options.rules)
     options = replace(options, rules=options.rules.once_restricted)
-    plain = compute_plan(
-        problem,
-        options=replace(options.for_flow, time_limit_s=options.time_limit_s * _PLAIN_SEARCH_SHARE),
-        progress=lambda _: None,
-        cancel=cancel,
-        start=start,
+    search = _RobustSearch(
+        problem, options, progress=progress, cancel=cancel, clock=clock, started_s=started_s
     )
-    candidates = [plain.placement, *((start,) if start is not None else ())]
-    candidates += [placed for place in BASELINES.values() if (placed := place(problem)) is not None]
-    best = max(
-        (
-            _plan(problem, conform(problem, placed, options.rules), options=options)
-            for placed in candidates
-        ),
-        key=_merit,
-    )
-    bound = best.survival_bound_tokens_per_s
-    step = _STEP
-    for number in range(_ROUNDS):
-        late = clock() - started_s >= options.time_limit_s or cancel.is_cancelled()
-        if late or best.survival.flow_tokens_per_s >= bound * (1 - options.relative_gap):
-            break
-        reached = best.survival.flow_tokens_per_s
-        found = anneal_survival(
-            problem,
-            best.placement,
-            target_tokens_per_s=reached * step if reached > 0 else bound / 2,
-            rules=options.rules,
-            moves=_MOVES,
-            seed=options.seed + number,
+    return search.run(start)
+
+
+class _RobustSearch:
+    """The best placement by N-1 flow so far, and the steps that look for better ones."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        options: PlanOptions,
+        *,
+        progress: Progress,
+        cancel: CancelToken,
+        clock: Callable[[], float],
+        started_s: float,
+    ) -> None:
+        self._problem = problem
+        self._options = options
+        self._progress = progress
+        self._cancel = cancel
+        self._clock = clock
+        self._started_s = started_s
+        self._plain_bound = knapsack_bound_tokens_per_s(problem)
+        self._bound = math.inf
+        self._best: tuple[Placement, Flow, Survival] | None = None
+        self._method = ""
+        self._solver = NO_SOLVER
+
+    def run(self, start: Placement | None) -> RobustPlan:
+        for name, place in BASELINES.items():
+            placed = place(self._problem)
+            if placed is not None:
+                self._offer(placed, method=name)
+        if start is not None:
+            self._offer(start, method="start")
+        for bound in survival_bounds_tokens_per_s(self._problem, rules=self._options.rules):
+            self._bound = bound
+            if self._is_over():
+                break
+        self._place_patterns()
+        self._place_for_plain_flow()
+        self._anneal()
+        if self._best is None or self._best[1].value_tokens_per_s <= 0:
+            raise NoPlacementFound(
+                "no placement that carries any flow was found; give it more time"
+            )
+        placement, flow, survives = self._best
+        check_flow(flow, problem=self._problem)
+        return RobustPlan(
+            placement=placement,
+            flow=flow,
+            survival=survives,
+            survival_bound_tokens_per_s=max(self._bound, survives.flow_tokens_per_s),
+            method=self._method,
+            solver=self._solver,
+            stop_reason=self._reason(),
         )
-        better = _plan(problem, found, options=options)
-        if _merit(better) > _merit(best):
-            best = better
-        elif step < _LEAST_STEP:
-            break
-        else:
-            step = 1 + (step - 1) * 0.8
-    check_flow(best.flow, problem=problem)
-    if best.flow.value_tokens_per_s <= 0:
-        raise NoPlacementFound("no placement that carries any flow was found; give it more time")
-    return best
 
+    @property
+    def _reached(self) -> float:
+        return 0.0 if self._best is None else self._best[2].flow_tokens_per_s
 
-def anneal_survival(
-    problem: Problem,
-    start: Placement,
-    *,
-    target_tokens_per_s: float,
-    rules: PlacementRules,
-    moves: int,
-    seed: int,
-) -> Placement:
-    """The best placement met while every layer shall have the target without its fastest node.
+    @property
+    def _elapsed_s(self) -> float:
+        return self._clock() - self._started_s
 
-    Energy: what the layers lack, together. Threshold accepting on changes of one node's range.
-    """
-    chance = random.Random(seed)  # noqa: S311 - a search, not a secret
-    num_layers = problem.model.num_layers
-    names = [
-        node.name
-        for node in problem.cluster.nodes
-        if node.name not in rules.pinned and allowed_layers(problem, node.name, rules) > 0
-    ]
-    held_by_layer: list[dict[str, float]] = [{} for _ in range(num_layers)]
-    ranges: dict[str, LayerRange] = dict(start.layers)
-    for name, held in ranges.items():
-        for layer in range(held.first, held.end):
-            held_by_layer[layer][name] = throughput_tokens_per_s(problem, name, len(held))
+    def _is_at_bound(self) -> bool:
+        return self._reached >= self._bound * (1 - self._options.relative_gap)
 
-    def lack(layer: int) -> float:
-        speeds = held_by_layer[layer].values()
-        return max(0.0, target_tokens_per_s - (sum(speeds) - max(speeds, default=0.0)))
+    def _is_over(self) -> bool:
+        late = self._elapsed_s >= self._options.time_limit_s
+        return late or self._cancel.is_cancelled()
 
-    lacks = [lack(layer) for layer in range(num_layers)]
-    energy = least = sum(lacks)
-    best = dict(ranges)
-    for move in range(moves if names else 0):
-        if least <= 0:
-            break
-        name = chance.choice(names)
-        before = ranges.get(name)
-        after = _other_range(
-            before, limit=allowed_layers(problem, name, rules), lacks=lacks, chance=chance
+    def _reason(self) -> StopReason:
+        if self._is_at_bound():
+            return "bound reached"
+        if self._cancel.is_cancelled():
+            return "cancelled"
+        return "time limit" if self._is_over() else "heuristic"
+
+    def _offer(self, placement: Placement, *, method: str) -> None:
+        """Take the placement if it is better, and tell."""
+        placement = conform(self._problem, placement, self._options.rules)
+        flow = _flow(self._problem, placement, options=self._options)
+        survives = survival(self._problem, placement, options=self._options)
+        merit = (survives.flow_tokens_per_s, flow.value_tokens_per_s)
+        if self._best is not None and merit <= (
+            self._best[2].flow_tokens_per_s,
+            self._best[1].value_tokens_per_s,
+        ):
+            return
+        self._best, self._method = (placement, flow, survives), method
+        self._progress(
+            Incumbent(
+                elapsed_s=self._elapsed_s,
+                flow_tokens_per_s=flow.value_tokens_per_s,
+                upper_bound_tokens_per_s=max(self._plain_bound, flow.value_tokens_per_s),
+                placer=method,
+                placement=placement,
+                objective_value=survives.flow_tokens_per_s,
+            )
         )
-        if after == before:
-            continue
-        touched = {
-            layer for held in (before, after) if held for layer in range(held.first, held.end)
-        }
-        _hold(held_by_layer, name, before, None, 0.0)
-        _hold(held_by_layer, name, None, after, throughput_tokens_per_s(problem, name, len(after)))
-        change = sum(lack(layer) - lacks[layer] for layer in touched)
-        room = _HOTNESS * target_tokens_per_s * (1 - move / moves) * chance.random()
-        if change > room:
-            _hold(held_by_layer, name, after, None, 0.0)
-            if before is not None:
-                speed = throughput_tokens_per_s(problem, name, len(before))
-                _hold(held_by_layer, name, None, before, speed)
-            continue
-        ranges[name] = after
-        for layer in touched:
-            lacks[layer] = lack(layer)
-        energy += change
-        if energy < least:
-            least, best = energy, dict(ranges)
-    return Placement(layers=best)
 
+    def _place_patterns(self) -> None:
+        """Stages of which each carries the flow without its fastest node too."""
+        options = self._options
+        solver: SolverName = "gurobi" if options.solver == "gurobi" else "highs"
+        num_layers = options.rules.open_layers(self._problem.model.num_layers)
+        if self._is_over() or self._is_at_bound() or num_layers == 0:
+            return
+        program = AlignedStages(
+            self._problem,
+            options.search_options(time_limit_s=options.time_limit_s),
+            num_layers=num_layers,
+            spares=_SPARES,
+        )
+        limits = PatternLimits(
+            time_limit_s=options.time_limit_s * _PATTERN_SHARE,
+            seed=options.seed,
+            solver=solver,
+            should_stop=self._cancel.is_cancelled,
+            clock=self._clock,
+        )
+        for found in program.improving(above=self._reached, below=self._bound, limits=limits):
+            self._solver = found.solver
+            for placement in program.placements(found):
+                self._offer(placement, method="stage-patterns")
 
-def _other_range(
-    before: LayerRange | None, *, limit: int, lacks: list[float], chance: random.Random
-) -> LayerRange:
-    num_layers = len(lacks)
-    if before is not None and chance.random() < 0.5:
-        first = before.first + chance.choice((-1, 0, 1))
-        end = before.end + chance.choice((-1, 0, 1))
-    else:
-        layer = max(chance.sample(range(num_layers), min(3, num_layers)), key=lacks.__getitem__)
-        length = chance.randint(1, limit)
-        first = layer - chance.randrange(length)
-        end = first + length
-    first = min(max(first, 0), num_layers - 1)
-    return LayerRange(first=first, end=max(first + 1, min(end, num_layers, first + limit)))
+    def _place_for_plain_flow(self) -> None:
+        """In a share of the time; in all that is left where nothing can survive every loss."""
+        options = self._options
+        can_survive = self._bound > 0
+        if self._is_over() or (can_survive and self._is_at_bound()):
+            return
+        limit_s = options.time_limit_s * _PLAIN_SHARE if can_survive else options.time_limit_s
+        try:
+            plain = compute_plan(
+                self._problem,
+                options=replace(
+                    options, time_limit_s=min(limit_s, options.time_limit_s - self._elapsed_s)
+                ),
+                progress=lambda _: None,
+                cancel=self._cancel,
+                clock=self._clock,
+            )
+        except NoPlacementFound:
+            return
+        self._offer(plain.placement, method=plain.placer)
 
-
-def _hold(
-    held_by_layer: list[dict[str, float]],
-    name: str,
-    before: LayerRange | None,
-    after: LayerRange | None,
-    speed: float,
-) -> None:
-    for layer in range(before.first, before.end) if before is not None else ():
-        del held_by_layer[layer][name]
-    for layer in range(after.first, after.end) if after is not None else ():
-        held_by_layer[layer][name] = speed
-
-
-def _plan(problem: Problem, placement: Placement, *, options: PlanOptions) -> RobustPlan:
-    return RobustPlan(
-        placement=placement,
-        flow=_flow(problem, placement, options=options),
-        survival=survival(problem, placement, options=options),
-        survival_bound_tokens_per_s=survival_bound_tokens_per_s(problem),
-    )
-
-
-def _merit(plan: RobustPlan) -> tuple[float, float]:
-    return plan.survival.flow_tokens_per_s, plan.flow.value_tokens_per_s
+    def _anneal(self) -> None:
+        """Rounds of annealing on ranges, towards flows that shall survive."""
+        options = self._options
+        if self._plain_bound <= 0 or self._best is None:
+            return
+        tables = flow_tables(self._problem, options.rules, bound_tokens_per_s=self._plain_bound)
+        annealer = IntervalAnnealer(spares=_SPARES)
+        time_left = TimeLeft(
+            ends_s=self._started_s + options.time_limit_s,
+            is_cancelled=self._cancel.is_cancelled,
+            clock=self._clock,
+        )
+        failed = 0
+        for number in range(_ROUNDS if tables.names else 0):
+            if self._is_over() or self._is_at_bound() or failed >= _MOST_FAILURES:
+                break
+            reached = self._reached
+            effort = 2 ** (failed // len(_SHARES))
+            aim = reached + _SHARES[failed % len(_SHARES)] * (self._bound - reached)
+            found = annealer.attempt(
+                tables,
+                Try(
+                    target_tokens_per_s=aim,
+                    max_stages=len(tables.names),
+                    number=number,
+                    seed=options.seed * 1009 + number,
+                    moves=min(_MOST_MOVES, effort * _FIRST_MOVES_PER_NODE * len(tables.names)),
+                    best=self._best[0],
+                ),
+                chunk_moves=_CHUNK_MOVES,
+                time_left=time_left,
+            )
+            self._offer(found, method="interval-annealing")
+            failed = 0 if self._reached > reached else failed + 1
 
 
 def _flow(problem: Problem, placement: Placement, *, options: PlanOptions) -> Flow:

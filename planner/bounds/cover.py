@@ -70,6 +70,51 @@ def cheapest_covers(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpareCoverTable:
+    """`price_of[0, g]`: the least price of items that reach g units without the fastest of them."""
+
+    price_of: Floats
+    _prices: Floats
+    _units: Integers
+    _slowest_first: Integers
+
+    def order_of(self, *, units: int) -> list[tuple[int, int]]:
+        """(item, units it carries) of the cheapest cover; the fastest item carries none."""
+        best, best_price = -1, _UNREACHABLE
+        for place, item in enumerate(self._slowest_first.tolist()):
+            table = self._others(place, units)
+            price = float(self._prices[item] + table.price_of[0, units])
+            if price < best_price:
+                best, best_price = place, price
+        others = self._others(best, units).order_of(units=units)
+        by_speed = self._slowest_first.tolist()
+        return [(by_speed[best], 0), *((by_speed[place], carried) for place, carried in others)]
+
+    def _others(self, place: int, units: int) -> CoverTable:
+        slower = self._slowest_first[: place + 1]
+        return cheapest_covers(self._prices[slower], self._units[slower], target_units=units)
+
+
+def cheapest_covers_with_spare(
+    prices: Floats, units: Integers, *, target_units: int
+) -> SpareCoverTable:
+    """Covers of 0 .. `target_units` that need not their fastest item.
+
+    price(g) = min over items i of price_i + the cheapest cover of g by items no faster than i.
+    """
+    slowest_first = np.argsort(units, kind="stable")
+    least = np.full(target_units + 1, _UNREACHABLE)
+    for place, item in enumerate(slowest_first.tolist()):
+        slower = slowest_first[: place + 1]
+        table = cheapest_covers(prices[slower], units[slower], target_units=target_units)
+        least = np.minimum(least, prices[item] + table.price_of[0])
+    least[0] = 0.0
+    return SpareCoverTable(
+        price_of=least[None, :], _prices=prices, _units=units, _slowest_first=slowest_first
+    )
+
+
 def cheapest_covers_in_python(
     prices: Floats,
     usable: Integers,

@@ -18,6 +18,10 @@ whose price eta is paid per hop: an item that carries flow f of F costs pi_k / j
 and M * eta joins the left side above. Flow is shared out over a cover at least cost when all items
 but one carry all they can, which is what the dynamic program prices. It prices eta for the largest
 F of its run: for a smaller one the same flow is a larger share, so v is again never too large.
+
+**Spares.** If F is to be left whichever node fails, the nodes of every layer have speeds of at
+least F together without the fastest of them. v(F) is then the least price of such covers, and the
+rest is as before. (Hops are not counted there.)
 """
 
 import math
@@ -27,12 +31,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.bounds.compiled_cover import Floats, Integers
-from planner.bounds.cover import CoverTable, cheapest_covers
+from planner.bounds.cover import (
+    CoverTable,
+    SpareCoverTable,
+    cheapest_covers,
+    cheapest_covers_with_spare,
+)
 from planner.bounds.node_kinds import Item, NodeKind, undominated_items
 from planner.bounds.packing_program import PackingProgram
 
 _UNITS_OF_SLOWEST = 40
 _UNITS_MIN, _UNITS_MAX = 4000, 20000
+_UNITS_WITH_SPARES = 1500  # a cover with a spare costs one run for every item
 _MAX_ITERATIONS = 400
 _STEP = 2e-4  # relative; the program stops when it cannot lower the bound by that much
 # How far rounding in sums of prices may lean; a bound leans to "possible".
@@ -45,14 +55,18 @@ def pattern_bounds_tokens_per_s(
     num_layers: int,
     known_bound_tokens_per_s: float,
     max_hops: int | None = None,
+    spares: int = 0,
 ) -> Iterator[float]:
     """Ever tighter bounds, from `known_bound_tokens_per_s` on, until the program can prove no more.
 
-    Each is valid when it is yielded, so a caller may stop at any time. Deterministic.
+    Each is valid when it is yielded, so a caller may stop at any time. Deterministic. With `spares`
+    1 they bound the flow that is left when the worst node fails.
     """
     if known_bound_tokens_per_s <= 0 or not kinds:
         return
-    covers = _CoverProgram(kinds, top_tokens_per_s=known_bound_tokens_per_s, max_hops=max_hops)
+    covers = _CoverProgram(
+        kinds, top_tokens_per_s=known_bound_tokens_per_s, max_hops=max_hops, spares=spares
+    )
     target = covers.top
     for _ in range(_MAX_ITERATIONS):
         priced = covers.priced(target)
@@ -94,19 +108,25 @@ class _Priced:
 
     value: float
     budget: float
-    table: CoverTable
+    table: CoverTable | SpareCoverTable
 
 
 class _CoverProgram:
     """maximise the number of covers, every node used at most once; speeds in units."""
 
     def __init__(
-        self, kinds: list[NodeKind], *, top_tokens_per_s: float, max_hops: int | None = None
+        self,
+        kinds: list[NodeKind],
+        *,
+        top_tokens_per_s: float,
+        max_hops: int | None = None,
+        spares: int = 0,
     ) -> None:
         items = undominated_items(kinds, enough_tokens_per_s=top_tokens_per_s)
         slowest = min(item.tokens_per_s for item in items)
         units = math.ceil(min(_UNITS_MAX, _UNITS_OF_SLOWEST * top_tokens_per_s / slowest))
-        self.top = max(_UNITS_MIN, units)
+        self._spares = spares
+        self.top = _UNITS_WITH_SPARES if spares else max(_UNITS_MIN, units)
         self.unit_tokens_per_s = top_tokens_per_s / self.top
         self._kind_of: Integers = np.array([item.kind for item in items], dtype=np.int64)
         self._layers: Integers = np.array([item.layers for item in items], dtype=np.int64)
@@ -120,26 +140,27 @@ class _CoverProgram:
         self._known: set[tuple[tuple[int, int], ...]] = set()
         for item in range(len(items)):
             alone = cheapest_covers(np.ones(1), self._units[item : item + 1], target_units=self.top)
-            self._add([(item, carried) for _, carried in alone.order_of(units=self.top)], self.top)
+            cover = [(item, carried) for _, carried in alone.order_of(units=self.top)]
+            self._add(cover + [(item, 0)] * spares, self.top)
 
     def priced(self, target: int) -> _Priced:
         """Solve, and price the covers of 0 .. `target` units."""
         solution = self._program.solve()
+        prices = solution.row_prices[self._kind_of] / self._layers
         per_unit = None
         if self._hops_row is not None:
             per_unit = solution.row_prices[self._hops_row] / self._layers / target
         return _Priced(
             value=solution.value,
             budget=float(solution.row_prices @ self._limits),
-            table=cheapest_covers(
-                solution.row_prices[self._kind_of] / self._layers,
-                self._units,
-                target_units=target,
-                prices_per_unit=per_unit,
+            table=cheapest_covers_with_spare(prices, self._units, target_units=target)
+            if self._spares
+            else cheapest_covers(
+                prices, self._units, target_units=target, prices_per_unit=per_unit
             ),
         )
 
-    def add(self, table: CoverTable, target: int) -> bool:
+    def add(self, table: CoverTable | SpareCoverTable, target: int) -> bool:
         """The table's cover of the target; False when it is known: the prices are optimal."""
         return self._add(table.order_of(units=target), target)
 

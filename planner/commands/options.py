@@ -18,6 +18,7 @@ from planner.placers.choice import PlacerName
 from planner.placers.solvers.choice import SolverName
 from planner.timing import attach_layer_times
 
+DEFAULT_OBJECTIVE: Objective = "decode"
 POLICIES = {"runtime": RUNTIME_POLICY, "published": PUBLISHED_POLICY}
 
 
@@ -75,13 +76,12 @@ def add_search_options(command: argparse.ArgumentParser, *, time_limit_s: float 
 
 def add_objective_options(command: argparse.ArgumentParser) -> None:
     """What to make large, and what forecasts stand on."""
-    defaults = PlanOptions()
     command.add_argument(
         "--objective",
         choices=get_args(Objective),
-        default=defaults.objective,
-        help="decode: forecast decode throughput (default); flow: the max flow; latency: rate "
-        "within --ttft-limit and --tpot-limit; cost: tokens per price of the nodes used; "
+        help="decode: forecast decode throughput (default); flow: the max flow (the default with "
+        "--survive-one-loss); latency: rate within --ttft-limit and --tpot-limit; cost: tokens "
+        "per price of the nodes used; "
         "fewest_nodes: idle nodes at a decode throughput of --demand",
     )
     command.add_argument(
@@ -118,11 +118,16 @@ def plan_options(parsed: argparse.Namespace, *, time_limit_s: float) -> PlanOpti
     )
 
 
-def with_objective(options: PlanOptions, parsed: argparse.Namespace) -> PlanOptions:
+def with_objective(
+    options: PlanOptions,
+    parsed: argparse.Namespace,
+    *,
+    default: Objective = DEFAULT_OBJECTIVE,
+) -> PlanOptions:
     """The same search for the objective that was asked for. Raises InvalidOptions."""
     return replace(
         options,
-        objective=parsed.objective,
+        objective=parsed.objective or default,
         ttft_limit_s=parsed.ttft_limit,
         tpot_limit_s=parsed.tpot_limit,
         demand_tokens_per_s=parsed.demand,

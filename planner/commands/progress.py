@@ -16,6 +16,9 @@ from planner.placers.base import Progress
 STANDARD_ERROR = 2
 
 
+FORECAST = "forecast"
+
+
 class Interrupt:
     """A cancel token that Ctrl-C or SIGTERM sets."""
 
@@ -45,23 +48,26 @@ class Interrupt:
 
 
 class LogProgress:
-    """One line for each better placement or bound."""
+    """One line for each better placement or bound; `goal` names its objective's value."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, goal: str = FORECAST) -> None:
         self._stream = stream
+        self._goal = goal
 
     def __call__(self, incumbent: Incumbent, /) -> None:
-        print(_line(incumbent), file=self._stream, flush=True)
+        print(_line(incumbent, goal=self._goal), file=self._stream, flush=True)
 
 
 class LiveProgress:
     """One line that is written over; `end` leaves it."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, goal: str = FORECAST) -> None:
         self._stream = stream
+        self._goal = goal
 
     def __call__(self, incumbent: Incumbent, /) -> None:
-        print(f"\r\x1b[K{_line(incumbent)}", end="", file=self._stream, flush=True)
+        line = _line(incumbent, goal=self._goal)
+        print(f"\r\x1b[K{line}", end="", file=self._stream, flush=True)
 
     def end(self) -> None:
         print(file=self._stream, flush=True)
@@ -87,12 +93,12 @@ class JsonProgress:
 
 
 @contextmanager
-def shown_progress(*, asked_for: bool) -> Iterator[Progress]:
+def shown_progress(*, asked_for: bool, goal: str = FORECAST) -> Iterator[Progress]:
     """A log on stderr; when asked for, a live line if stdout is a terminal, else JSON on stdout."""
     if not asked_for:
-        yield LogProgress(sys.stderr)
+        yield LogProgress(sys.stderr, goal=goal)
     elif sys.stdout.isatty():
-        live = LiveProgress(sys.stdout)
+        live = LiveProgress(sys.stdout, goal=goal)
         try:
             yield live
         finally:
@@ -101,11 +107,11 @@ def shown_progress(*, asked_for: bool) -> Iterator[Progress]:
         yield JsonProgress(sys.stdout)
 
 
-def _line(incumbent: Incumbent) -> str:
+def _line(incumbent: Incumbent, *, goal: str) -> str:
     value = incumbent.objective_value
-    goal = "" if value is None else f"forecast {value:10.4g}  "
+    reached = "" if value is None else f"{goal} {value:10.4g}  "
     return (
-        f"{incumbent.elapsed_s:8.1f} s  {goal}{incumbent.flow_tokens_per_s:12.1f} tokens/s  "
+        f"{incumbent.elapsed_s:8.1f} s  {reached}{incumbent.flow_tokens_per_s:12.1f} tokens/s  "
         f"bound {incumbent.upper_bound_tokens_per_s:12.1f}  gap {_gap(incumbent):7.2%}  "
         f"{incumbent.placer}"
     )

@@ -11,23 +11,27 @@ from planner.checked_plan import checked_plan
 from planner.commands.files import check_writable, read_plan, write_document
 from planner.commands.forecasts import forecast_lines
 from planner.commands.options import (
+    DEFAULT_OBJECTIVE,
     add_objective_options,
     add_plan_options,
     plan_options,
     timed_problem,
     with_objective,
 )
-from planner.commands.progress import Interrupt, shown_progress
+from planner.commands.progress import FORECAST, Interrupt, shown_progress
 from planner.compute_plan import PlanOptions, compute_plan
 from planner.domain.placement import Placement
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.feasibility import restricted_problem
+from planner.placers.base import Progress
 from planner.robust import compute_robust_plan
 from planner.serialization import plan_to_dict
 from planner.serialization.forecasts import forecast_to_dict
 
 NAME = "solve"
+ROBUST = "robust"
+_NONE_CAN = "no placement can do better: that takes every layer on two nodes; add memory"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -40,7 +44,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--survive-one-loss",
         action="store_true",
-        help="make the flow large that is left when the worst node is lost",
+        help="make the flow large that is left when the worst node is lost (objective: flow)",
     )
     command.add_argument(
         "--progress",
@@ -50,15 +54,23 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> None:
-    options = with_objective(plan_options(parsed, time_limit_s=parsed.time_limit), parsed)
+    survives: bool = parsed.survive_one_loss
+    options = with_objective(
+        plan_options(parsed, time_limit_s=parsed.time_limit),
+        parsed,
+        default="flow" if survives else DEFAULT_OBJECTIVE,
+    )
     output: Path = parsed.output
     check_writable(output)
     problem = timed_problem(parsed)
     start = None if parsed.start is None else read_plan(parsed.start).placement
     interrupt = Interrupt()
-    with interrupt.listening(), shown_progress(asked_for=parsed.progress) as progress:
-        if parsed.survive_one_loss:
-            plan = _robust_plan(problem, options, start=start, interrupt=interrupt)
+    goal = "survives" if survives else FORECAST
+    with interrupt.listening(), shown_progress(asked_for=parsed.progress, goal=goal) as progress:
+        if survives:
+            plan = _robust_plan(
+                problem, options, start=start, progress=progress, interrupt=interrupt
+            )
         else:
             plan = compute_plan(
                 problem, options=options, progress=progress, cancel=interrupt, start=start
@@ -93,14 +105,22 @@ def run(parsed: argparse.Namespace) -> None:
 
 
 def _robust_plan(
-    problem: Problem, options: PlanOptions, *, start: Placement | None, interrupt: Interrupt
+    problem: Problem,
+    options: PlanOptions,
+    *,
+    start: Placement | None,
+    progress: Progress,
+    interrupt: Interrupt,
 ) -> Plan:
     started_s = time.monotonic()
-    robust = compute_robust_plan(problem, options=options, start=start, cancel=interrupt)
+    robust = compute_robust_plan(
+        problem, options=options, start=start, progress=progress, cancel=interrupt
+    )
+    reached, bound = robust.survival.flow_tokens_per_s, robust.survival_bound_tokens_per_s
+    limit = f"at most {bound:.1f} can (gap {1 - reached / bound:.1%})" if bound > 0 else _NONE_CAN
     print(
-        f"{robust.survival.flow_tokens_per_s:.1f} tokens/s survive the loss of any one node "
-        f"(worst: {robust.survival.worst_node or 'none'}), at most "
-        f"{robust.survival_bound_tokens_per_s:.1f} can",
+        f"{reached:.1f} tokens/s survive the loss of any one node "
+        f"(worst: {robust.survival.worst_node or 'none'}); {limit}",
         file=sys.stderr,
     )
     return checked_plan(
@@ -111,8 +131,8 @@ def _robust_plan(
         upper_bound_tokens_per_s=upper_bound_tokens_per_s(
             restricted_problem(problem, options.rules)
         ),
-        placer="robust",
-        solver="none",
-        stop_reason="cancelled" if interrupt.is_cancelled() else "heuristic",
+        placer=f"{ROBUST} by {robust.method}",
+        solver=robust.solver,
+        stop_reason=robust.stop_reason,
         elapsed_s=time.monotonic() - started_s,
     )

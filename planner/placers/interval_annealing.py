@@ -58,7 +58,7 @@ class IntervalAnnealingPlacer:
         """The best placement found; never worse than `start`, which every try begins at."""
         return search_by_annealing(
             problem,
-            _IntervalAnnealer(),
+            IntervalAnnealer(),
             placer=NAME,
             annealing=self._annealing,
             options=options,
@@ -69,10 +69,19 @@ class IntervalAnnealingPlacer:
         )
 
 
-class _IntervalAnnealer:
+class IntervalAnnealer:
+    """Anneals ranges; with `spares` 1, towards ranges that carry the flow without any one node."""
+
+    def __init__(self, *, spares: int = 0) -> None:
+        self._spares = spares
+
     def moves_per_s(self, tables: FlowTables) -> float:
-        """Moves cost what the layers that change hands cost: the same on any number of nodes."""
-        return _MOVES_PER_S / max(1, int(tables.limits_N.max(initial=1)) // 8)
+        """Moves cost what the layers that change hands cost: the same on any number of nodes.
+
+        But the fastest node of a layer is looked for among all nodes.
+        """
+        slower = 1 + self._spares * len(tables.names) // 8
+        return _MOVES_PER_S / max(1, int(tables.limits_N.max(initial=1)) // 8) / slower
 
     def attempt(
         self, tables: FlowTables, aim: Try, *, chunk_moves: int, time_left: TimeLeft
@@ -83,6 +92,7 @@ class _IntervalAnnealer:
             target=tables.target(aim.target_tokens_per_s),
             speeds_NJ=_with_pinned_speeds(tables),
             limits_N=np.append(tables.limits_N, [0] * len(tables.pinned)),
+            spares=self._spares,
         )
 
         def loop(ranges: list[Range], schedule: Schedule) -> Annealed[int, list[Range]]:

@@ -6,6 +6,7 @@ what the integer program then chooses from.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from planner.bounds.compiled_cover import Floats, Integers
-from planner.bounds.cover import cheapest_covers
+from planner.bounds.cover import cheapest_covers, cheapest_covers_with_spare
 from planner.bounds.node_kinds import NodeKind
 from planner.bounds.packing_program import PackingProgram
 
@@ -38,11 +39,14 @@ class PatternFamily:
     of every such node of the first carries its F / w = c w', so it may as well be cut itself; the
     same where s >= w. Else the cut is at least
     `2 F - s F / w - q F / w' + c s q = F (1 + (1 - s / w) (1 - q / w')) >= F`.
+
+    With `spares` 1 (not 0) a stage's fastest node counts for nothing: what is left when one fails.
     """
 
     kinds: tuple[int, ...]
     link_tokens_per_s: float = math.inf
     width_exponent: float = 0.0
+    spares: int = 0
     use_of_rows: Mapping[int, float] = field(default_factory=dict)
 
     def countable_tokens_per_s(self, flow: float) -> float:
@@ -172,7 +176,10 @@ class PatternPool:
     def _carried_by(self, stage: StageNodes) -> float:
         """The largest F with sum of min(T, countable(F)) >= F, by bisection from the impossible."""
         family = self.families[stage.family]
-        speeds = [self.kinds[kind].tokens_per_s.get(stage.layers, 0.0) for kind in stage.kinds]
+        speeds = sorted(
+            self.kinds[kind].tokens_per_s.get(stage.layers, 0.0) for kind in stage.kinds
+        )
+        speeds = speeds[: len(speeds) - family.spares]
         low, high = 0.0, sum(speeds)
         if sum(min(speed, family.countable_tokens_per_s(high)) for speed in speeds) >= high:
             return high
@@ -189,11 +196,14 @@ class PatternPool:
         return [float(kind.count) for kind in self.kinds] + list(self.rows.extra_limits)
 
     def _countable_tokens_per_s(self, pattern: StagePattern, flow: float) -> float:
-        most = self.families[pattern.family].countable_tokens_per_s(flow)
-        return sum(
-            count * min(most, self.kinds[kind].tokens_per_s[pattern.layers])
-            for kind, count in pattern.counts
-        )
+        family = self.families[pattern.family]
+        most = family.countable_tokens_per_s(flow)
+        speeds = {
+            kind: min(most, self.kinds[kind].tokens_per_s[pattern.layers])
+            for kind, _ in pattern.counts
+        }
+        together = sum(count * speeds[kind] for kind, count in pattern.counts)
+        return together - family.spares * max(speeds.values(), default=0.0)
 
     def _program(self) -> PackingProgram:
         program = PackingProgram(self.row_limits())
@@ -245,8 +255,9 @@ class PatternPool:
             return None
         prices: Floats = np.array([row_prices[kind] for kind in useful])
         units: Integers = np.array([units_of[kind] for kind in useful], dtype=np.int64)
-        chosen = cheapest_covers(prices, units, target_units=_UNITS).items_of(units=_UNITS)
-        counts = {useful[position]: count for position, count in chosen.items()}
+        find = cheapest_covers_with_spare if family.spares else cheapest_covers
+        cover = find(prices, units, target_units=_UNITS).order_of(units=_UNITS)
+        counts = Counter(useful[position] for position, _ in cover)
         return StagePattern(
             family=family_number, layers=layers, counts=tuple(sorted(counts.items()))
         )

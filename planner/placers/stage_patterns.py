@@ -59,11 +59,16 @@ class StagePatternPlacer:
 
 
 class AlignedStages:
-    """The program: stages of any nodes whose lengths add up to `num_layers`."""
+    """The program: stages of any nodes whose lengths add up to `num_layers`.
 
-    def __init__(self, problem: Problem, options: SearchOptions, *, num_layers: int) -> None:
+    With `spares` 1 (not 0) each carries its flow without its fastest node too.
+    """
+
+    def __init__(
+        self, problem: Problem, options: SearchOptions, *, num_layers: int, spares: int = 0
+    ) -> None:
         self._kinds = free_kinds(problem, options)
-        self._pool = stage_pool(self._kinds, max_stages=options.rules.max_hops)
+        self._pool = stage_pool(self._kinds, max_stages=options.rules.max_hops, spares=spares)
         self._num_layers = num_layers
 
     def improving(
@@ -102,13 +107,12 @@ def free_kinds(
     return [kind for kind in free if kind.names]
 
 
-def stage_pool(kinds: list[NodeKind], *, max_stages: int | None) -> PatternPool:
+def stage_pool(kinds: list[NodeKind], *, max_stages: int | None, spares: int = 0) -> PatternPool:
     """Patterns of all kinds; with `max_stages` one more row counts the stages."""
     rows = Rows()
     use: dict[int, float] = {}
     if max_stages is not None:
         rows = Rows(extra_limits=(float(max_stages),))
         use = {len(kinds): 1.0}
-    return PatternPool(
-        kinds, [PatternFamily(kinds=tuple(range(len(kinds))), use_of_rows=use)], rows
-    )
+    family = PatternFamily(kinds=tuple(range(len(kinds))), spares=spares, use_of_rows=use)
+    return PatternPool(kinds, [family], rows)

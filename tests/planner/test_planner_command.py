@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -347,8 +348,16 @@ def test_replan_moves_no_more_than_the_budget(problem_path, tmp_path, capsys):
 
 def test_a_plan_that_shall_survive_says_what_survives(problem_path, tmp_path, capsys):
     plan = solved(problem_path, tmp_path / "plan.json", "--survive-one-loss")
-    assert plan.placer == "robust"
-    assert "survive the loss of any one node" in capsys.readouterr().err
+    assert plan.placer.startswith("robust by ")
+    told = capsys.readouterr().err
+    assert "survive the loss of any one node" in told
+    assert re.search(r"survives +[\d.]+ +[\d.]+ tokens/s", told)
+
+
+def test_what_survives_a_loss_is_not_known_of_another_objective(problem_path, tmp_path, capsys):
+    asked = ["--survive-one-loss", "--objective", "decode", "--output", str(tmp_path / "p.json")]
+    assert main(["solve", str(problem_path), *asked]) == 2
+    assert "choose the objective 'flow'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["replan", "solve"])

@@ -11,32 +11,58 @@ static i64 next_random(i64 state) { return state * 48271 % 2147483647; }
 
 static i64 shortfall(i64 target, i64 covered) { return covered < target ? target - covered : 0; }
 
-/* Add `speed` to layers [first, first + held); returns by how much the shortfall grows. */
-static i64 cover(i64 *coverage, i64 first, i64 held, i64 speed, i64 target)
+/* What serves every layer, and its fastest node's part, which does not count (0: all count). */
+typedef struct {
+    i64 n, row, target, spares;
+    const i64 *speeds, *first, *held;
+    i64 *coverage, *fastest;
+} Cover;
+
+static i64 fastest_at(const Cover *c, i64 layer)
+{
+    i64 fastest = 0;
+    for (i64 node = 0; node < c->n; node++) {
+        i64 speed = c->speeds[node * c->row + c->held[node]];
+        if (c->first[node] <= layer && layer < c->first[node] + c->held[node] && speed > fastest)
+            fastest = speed;
+    }
+    return fastest;
+}
+
+/* Add `speed` to layers [first, first + held); returns by how much the shortfall grows. A node whose
+   speed is taken away must hold nothing by then. */
+static i64 cover(Cover *c, i64 first, i64 held, i64 speed)
 {
     i64 grown = 0;
     for (i64 layer = first; layer < first + held; layer++) {
-        grown -= shortfall(target, coverage[layer]);
-        coverage[layer] += speed;
-        grown += shortfall(target, coverage[layer]);
+        grown -= shortfall(c->target, c->coverage[layer] - c->fastest[layer]);
+        c->coverage[layer] += speed;
+        if (c->spares > 0 && speed > c->fastest[layer]) c->fastest[layer] = speed;
+        if (c->spares > 0 && -speed == c->fastest[layer]) c->fastest[layer] = fastest_at(c, layer);
+        grown += shortfall(c->target, c->coverage[layer] - c->fastest[layer]);
     }
     return grown;
 }
 
 /* Returns the least sum of shortfalls found, or -1 without memory. */
-i64 anneal_intervals(i64 n, i64 num_layers, i64 target, i64 row, const i64 *speeds,
+i64 anneal_intervals(i64 n, i64 num_layers, i64 target, i64 spares, i64 row, const i64 *speeds,
                      const i64 *limits, const double *logarithms, i64 num_logarithms, i64 moves,
                      double hot, double cooling, i64 seed, i64 *first, i64 *held, i64 *best_first,
                      i64 *best_held)
 {
-    i64 *coverage = malloc((size_t)num_layers * sizeof(i64));
-    if (coverage == NULL) return -1;
+    size_t size = (spares > 0 ? 2 : 1) * (size_t)num_layers * sizeof(i64);
+    i64 *now = calloc(2 * (size_t)num_layers, sizeof(i64)), *before = malloc(size);
+    if (now == NULL || before == NULL) {
+        free(now);
+        free(before);
+        return -1;
+    }
+    Cover c = {n, row, target, spares, speeds, first, held, now, now + num_layers};
     i64 missing = num_layers * target, random = seed;
-    memset(coverage, 0, (size_t)num_layers * sizeof(i64));
     for (i64 node = 0; node < n; node++) {
         best_first[node] = first[node];
         best_held[node] = held[node];
-        missing += cover(coverage, first[node], held[node], speeds[node * row + held[node]], target);
+        missing += cover(&c, first[node], held[node], speeds[node * row + held[node]]);
     }
     i64 best = missing;
     double temperature = hot * (double)target;
@@ -49,7 +75,7 @@ i64 anneal_intervals(i64 n, i64 num_layers, i64 target, i64 row, const i64 *spee
         random = next_random(random);
         if (limits[u] == 0) continue;
         i64 u_first = first[u], u_held = held[u], v_first = 0, v_held = 0;
-        i64 old_u_first = u_first, old_u_held = u_held;
+        i64 old_u_first = u_first, old_u_held = u_held, old_v_first = 0, old_v_held = 0;
         if (kind == 0) {
             u_held = 1 + random % limits[u];
             random = next_random(random);
@@ -59,8 +85,8 @@ i64 anneal_intervals(i64 n, i64 num_layers, i64 target, i64 row, const i64 *spee
             if (v == u || limits[v] == 0 || held[u] > limits[v] || held[v] > limits[u]) continue;
             v_first = u_first;
             v_held = u_held;
-            u_first = first[v];
-            u_held = held[v];
+            u_first = old_v_first = first[v];
+            u_held = old_v_held = held[v];
         } else if (kind < 4) {
             u_first += random % 7 - 3;
         } else if (kind < 6) {
@@ -72,38 +98,35 @@ i64 anneal_intervals(i64 n, i64 num_layers, i64 target, i64 row, const i64 *spee
         }
         if (u_held < 0 || u_held > limits[u] || u_first < 0 || u_first + u_held > num_layers)
             continue;
-        i64 old_v_first = 0, old_v_held = 0;
-        i64 delta = cover(coverage, old_u_first, old_u_held, -speeds[u * row + old_u_held], target);
+        memcpy(before, now, size);
+        held[u] = 0;
+        i64 delta = cover(&c, old_u_first, old_u_held, -speeds[u * row + old_u_held]);
         if (v >= 0) {
-            old_v_first = first[v];
-            old_v_held = held[v];
-            delta += cover(coverage, old_v_first, old_v_held, -speeds[v * row + old_v_held], target);
-            delta += cover(coverage, v_first, v_held, speeds[v * row + v_held], target);
+            held[v] = 0;
+            delta += cover(&c, old_v_first, old_v_held, -speeds[v * row + old_v_held]);
+            delta += cover(&c, v_first, v_held, speeds[v * row + v_held]);
         }
-        delta += cover(coverage, u_first, u_held, speeds[u * row + u_held], target);
+        delta += cover(&c, u_first, u_held, speeds[u * row + u_held]);
         random = next_random(random);
-        if ((double)delta <= temperature * logarithms[random % num_logarithms]) {
-            first[u] = u_first;
-            held[u] = u_held;
-            if (v >= 0) {
-                first[v] = v_first;
-                held[v] = v_held;
-            }
-            missing += delta;
-            if (missing < best) {
-                best = missing;
-                memcpy(best_first, first, (size_t)n * sizeof(i64));
-                memcpy(best_held, held, (size_t)n * sizeof(i64));
-            }
-        } else {
-            cover(coverage, u_first, u_held, -speeds[u * row + u_held], target);
-            if (v >= 0) {
-                cover(coverage, v_first, v_held, -speeds[v * row + v_held], target);
-                cover(coverage, old_v_first, old_v_held, speeds[v * row + old_v_held], target);
-            }
-            cover(coverage, old_u_first, old_u_held, speeds[u * row + old_u_held], target);
+        i64 accepted = (double)delta <= temperature * logarithms[random % num_logarithms];
+        first[u] = accepted ? u_first : old_u_first;
+        held[u] = accepted ? u_held : old_u_held;
+        if (v >= 0) {
+            first[v] = accepted ? v_first : old_v_first;
+            held[v] = accepted ? v_held : old_v_held;
+        }
+        if (!accepted) {
+            memcpy(now, before, size);
+            continue;
+        }
+        missing += delta;
+        if (missing < best) {
+            best = missing;
+            memcpy(best_first, first, (size_t)n * sizeof(i64));
+            memcpy(best_held, held, (size_t)n * sizeof(i64));
         }
     }
-    free(coverage);
+    free(now);
+    free(before);
     return best;
 }

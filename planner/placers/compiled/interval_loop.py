@@ -3,6 +3,7 @@
 By the coverage theorem the max flow of ranges, where links do not bind and partial inference is
 allowed, is the least over layers of sum T_i(held_i) over the nodes that hold it. The energy is what
 all layers together lack to the target; the least covered layer alone would say too little.
+With `spares` the fastest node of every layer does not count: what is left when any one node fails.
 
 `interval_loop.c` is the same loop compiled. Flows are integers, so both give the same answer to
 the last bit. Change both together.
@@ -26,9 +27,9 @@ def anneal_intervals(
     limits: list[int] = task.limits_N.tolist()
     logarithms: list[float] = MINUS_LOGARITHMS.tolist()
     n, num_layers = len(speeds), task.num_layers
-    coverage = Coverage(num_layers, task.target)
-    missing = num_layers * task.target
     ranges = list(ranges)
+    coverage = Coverage(task, speeds, ranges)
+    missing = num_layers * task.target
     for node, (first, held) in enumerate(ranges):
         missing += coverage.add(first, held, speeds[node][held])
     best, best_ranges = missing, list(ranges)
@@ -70,9 +71,11 @@ def anneal_intervals(
         if held < 0 or held > limits[u] or first < 0 or first + held > num_layers:
             continue
         changed.append((u, (first, held)))
+        before, coverage_before = [ranges[node] for node, _new in changed], coverage.copied()
         delta = 0
-        for node, _new in changed:
+        for node, _new in reversed(changed):
             old_first, old_held = ranges[node]
+            ranges[node] = (old_first, 0)
             delta += coverage.add(old_first, old_held, -speeds[node][old_held])
         for node, (new_first, new_held) in changed:
             delta += coverage.add(new_first, new_held, speeds[node][new_held])
@@ -84,25 +87,53 @@ def anneal_intervals(
             if missing < best:
                 best, best_ranges = missing, list(ranges)
         else:
-            for node, (new_first, new_held) in changed:
-                coverage.add(new_first, new_held, -speeds[node][new_held])
-                old_first, old_held = ranges[node]
-                coverage.add(old_first, old_held, speeds[node][old_held])
+            for (node, _new), old in zip(changed, before, strict=True):
+                ranges[node] = old
+            coverage.return_to(coverage_before)
     return Annealed(energy=best, best=best_ranges, last=ranges)
 
 
 class Coverage:
-    """The speed that serves every layer, and what it lacks to the target."""
+    """The speed that serves every layer, its fastest node's part, and what it lacks to the target.
 
-    def __init__(self, num_layers: int, target: int) -> None:
-        self.layers = [0] * num_layers
-        self._target = target
+    It looks at `ranges`, which change, only for who is fastest once the fastest has left a layer.
+    """
+
+    def __init__(self, task: IntervalTask, speeds: list[list[int]], ranges: list[Range]) -> None:
+        self._target, self._spares = task.target, task.spares
+        self._speeds, self._ranges = speeds, ranges
+        self._covered = [0] * task.num_layers
+        self._fastest = [0] * task.num_layers
 
     def add(self, first: int, held: int, speed: int) -> int:
-        """Add `speed` to layers [first, first + held); returns by how much the lack grows."""
+        """Add `speed` to layers [first, first + held); returns by how much the lack grows.
+
+        A node whose speed is taken away must hold nothing by then.
+        """
         grown = 0
         for layer in range(first, first + held):
-            before = self.layers[layer]
-            after = self.layers[layer] = before + speed
-            grown += max(0, self._target - after) - max(0, self._target - before)
+            grown -= self._lack(layer)
+            self._covered[layer] += speed
+            if self._spares > 0 and speed > self._fastest[layer]:
+                self._fastest[layer] = speed
+            if self._spares > 0 and -speed == self._fastest[layer]:
+                self._fastest[layer] = self._fastest_at(layer)
+            grown += self._lack(layer)
         return grown
+
+    def copied(self) -> tuple[list[int], list[int]]:
+        return list(self._covered), list(self._fastest)
+
+    def return_to(self, copied: tuple[list[int], list[int]]) -> None:
+        self._covered, self._fastest = copied
+
+    def _lack(self, layer: int) -> int:
+        return max(0, self._target - self._covered[layer] + self._fastest[layer])
+
+    def _fastest_at(self, layer: int) -> int:
+        holders = (
+            row[held]
+            for row, (first, held) in zip(self._speeds, self._ranges, strict=True)
+            if first <= layer < first + held
+        )
+        return max(holders, default=0)

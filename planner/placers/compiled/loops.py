@@ -21,7 +21,7 @@ from planner.placers.compiled.tasks import (
 )
 
 _LIBRARY_NAME = "_loops"
-_EDITION = 7  # of module.c
+_EDITION = 8  # of module.c
 _I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
@@ -80,6 +80,7 @@ def anneal_intervals(
         len(speeds),
         task.num_layers,
         task.target,
+        task.spares,
         speeds.shape[1],
         speeds.ctypes.data,
         limits.ctypes.data,
@@ -161,7 +162,7 @@ def _library() -> ctypes.CDLL | None:
     ]
     library.anneal_intervals.restype = _I64
     library.anneal_intervals.argtypes = [
-        *(_I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _I64),
+        *(_I64, _I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _I64),
         *(_I64, _REAL, _REAL, _I64, _POINTER, _POINTER, _POINTER, _POINTER),
     ]
     library.anneal_moves.restype = _I64

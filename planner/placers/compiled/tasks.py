@@ -74,13 +74,15 @@ class StageTask:
 class IntervalTask:
     """Ranges for n nodes that shall cover every layer with `target`; as in StageTask.
 
-    A node never holds more than `limits_N[i]` layers, and none while its limit is 0.
+    A node never holds more than `limits_N[i]` layers, and none while its limit is 0. With `spares`
+    1 (not 0) they shall cover every layer also without the fastest node that holds it.
     """
 
     num_layers: int
     target: int
     speeds_NJ: IntegerArray
     limits_N: IntegerArray
+    spares: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
