@@ -13,7 +13,8 @@ from helixweb.charts.chart import UNKNOWN, Chart, figure_json, tokens_per_s
 class CurvePoint:
     """What was known `elapsed_s` after the start; the bound is None while there is none.
 
-    `objective_value`, in the goal's unit, is None where the flow is the objective.
+    `objective_value`, in the goal's unit, is None where the flow is the objective. `id` is what a
+    script is told when the mark is clicked.
     """
 
     elapsed_s: float
@@ -21,6 +22,7 @@ class CurvePoint:
     upper_bound_tokens_per_s: float | None
     placer: str
     objective_value: float | None = None
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,7 @@ def incumbent_curve(
         go.Scatter(
             mode="markers",
             showlegend=False,
+            ids=[point.id for point in points],
             x=seconds,
             y=flows if goal is None else values,
             yaxis="y" if goal is None else goal.axis,

@@ -1,62 +1,112 @@
-"""Bandwidth of every directed pair as a heat map, slow links standing out."""
+"""Bandwidth or latency of every directed pair as a heat map; the links of the plan are outlined."""
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
+from typing import Literal
 
 import plotly.graph_objects as go
 
-from helixweb.charts.chart import Chart, figure_json, height_for_rows, plain, shortened
+from helixweb.charts.chart import Chart, Legend, figure_json, height_for_rows, plain, shortened
 from helixweb.charts.quantities import bit_rate_text, duration_text
-from planner.domain.cluster import Link
+
+Measure = Literal["bandwidth", "latency"]
+OUTLINE = "#D55E00"
+IN_USE = "outlined: carries the plan's flow"
+# Below this a latency counts as this on the logarithmic scale: 0 has no logarithm.
+LEAST_LATENCY_S = 1e-6
 
 
-def network_matrix(names: Sequence[str], links: Mapping[tuple[str, str], Link]) -> Chart:
-    """Rows send, columns receive. `links` has the effective link of each reachable pair."""
-    rates = [link.bandwidth_bytes_per_s for link in links.values()]
-    figure = figure_json([_heatmap(names, links, rates)], _layout(names))
-    pairs = len(names) * (len(names) - 1)
-    summary = (
-        f"{len(links)} of {pairs} directed pairs are connected, {_range(min(rates), max(rates))}."
-        if rates
-        else "No two nodes are connected yet."
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixCell:
+    """One directed pair. `note` says where the numbers come from and how old they are."""
+
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    note: str = ""
+    in_use: bool = False
+
+
+def network_matrix(
+    names: Sequence[str],
+    cells: Mapping[tuple[str, str], MatrixCell],
+    *,
+    measure: Measure = "bandwidth",
+    possible: int | None = None,
+) -> Chart:
+    """Rows send, columns receive; `cells` has the reachable pairs.
+
+    `possible` is how many pairs there could be: where names are regions, None, and not told.
+    """
+    values = [_value(cell, measure) for cell in cells.values()]
+    figure = figure_json([_heatmap(names, cells, values, measure)], _layout(names, cells))
+    summary = "No two nodes are connected yet."
+    if values:
+        count = "" if possible is None else f"{len(cells)} of {possible} directed pairs connected, "
+        summary = f"{count}{_range(min(values), max(values), measure)}{_used(cells)}."
+        summary = summary[0].upper() + summary[1:]
+    in_use = any(cell.in_use for cell in cells.values())
     return Chart(
         figure=figure,
         summary=summary,
         columns=("From", "Links out", "Slowest", "Median", "Fastest", "Largest latency"),
-        rows=tuple(_row(name, [link for (source, _), link in links.items() if source == name])
+        rows=tuple(_row(name, [cell for (source, _), cell in cells.items() if source == name])
                    for name in names),
+        legend=(Legend(colour=OUTLINE, label=IN_USE),) if in_use else (),
     )  # fmt: skip
 
 
+def _value(cell: MatrixCell, measure: Measure) -> float:
+    if measure == "bandwidth":
+        return cell.bandwidth_bytes_per_s
+    return max(cell.latency_s, LEAST_LATENCY_S)
+
+
+def _text(value: float, measure: Measure) -> str:
+    return bit_rate_text(value) if measure == "bandwidth" else duration_text(value)
+
+
 def _heatmap(
-    names: Sequence[str], links: Mapping[tuple[str, str], Link], rates: Sequence[float]
+    names: Sequence[str],
+    cells: Mapping[tuple[str, str], MatrixCell],
+    values: Sequence[float],
+    measure: Measure,
 ) -> go.Heatmap:
-    low, high = (math.log10(min(rates)), math.log10(max(rates))) if rates else (0.0, 1.0)
+    low, high = (math.log10(min(values)), math.log10(max(values))) if values else (0.0, 1.0)
     ticks = sorted({low, (low + high) / 2, high})
     return go.Heatmap(
         x=list(names),
         y=list(names),
-        z=[[_log_rate(links.get((source, target))) for target in names] for source in names],
-        text=[[_hover(source, target, links) for target in names] for source in names],
+        z=[
+            [
+                math.log10(_value(cells[source, target], measure))
+                if (source, target) in cells
+                else None
+                for target in names
+            ]
+            for source in names
+        ],
+        text=[[_hover(source, target, cells) for target in names] for source in names],
         hovertemplate="%{text}<extra></extra>",
         hoverongaps=False,
         colorscale="Cividis",
+        # Slow stands out as dark: little bandwidth, or much latency.
+        reversescale=measure == "latency",
         zmin=low if low < high else low - 1,
         zmax=high,
         xgap=1,
         ygap=1,
         colorbar={
-            "title": {"text": "bandwidth"},
+            "title": {"text": measure},
             "tickvals": ticks,
-            "ticktext": [bit_rate_text(10**tick) for tick in ticks],
+            "ticktext": [_text(10**tick, measure) for tick in ticks],
             "thickness": 12,
         },
     )
 
 
-def _layout(names: Sequence[str]) -> dict[str, object]:
+def _layout(names: Sequence[str], cells: Mapping[tuple[str, str], MatrixCell]) -> dict[str, object]:
     axis = {
         "type": "category",
         "tickmode": "array",
@@ -65,6 +115,7 @@ def _layout(names: Sequence[str]) -> dict[str, object]:
         "showgrid": False,
         "zeroline": False,
     }
+    number_of = {name: number for number, name in enumerate(names)}
     return {
         "height": height_for_rows(len(names), minimum_px=260),
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
@@ -75,36 +126,52 @@ def _layout(names: Sequence[str]) -> dict[str, object]:
             "automargin": True,
             "autorange": "reversed",
         },
+        "shapes": [
+            {
+                "type": "rect",
+                "x0": number_of[target] - 0.46,
+                "x1": number_of[target] + 0.46,
+                "y0": number_of[source] - 0.46,
+                "y1": number_of[source] + 0.46,
+                "line": {"color": OUTLINE, "width": 2.5},
+            }
+            for (source, target), cell in cells.items()
+            if cell.in_use
+        ],
     }
 
 
-def _range(low: float, high: float) -> str:
+def _range(low: float, high: float, measure: Measure) -> str:
     if low == high:
-        return f"all at {bit_rate_text(low)}"
-    return f"at {bit_rate_text(low)} to {bit_rate_text(high)}"
+        return f"all at {_text(low, measure)}"
+    return f"{measure} {_text(low, measure)} to {_text(high, measure)}"
 
 
-def _log_rate(link: Link | None) -> float | None:
-    return math.log10(link.bandwidth_bytes_per_s) if link else None
+def _used(cells: Mapping[tuple[str, str], MatrixCell]) -> str:
+    used = sum(cell.in_use for cell in cells.values())
+    return f"; {used} carry the plan's flow" if used else ""
 
 
-def _hover(source: str, target: str, links: Mapping[tuple[str, str], Link]) -> str:
-    link, ends = links.get((source, target)), f"{plain(source)} → {plain(target)}"
-    if link is None:
+def _hover(source: str, target: str, cells: Mapping[tuple[str, str], MatrixCell]) -> str:
+    cell, ends = cells.get((source, target)), f"{plain(source)} → {plain(target)}"
+    if cell is None:
         return f"{ends}: no link"
-    rate, latency = bit_rate_text(link.bandwidth_bytes_per_s), duration_text(link.latency_s)
-    return f"{ends}: {rate}, {latency}"
+    rate, latency = bit_rate_text(cell.bandwidth_bytes_per_s), duration_text(cell.latency_s)
+    lines = [f"{ends}: {rate}, {latency}"]
+    lines += [plain(cell.note)] if cell.note else []
+    lines += ["carries the plan's flow"] if cell.in_use else []
+    return "<br>".join(lines)
 
 
-def _row(name: str, out: Sequence[Link]) -> tuple[str | int, ...]:
+def _row(name: str, out: Sequence[MatrixCell]) -> tuple[str | int, ...]:
     if not out:
         return (name, 0, "—", "—", "—", "—")
-    rates = [link.bandwidth_bytes_per_s for link in out]
+    rates = [cell.bandwidth_bytes_per_s for cell in out]
     return (
         name,
         len(out),
         bit_rate_text(min(rates)),
         bit_rate_text(median(rates)),
         bit_rate_text(max(rates)),
-        duration_text(max(link.latency_s for link in out)),
+        duration_text(max(cell.latency_s for cell in out)),
     )

@@ -26,6 +26,14 @@ def duration_text(seconds: float) -> str:
     return f"{_three_digits(seconds)} s"
 
 
+def age_text(seconds: float) -> str:
+    """How long ago, as coarsely as people say it: 12 s, 5 min, 3 h, 2 d."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
 def _prefixed(value: float, unit: str) -> str:
     for size, prefix in _PREFIXES:
         if value >= size * 0.9995:

@@ -4,11 +4,17 @@ from typing import Any
 
 from django.http import HttpRequest
 
+from helixweb.common.zones import zone_of
+
 THEMES = ("light", "dark")
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:
-    """The theme from its cookie (none: as the system says) and the section that is open."""
+    """The theme from its cookie (none: as the system says), the section that is open, the zone."""
     theme = request.COOKIES.get("theme", "")
     section = request.path.strip("/").split("/")[0] or "overview"
-    return {"theme": theme if theme in THEMES else "", "section": section}
+    return {
+        "theme": theme if theme in THEMES else "",
+        "section": section,
+        "zone": zone_of(request).key,
+    }

@@ -1,4 +1,4 @@
-"""Logging in, and making an API key."""
+"""Logging in, how pages look to a reader, and making an API key."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ from django import forms
 from django.contrib.auth.forms import AuthenticationForm
 
 from helixweb.common import auth, guessing
+from helixweb.common.zones import zone_names
 
 
 class LoginForm(AuthenticationForm):
@@ -24,6 +25,22 @@ class LoginForm(AuthenticationForm):
         except forms.ValidationError:
             guessing.note_failure(self.request, username)
             raise
+
+
+class PreferencesForm(forms.Form):
+    """What this browser keeps in cookies."""
+
+    theme = forms.ChoiceField(
+        required=False,
+        choices=[("", "as the system says"), ("light", "light"), ("dark", "dark")],
+    )
+    zone = forms.ChoiceField(required=False, label="Time zone")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["zone"]
+        assert isinstance(field, forms.ChoiceField)  # noqa: S101 - declared above
+        field.choices = [("", "the browser's"), *((name, name) for name in zone_names())]
 
 
 class ApiKeyForm(forms.Form):

@@ -5,9 +5,11 @@ from typing import Any
 from asgiref.sync import iscoroutinefunction
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.utils import timezone
 from django.utils.decorators import sync_and_async_middleware
 
 from helixweb.common.actor import acting
+from helixweb.common.zones import zone_of
 
 
 class LoginRequired(LoginRequiredMiddleware):
@@ -22,19 +24,19 @@ class LoginRequired(LoginRequiredMiddleware):
 
 
 @sync_and_async_middleware
-def remember_actor(get_response: Any) -> Any:
-    """Lets services ask who acts (see `actor.py`)."""
+def remember_reader(get_response: Any) -> Any:
+    """Lets services ask who acts (see `actor.py`), and pages show times of the reader's zone."""
     if iscoroutinefunction(get_response):
 
         async def answer_async(request: HttpRequest) -> HttpResponseBase:
-            with acting(request):
+            with acting(request), timezone.override(zone_of(request)):
                 response: HttpResponseBase = await get_response(request)
                 return response
 
         return answer_async
 
     def answer(request: HttpRequest) -> HttpResponseBase:
-        with acting(request):
+        with acting(request), timezone.override(zone_of(request)):
             response: HttpResponseBase = get_response(request)
             return response
 

@@ -13,6 +13,7 @@ urlpatterns = [
     path("login/", auth_views.LoginView.as_view(authentication_form=LoginForm), name="login"),
     path("login/link/<str:token>/", views.login_link, name="login-link"),
     path("logout/", auth_views.LogoutView.as_view(), name="logout"),
+    path("settings/", views.preferences, name="settings"),
     path("settings/api-keys/", views.api_keys, name="api-keys"),
     path("settings/api-keys/<int:pk>/revoke", views.revoke_api_key, name="api-key-revoke"),
 ]

@@ -1,4 +1,4 @@
-"""Health, event stream, login by link, API keys of the person logged in."""
+"""Health, event stream, login by link, preferences and API keys of the person logged in."""
 
 from django.contrib import messages
 from django.contrib.auth import login
@@ -10,11 +10,13 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.common import auth, login_links
-from helixweb.common.forms import ApiKeyForm
+from helixweb.common.forms import ApiKeyForm, PreferencesForm
 from helixweb.common.migrated import has_pending_migrations
 from helixweb.common.models import ApiKey
 from helixweb.common.sse import event_stream
 
+PREFERENCES = ("theme", "zone")
+KEPT_S = 365 * 86_400
 PROCESS_TOPICS = ("agent:", "coordinator:")
 
 
@@ -57,6 +59,25 @@ def login_link(request: HttpRequest, token: str) -> HttpResponse:
         return render(request, "registration/login_link.html", {"refused": True}, status=403)
     login(request, user, backend="django.contrib.auth.backends.ModelBackend")
     return redirect("overview")
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def preferences(request: HttpRequest) -> HttpResponse:
+    """Theme and time zone of this browser; kept in cookies, so that pages come right at once."""
+    initial = {name: request.COOKIES.get(name, "") for name in PREFERENCES}
+    form = PreferencesForm(request.POST if request.method == "POST" else None, initial=initial)
+    if not form.is_valid():
+        status = 422 if form.is_bound else 200
+        return render(request, "common/settings.html", {"form": form}, status=status)
+    messages.success(request, "Kept in this browser.")
+    answer = redirect("settings")
+    for name in PREFERENCES:
+        if value := form.cleaned_data[name]:
+            answer.set_cookie(name, value, max_age=KEPT_S, samesite="Lax")
+        else:
+            answer.delete_cookie(name)
+    return answer
 
 
 @never_cache

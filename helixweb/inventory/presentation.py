@@ -1,13 +1,23 @@
 """What the pages show of a cluster or a model, gathered from the rows. Reads only."""
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from helixweb.inventory.models import Cluster, LanguageModel, Node, NodeState, Profile
-from helixweb.inventory.network import Network, build_network
-from helixweb.inventory.services.problems import domain_link
+from django.db.models import Count
+
+from helixweb.inventory.models import (
+    Cluster,
+    LanguageModel,
+    Link,
+    Node,
+    NodeState,
+    Profile,
+    RegionLink,
+)
+from helixweb.inventory.network import KnownLink, Network, build_network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +29,7 @@ class NodeRow:
     gpu: str
     memory_bytes: float
     is_slowed: bool
+    is_emulated: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +67,7 @@ class Fit:
 def cluster_view(cluster: Cluster, *, now: datetime) -> ClusterView:
     """Nodes and their counts."""
     profiles = {profile.name: profile for profile in cluster.profiles.all()}
-    rows = tuple(_node_row(node, profiles.get(node.profile_name), now) for node in
+    rows = tuple(row_of(node, profiles.get(node.profile_name), now) for node in
                  cluster.nodes.all())  # fmt: skip
     states = Counter(row.state for row in rows)
     return ClusterView(
@@ -72,10 +83,11 @@ def cluster_view(cluster: Cluster, *, now: datetime) -> ClusterView:
 def node_row(node: Node, *, now: datetime) -> NodeRow:
     """One node, for its own page."""
     profile = node.cluster.profiles.filter(name=node.profile_name).first()
-    return _node_row(node, profile, now)
+    return row_of(node, profile, now)
 
 
-def _node_row(node: Node, profile: Profile | None, now: datetime) -> NodeRow:
+def row_of(node: Node, profile: Profile | None, now: datetime) -> NodeRow:
+    """`profile` is its cluster's of that name, for any model; None: there is none."""
     hardware: dict[str, Any] = node.hardware or {}
     detected = Counter(gpu["name"] for gpu in hardware.get("gpus", []))
     names = [f"{count} x {name}" if count > 1 else name for name, count in detected.items()]
@@ -89,34 +101,73 @@ def _node_row(node: Node, profile: Profile | None, now: datetime) -> NodeRow:
         gpu=gpu,
         memory_bytes=memory_bytes,
         is_slowed=hardware.get("relative_speed", 1.0) < 1,
+        is_emulated=bool(hardware.get("emulated")),
     )
 
 
 def cluster_network(cluster: Cluster) -> Network:
-    """Effective links of every pair."""
+    """What counts between its nodes, and a summary by region."""
     return build_network(
         region_by_node=dict(cluster.nodes.values_list("name", "region")),
         coordinator_region=cluster.coordinator_region,
-        links=[domain_link(row) for row in cluster.links.all()],
-        region_links=[domain_link(row) for row in cluster.region_links.all()],
+        links=(known_link(row) for row in cluster.links.all()),
+        region_links=(known_link(row, of_regions=True) for row in cluster.region_links.all()),
     )
 
 
-def fits_of(model: LanguageModel) -> list[Fit]:
-    """Every cluster that has profiles for the model."""
-    clusters = Cluster.objects.filter(profiles__model=model).distinct().prefetch_related("nodes")
-    return [_fit(cluster, model) for cluster in clusters]
+def known_link(row: Link | RegionLink, *, of_regions: bool = False) -> KnownLink:
+    """A row as the pure functions have it."""
+    return KnownLink(
+        source=row.source,
+        target=row.target,
+        bandwidth_bytes_per_s=row.bandwidth_bytes_per_s,
+        latency_s=row.latency_s,
+        origin=row.origin,
+        recorded_at=row.recorded_at,
+        of_regions=of_regions,
+    )
 
 
-def _fit(cluster: Cluster, model: LanguageModel) -> Fit:
-    profiles = {row.name: row for row in Profile.objects.filter(cluster=cluster, model=model)}
-    nodes = list(cluster.nodes.all())
-    known = [profiles[node.profile_name] for node in nodes if node.profile_name in profiles]
+def fits_of_models(models: Sequence[LanguageModel]) -> dict[int, list[Fit]]:
+    """By the model's id: every cluster that has profiles for it. Three queries for all of them."""
+    profiles = (
+        Profile.objects.filter(model__in=models)
+        .select_related("cluster")
+        .only("cluster", "cluster__name", "model", "name", "gpu", "max_layers")
+    )
+    of_pair: dict[tuple[int, int], dict[str, Profile]] = defaultdict(dict)
+    clusters: dict[int, Cluster] = {}
+    for profile in profiles:
+        of_pair[profile.model_id, profile.cluster_id][profile.name] = profile
+        clusters[profile.cluster_id] = profile.cluster
+    counts: dict[int, Counter[str]] = defaultdict(Counter)
+    rows = Node.objects.filter(cluster__in=clusters).order_by()
+    for row in rows.values("cluster", "profile_name").annotate(count=Count("pk")):
+        counts[row["cluster"]][row["profile_name"]] = row["count"]
+    fits: dict[int, list[Fit]] = {model.pk: [] for model in models}
+    for model in models:
+        for pk, cluster in sorted(clusters.items(), key=lambda item: item[1].name):
+            if (model.pk, pk) in of_pair:
+                fits[model.pk].append(_fit(cluster, model, of_pair[model.pk, pk], counts[pk]))
+    return fits
+
+
+def _fit(
+    cluster: Cluster, model: LanguageModel, profiles: Mapping[str, Profile], counts: Counter[str]
+) -> Fit:
+    """`counts`: how many nodes name each profile."""
+    known = {name: count for name, count in counts.items() if name in profiles}
+    gpus: Counter[str] = Counter()
+    for name, count in known.items():
+        gpus[profiles[name].gpu or name] += count
     return Fit(
         cluster=cluster,
-        layers=sum(min(profile.max_layers, model.num_layers) for profile in known),
+        layers=sum(
+            count * min(profiles[name].max_layers, model.num_layers)
+            for name, count in known.items()
+        ),
         needed=model.num_layers,
-        nodes=len(nodes),
-        nodes_with_profile=len(known),
-        gpus=tuple(Counter(profile.gpu or profile.name for profile in known).most_common()),
+        nodes=counts.total(),
+        nodes_with_profile=sum(known.values()),
+        gpus=tuple(gpus.most_common()),
     )

@@ -2,9 +2,26 @@
 
 from django.urls import path
 
-from helixweb.inventory.views import clusters, models, network, nodes
+from helixweb.inventory.views import (
+    changes,
+    clusters,
+    models,
+    network,
+    node_lists,
+    nodes,
+    profiles,
+    tokens,
+)
 
 urlpatterns = [
+    path("nodes/", node_lists.nodes, name="nodes"),
+    path("nodes/bulk", node_lists.nodes_bulk, name="nodes-bulk"),
+    path("nodes/nodes.csv", node_lists.nodes_csv, name="nodes-csv"),
+    path("settings/join-tokens/", tokens.join_tokens, name="join-tokens"),
+    path(
+        "settings/join-tokens/<int:pk>/revoke", tokens.join_token_revoke, name="join-token-revoke"
+    ),
+    path("changes/", changes.changes, name="changes"),
     path("clusters/", clusters.clusters, name="clusters"),
     path("clusters/new", clusters.cluster_new, name="cluster-new"),
     path("clusters/import", clusters.cluster_import, name="cluster-import"),
@@ -39,10 +56,12 @@ urlpatterns = [
         network.region_link_delete,
         name="region-link-delete",
     ),
-    path("clusters/<int:pk>/profiles/new", models.profile_new, name="profile-new"),
+    path("profiles/", profiles.profiles, name="profiles"),
+    path("profiles/<int:pk>/", profiles.profile, name="profile"),
+    path("clusters/<int:pk>/profiles/new", profiles.profile_new, name="profile-new"),
     path(
         "clusters/<int:pk>/profiles/<int:profile_pk>/delete",
-        models.profile_delete,
+        profiles.profile_delete,
         name="profile-delete",
     ),
     path("models/", models.models, name="models"),

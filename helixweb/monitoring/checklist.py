@@ -82,7 +82,7 @@ def _nodes(cluster: Cluster, now: datetime) -> Step:
 
 def _network(cluster: Cluster) -> Step:
     network = cluster_network(cluster)
-    known = len(network.links)
+    known = network.known
     return Step(
         title="Know the network",
         done=0 < known == network.possible,

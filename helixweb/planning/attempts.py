@@ -4,7 +4,7 @@ Every function raises LostLease when the run belongs to a later attempt or was f
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -73,13 +73,7 @@ def best_incumbent(run_id: int) -> domain.Incumbent | None:
         flow_tokens_per_s=best.flow_tokens_per_s,
         upper_bound_tokens_per_s=bound.first() or math.inf,
         placer=best.placer,
-        placement=Placement(
-            layers={
-                name: LayerRange(first=first, end=end)
-                for name, (first, end) in best.placement.items()
-            },
-            components=tuple(frozenset(names) for names in best.components),
-        ),
+        placement=placement_of(best.placement, best.components),
         objective_value=best.objective_value,
     )
 
@@ -197,12 +191,16 @@ def point_to_json(point: ReplanPoint) -> dict[str, Any]:
 
 def placement_of_point(point: dict[str, Any]) -> Placement:
     """An answer's placement; answers kept before there were components have one component."""
+    return placement_of(point["placement"], point.get("components", ()))
+
+
+def placement_of(
+    layers: Mapping[str, Sequence[int]], components: Iterable[Iterable[str]]
+) -> Placement:
+    """As rows keep it: [first, end] of every node, and the nodes of every component."""
     return Placement(
-        layers={
-            name: LayerRange(first=first, end=end)
-            for name, (first, end) in point["placement"].items()
-        },
-        components=tuple(frozenset(names) for names in point.get("components", ())),
+        layers={name: LayerRange(first=first, end=end) for name, (first, end) in layers.items()},
+        components=tuple(frozenset(names) for names in components),
     )
 
 

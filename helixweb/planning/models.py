@@ -99,6 +99,13 @@ class Incumbent(models.Model):
         ordering = ["pk"]
 
     @property
+    def figure(self) -> ObjectiveFigure:
+        """What the search is for, in words; `run` is known."""
+        is_flow = self.objective_value is None
+        value = self.flow_tokens_per_s if is_flow else self.objective_value
+        return objective_figure("flow" if is_flow else self.run.objective, value)
+
+    @property
     def gap(self) -> float | None:
         """(bound - flow) / bound; None while no bound is known."""
         if self.upper_bound_tokens_per_s is None:

@@ -92,6 +92,7 @@ def run_curve(run: PlanRun, *, now: datetime) -> Chart:
     return incumbent_curve(
         [
             CurvePoint(
+                id=str(row.pk),
                 elapsed_s=row.elapsed_s,
                 flow_tokens_per_s=row.flow_tokens_per_s,
                 upper_bound_tokens_per_s=row.upper_bound_tokens_per_s,

@@ -2,7 +2,16 @@
 
 from django.urls import path
 
-from helixweb.planning.views import comparisons, explanations, forecasts, mixes, replanning, runs
+from helixweb.planning.views import (
+    comparisons,
+    explanations,
+    forecasts,
+    incumbents,
+    mixes,
+    replanning,
+    runs,
+    site,
+)
 
 urlpatterns = [
     path("plans/", runs.plan_runs, name="plan-runs"),
@@ -10,6 +19,9 @@ urlpatterns = [
     path("plans/new/fit", runs.plan_run_preview, name="plan-run-preview"),
     path("plans/new/starts", runs.plan_run_starts, name="plan-run-starts"),
     path("plans/<int:pk>/", runs.plan_run, name="plan-run"),
+    path("settings/jobs/", site.jobs_page, name="jobs"),
+    path("settings/about/", site.about, name="about"),
+    path("plans/<int:pk>/incumbents/<int:incumbent_pk>/", incumbents.incumbent, name="incumbent"),
     path("plans/<int:pk>/cancel", runs.plan_run_cancel, name="plan-run-cancel"),
     path("plans/<int:pk>/accept", runs.plan_run_accept, name="plan-run-accept"),
     path("plans/<int:pk>/extend", runs.plan_run_extend, name="plan-run-extend"),

@@ -45,7 +45,10 @@ window.HelixCharts = (() => {
     // On the element, not in the layout: Plotly forgets the layout's size when the window changes.
     if (height) element.style.height = `${height}px`;
     if (width) element.style.minWidth = `${width}px`;
-    return Plotly.react(element, data, layout, config);
+    return Plotly.react(element, data, layout, config).then((graph) => {
+      document.dispatchEvent(new CustomEvent("helix:drawn", { detail: { id: element.id } }));
+      return graph;
+    });
   };
   const load = async (element) => {
     const response = await fetch(element.dataset.figure, { headers: { Accept: "application/json" } });

@@ -27,6 +27,36 @@
     const [title] = document.getElementById("curve").getAttribute("aria-label").split(". ");
     document.getElementById("curve").setAttribute("aria-label", `${title}. ${flow}; ${bound}.`);
   };
+  // A better placement gets a line of its own, with a way to look at it; a better bound alone does not.
+  const list = (incumbent, goal) => {
+    const body = document.querySelector("#incumbents tbody");
+    const reached = goal ? incumbent.figure.plotted : incumbent.flow_tokens_per_s;
+    if (!body || (body.dataset.best && reached <= Number(body.dataset.best))) return;
+    body.dataset.best = reached;
+    document.getElementById("no-incumbents")?.remove();
+    body.closest("[hidden]")?.removeAttribute("hidden");
+    const row = body.insertRow(0);
+    const link = document.createElement("a");
+    link.href = `incumbents/${incumbent.id}/`;
+    link.textContent = `${incumbent.elapsed_s.toFixed(1)} s`;
+    row.insertCell().append(link);
+    for (const text of [tokens(incumbent.flow_tokens_per_s), ...(goal ? [value(incumbent)] : []), incumbent.placer]) {
+      row.insertCell().textContent = text;
+    }
+    for (const cell of [...row.cells].slice(1, -1)) cell.className = "num";
+  };
+  // A mark on the curve leads to its placement. Plotly's events come from the element it drew on, which
+  // htmx may replace.
+  const follow = () => {
+    const chart = document.getElementById("curve");
+    if (!chart?.on || chart.dataset.followed) return;
+    chart.dataset.followed = "yes";
+    chart.on("plotly_click", (event) => {
+      const id = event.points.find((point) => point.id)?.id;
+      if (id) location.href = `incumbents/${id}/`;
+    });
+  };
+  document.addEventListener("helix:drawn", follow);
   const seen = new Set();
   // The last point of a line is "now"; it keeps the value before it.
   const append = (line, elapsed, value) => {
@@ -59,6 +89,7 @@
     if (goal) append(goal, incumbent.elapsed_s, incumbent.figure.plotted);
     marks.y.push(goal ? incumbent.figure.plotted : incumbent.flow_tokens_per_s);
     marks.customdata.push(incumbent.placer);
+    marks.ids?.push(String(incumbent.id));
     HelixCharts.draw(chart, figure);
     show("flow", tokens(incumbent.flow_tokens_per_s));
     show("bound", tokens(incumbent.upper_bound_tokens_per_s));
@@ -66,6 +97,7 @@
     show("figure", incumbent.figure.text);
     show("figure-unit", incumbent.figure.unit);
     say(incumbent);
+    list(incumbent, goal);
     const row = document.querySelector("#curve-table tbody")?.insertRow();
     const cells = [incumbent.elapsed_s.toFixed(1), ...(goal ? [value(incumbent)] : []), tokens(incumbent.flow_tokens_per_s),
       tokens(incumbent.upper_bound_tokens_per_s), incumbent.placer];

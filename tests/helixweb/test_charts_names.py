@@ -11,7 +11,7 @@ from helixweb.charts.chart import Chart, plain, shortened
 from helixweb.charts.flow_diagram import flow_diagram
 from helixweb.charts.flow_share import FlowShare, flow_share
 from helixweb.charts.layer_map import layer_map
-from helixweb.charts.network_matrix import network_matrix
+from helixweb.charts.network_matrix import MatrixCell, network_matrix
 from helixweb.charts.node_bars import NodeShare, node_bars
 from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
 from helixweb.charts.utilisation import utilisation
@@ -38,7 +38,12 @@ def charts(tiny_problem: dict[str, Any]) -> list[Chart]:
         progress=lambda incumbent: None,
         cancel=NeverCancelled(),
     )
-    links = {(link.source, link.target): link for link in problem.cluster.links}
+    links = {
+        (link.source, link.target): MatrixCell(
+            bandwidth_bytes_per_s=link.bandwidth_bytes_per_s, latency_s=link.latency_s, note=LINK
+        )
+        for link in problem.cluster.links
+    }
     return [
         flow_diagram(problem, plan),
         layer_map(problem, plan.placement),

@@ -1,15 +1,24 @@
 """Quantities as people read them, and the picture of a network."""
 
+import random
+
 import pytest
 
-from helixweb.charts.network_matrix import network_matrix
-from helixweb.charts.quantities import bit_rate_text, bytes_text, duration_text
-from helixweb.inventory.network import build_network
-from planner.domain.cluster import Link
+from helixweb.charts.network_matrix import MatrixCell, network_matrix
+from helixweb.charts.quantities import age_text, bit_rate_text, bytes_text, duration_text
+from helixweb.inventory.network import KnownLink, Network, build_network
+from planner.domain.cluster import COORDINATOR
 
 
-def link(source: str, target: str, rate: float = 1.25e9, latency_s: float = 1e-3) -> Link:
-    return Link(source=source, target=target, bandwidth_bytes_per_s=rate, latency_s=latency_s)
+def link(source: str, target: str, rate: float = 1.25e9, latency_s: float = 1e-3) -> KnownLink:
+    return KnownLink(
+        source=source,
+        target=target,
+        bandwidth_bytes_per_s=rate,
+        latency_s=latency_s,
+        origin="imported",
+        recorded_at=None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -26,6 +35,10 @@ def link(source: str, target: str, rate: float = 1.25e9, latency_s: float = 1e-3
         (duration_text(1e-4), "100 µs"),
         (duration_text(0.055), "55 ms"),
         (duration_text(1.5), "1.5 s"),
+        (age_text(12.4), "12 s"),
+        (age_text(3599), "59 min"),
+        (age_text(7200), "2 h"),
+        (age_text(200_000), "2 d"),
     ],
 )
 def test_numbers_are_written_with_the_prefix_that_fits(text: str, expected: str) -> None:
@@ -39,10 +52,50 @@ def test_a_link_of_its_own_counts_before_that_of_the_regions() -> None:
         links=[link("a", "b", rate=1e6)],
         region_links=[link("home", "away", rate=5e6), link("away", "home", rate=7e6)],
     )
-    assert network.links["a", "b"].bandwidth_bytes_per_s == 1e6
-    assert network.links["b", "a"].bandwidth_bytes_per_s == 7e6
-    assert ("coordinator", "a") not in network.links
-    assert (len(network.links), network.possible) == (4, 6)
+    links = network.links_between(network.names, network.names)
+    assert links["a", "b"].bandwidth_bytes_per_s == 1e6
+    assert links["b", "a"].bandwidth_bytes_per_s == 7e6
+    assert ("coordinator", "a") not in links
+    assert (network.known, network.possible) == (4, 6)
+
+
+def brute_force_known(network: Network) -> int:
+    return len(network.links_between(network.names, network.names))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_regions_sum_up_is_what_their_pairs_are(seed: int) -> None:
+    rng = random.Random(seed)
+    regions = {f"n{number}": f"r{rng.randrange(3)}" for number in range(7)}
+    names = [COORDINATOR, *regions]
+    network = build_network(
+        region_by_node=regions,
+        coordinator_region=f"r{rng.randrange(4)}",
+        links=[
+            link(source, target, rate=rng.choice([1e6, 2e6]))
+            for source in names
+            for target in names
+            if source != target and rng.random() < 0.3
+        ],
+        region_links=[
+            link(f"r{source}", f"r{target}", rate=rng.choice([3e6, 4e6]))
+            for source in range(4)
+            for target in range(4)
+            if rng.random() < 0.4
+        ],
+    )
+    assert network.known == brute_force_known(network)
+    for row in network.rows:
+        for pair in row.pairs:
+            links = network.links_between(
+                network.members[pair.source], network.members[pair.target]
+            ).values()
+            rates = [found.bandwidth_bytes_per_s for found in links]
+            assert pair.connected == len(rates)
+            assert (pair.slowest_bytes_per_s, pair.fastest_bytes_per_s) == (
+                min(rates, default=0.0),
+                max(rates, default=0.0),
+            )
 
 
 def test_region_pairs_count_and_bound_their_links() -> None:
@@ -63,8 +116,10 @@ def test_region_pairs_count_and_bound_their_links() -> None:
 
 def test_the_matrix_says_in_words_what_it_shows() -> None:
     names = ["coordinator", "a", "a-node-with-a-long-name"]
-    chart = network_matrix(names, {("a", "coordinator"): link("a", "coordinator", rate=12.5e6)})
-    assert chart.summary == "1 of 6 directed pairs are connected, all at 100 Mbit/s."
+    cell = MatrixCell(bandwidth_bytes_per_s=12.5e6, latency_s=1e-3)
+    chart = network_matrix(names, {("a", "coordinator"): cell}, possible=6)
+    assert chart.summary == "1 of 6 directed pairs connected, all at 100 Mbit/s."
+    assert not chart.figure["layout"].get("shapes")
     assert chart.rows[1] == ("a", 1, "100 Mbit/s", "100 Mbit/s", "100 Mbit/s", "1 ms")
     assert chart.rows[0][1] == 0
     heat = chart.figure["data"][0]
@@ -75,3 +130,19 @@ def test_the_matrix_says_in_words_what_it_shows() -> None:
 
 def test_a_network_without_links_has_a_picture_too() -> None:
     assert "No two nodes" in network_matrix(["coordinator", "a"], {}).summary
+
+
+def test_the_links_of_the_plan_are_outlined_and_said() -> None:
+    cells = {
+        ("a", "b"): MatrixCell(
+            bandwidth_bytes_per_s=1e6, latency_s=0.05, note="measured 5 min ago", in_use=True
+        ),
+        ("b", "a"): MatrixCell(bandwidth_bytes_per_s=1e9, latency_s=0.0),
+    }
+    chart = network_matrix(["a", "b"], cells, measure="latency", possible=2)
+    assert "1 carry the plan's flow" in chart.summary
+    assert "latency 1 µs to 50 ms" in chart.summary
+    (outline,) = chart.figure["layout"]["shapes"]
+    assert (outline["x0"], outline["y0"]) == (0.54, -0.46)
+    assert "measured 5 min ago" in chart.figure["data"][0]["text"][0][1]
+    assert [entry.label for entry in chart.legend] == ["outlined: carries the plan's flow"]

@@ -132,8 +132,8 @@ def test_pages_say_whether_layer_times_are_measured_and_what_a_node_costs(
     }  # fmt: skip
     assert browser.post(reverse("profile-new", args=[cluster.pk]), sent).status_code == 302
     page = browser.get(reverse("cluster", args=[cluster.pk])).content.decode()
-    assert page.count("<td>yes</td>") == 1
-    assert page.count("<td>no</td>") == 2
+    assert page.count("<td>measured</td>") == 1
+    assert page.count("<td>estimated</td>") == 2
     mini = Node.objects.get(name="mini")
     edit = reverse("node-edit", args=[cluster.pk, mini.pk])
     change = {"name": "mini", "region": "away", "profile_name": "fast", "price_per_hour": "1.5"}

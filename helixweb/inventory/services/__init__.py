@@ -14,6 +14,7 @@ from helixweb.inventory.services.joining import (
     create_join_token,
     join_command,
     register,
+    revoke_join_token,
 )
 from helixweb.inventory.services.presence import (
     announce_silent,
@@ -57,6 +58,7 @@ __all__ = [
     "prune_changes",
     "record_seen",
     "register",
+    "revoke_join_token",
     "update",
     "update_identity",
 ]

@@ -75,6 +75,12 @@ def create_join_token(cluster: Cluster, role: str, user: Any) -> NewJoinToken:
     return NewJoinToken(row, secret)
 
 
+def revoke_join_token(token_id: int, *, now: datetime) -> bool:
+    """Let it expire at once; False when it admitted somebody or had expired before."""
+    unused = JoinToken.objects.filter(pk=token_id, used_at__isnull=True, expires_at__gt=now)
+    return unused.update(expires_at=now) > 0
+
+
 def join_command(role: str, secret: str, *, name: str = "NAME", region: str = "") -> str:
     """What to run on the machine; shared by the page and the REST API."""
     program = "agent" if role == JoinToken.Role.NODE else "coordinator"

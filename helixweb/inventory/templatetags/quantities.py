@@ -2,9 +2,10 @@
 
 from django import template
 
-from helixweb.charts.quantities import bit_rate_text, bytes_text, duration_text
+from helixweb.charts.quantities import age_text, bit_rate_text, bytes_text, duration_text
 
 register = template.Library()
 register.filter("bytes", bytes_text)
 register.filter("bit_rate", bit_rate_text)
 register.filter("duration", duration_text)
+register.filter("age", age_text)

@@ -16,6 +16,7 @@ from helixweb.inventory import services
 from helixweb.inventory.forms import ClusterForm, ImportForm, JoinForm
 from helixweb.inventory.models import Cluster, Coordinator, LanguageModel
 from helixweb.inventory.presentation import ClusterView, cluster_network, cluster_view
+from helixweb.inventory.profile_view import profile_view
 from helixweb.inventory.services import InventoryError
 from helixweb.inventory.views.editing import UNPROCESSABLE, Page, by_htmx, delete_page, edit_page
 from planner.domain.errors import InvalidProblem, PlannerError
@@ -184,7 +185,7 @@ def _context(row: Cluster, *, last_event_id: int) -> dict[str, Any]:
     live = _live_context(row)
     return live | {
         "network": cluster_network(row),
-        "profiles": row.profiles.select_related("model"),
+        "profiles": [profile_view(profile) for profile in row.profiles.select_related("model")],
         "models": services.models_of(row),
         "join_form": JoinForm(initial=_next_to_join(row, live["view"])),
         "last_event_id": last_event_id,

@@ -1,4 +1,4 @@
-"""Language models and the profiles that say how fast nodes run them."""
+"""Language models: their bytes, and where they fit."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
@@ -6,30 +6,36 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
 from helixweb.inventory import services
-from helixweb.inventory.forms import LanguageModelForm, ProfileForm
-from helixweb.inventory.models import Cluster, LanguageModel, Profile
-from helixweb.inventory.presentation import fits_of
+from helixweb.inventory.forms import LanguageModelForm
+from helixweb.inventory.models import LanguageModel
+from helixweb.inventory.presentation import fits_of_models
+from helixweb.inventory.profile_view import profile_view, profiles_memory
 from helixweb.inventory.views.editing import Page, delete_page, edit_page
+
+MAX_PROFILES = 30
 
 
 @require_GET
 def models(request: HttpRequest) -> HttpResponse:
     """All models and where they fit."""
-    rows = [{"model": row, "fits": fits_of(row)} for row in LanguageModel.objects.all()]
-    return render(request, "inventory/models.html", {"rows": rows})
+    rows = list(LanguageModel.objects.all())
+    fits = fits_of_models(rows)
+    context = {"rows": [{"model": row, "fits": fits[row.pk]} for row in rows]}
+    return render(request, "inventory/models.html", context)
 
 
 @require_GET
 def model(request: HttpRequest, pk: int) -> HttpResponse:
     """The arithmetic of its bytes, its profiles, and where it fits."""
     row = get_object_or_404(LanguageModel, pk=pk)
+    profiles = row.profiles.select_related("cluster", "model").order_by("cluster__name", "name")
+    views = [profile_view(profile) for profile in profiles[:MAX_PROFILES]]
     context = {
         "model": row,
-        "fits": fits_of(row),
-        "profiles": [
-            {"profile": profile, "weights_bytes": profile.max_layers * row.bytes_per_layer}
-            for profile in row.profiles.select_related("cluster").order_by("cluster__name", "name")
-        ],
+        "fits": fits_of_models([row])[row.pk],
+        "profiles": views,
+        "memory": profiles_memory(views),
+        "num_profiles": profiles.count(),
     }
     return render(request, "inventory/model.html", context)
 
@@ -84,43 +90,5 @@ def model_delete(request: HttpRequest, pk: int) -> HttpResponse:
         back_url=reverse("models"),
         back_title="Models",
         intro="Its profiles and plans go with it; files on the nodes stay.",
-    )
-    return delete_page(request, row, page=page)
-
-
-@require_http_methods(["GET", "POST"])
-def profile_new(request: HttpRequest, pk: int) -> HttpResponse:
-    """Speed and KV room of one kind of node, by hand."""
-    cluster = get_object_or_404(Cluster, pk=pk)
-    form = ProfileForm(request.POST or None)
-    back_url = reverse("cluster", args=[pk])
-    page = Page(
-        title="Add a profile",
-        submit="Add profile",
-        back_url=back_url,
-        back_title=cluster.name,
-        intro="What one kind of node does with 1, 2, 3 … layers of a model. "
-        "To measure it, run: python -m runtime profile.",
-    )
-
-    def save() -> str:
-        services.create(Profile, cluster=cluster, **form.row_fields())
-        return back_url
-
-    return edit_page(request, form, page=page, save=save)
-
-
-@require_http_methods(["GET", "POST"])
-def profile_delete(request: HttpRequest, pk: int, profile_pk: int) -> HttpResponse:
-    """Nodes that name it cannot be planned with until they have another."""
-    row = get_object_or_404(
-        Profile.objects.select_related("cluster", "model"), pk=profile_pk, cluster_id=pk
-    )
-    page = Page(
-        title=f"Delete profile {row}?",
-        submit="Delete profile",
-        back_url=reverse("cluster", args=[pk]),
-        back_title=row.cluster.name,
-        intro=f"Nodes that name it cannot be planned with for {row.model}.",
     )
     return delete_page(request, row, page=page)

@@ -1,16 +1,24 @@
 """The network of a cluster: a picture, the regions, and every link."""
 
+from collections.abc import Set
+from datetime import datetime
+from typing import Any
+
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods
 
-from helixweb.charts.network_matrix import network_matrix
+from helixweb.charts.network_matrix import Measure
 from helixweb.common import events
 from helixweb.inventory import services
 from helixweb.inventory.forms import LinkForm, RegionLinkForm
 from helixweb.inventory.models import Cluster, Link, RegionLink
+from helixweb.inventory.network import Pair
+from helixweb.inventory.network_view import MEASURES, links_in_use, matrix_view
 from helixweb.inventory.presentation import cluster_network
 from helixweb.inventory.views.editing import Page, delete_page, edit_page
 
@@ -18,25 +26,41 @@ LINKS_PER_PAGE = 50
 
 
 @require_GET
+@never_cache
 def network(request: HttpRequest, pk: int) -> HttpResponse:
-    """?node= narrows the list of links to those from or to one node."""
+    """`?show=latency` and `?from=&to=` choose the matrix, `?node=` narrows the list of links."""
     last_event_id = events.latest_id()
     cluster = get_object_or_404(Cluster, pk=pk)
-    found = cluster_network(cluster)
+    found, now = cluster_network(cluster), timezone.now()
     links = cluster.links.order_by("pk")
     node = request.GET.get("node", "")
     if node:
         links = links.filter(source=node) | links.filter(target=node)
+    measure: Measure = "latency" if request.GET.get("show") == "latency" else "bandwidth"
+    ends = request.GET.get("from", ""), request.GET.get("to", "")
+    page = Paginator(links, LINKS_PER_PAGE).get_page(request.GET.get("page"))
+    used = links_in_use(cluster)
     context = {
         "cluster": cluster,
         "network": found,
-        "chart": network_matrix(found.names, found.links),
-        "region_links": cluster.region_links.all(),
+        "measure": measure,
+        "measures": MEASURES,
+        "matrix": matrix_view(
+            found, measure=measure, used=used, now=now, opened=ends if all(ends) else None
+        ),
+        "region_links": [_line(row, used, now=now) for row in cluster.region_links.all()],
         "node": node,
-        "page": Paginator(links, LINKS_PER_PAGE).get_page(request.GET.get("page")),
+        "page": page,
+        "lines": [_line(row, used, now=now) for row in page],
         "last_event_id": last_event_id,
     }
     return render(request, "inventory/network.html", context)
+
+
+def _line(row: Link | RegionLink, used: Set[Pair], *, now: datetime) -> dict[str, Any]:
+    """A row of a table of links."""
+    age = None if row.recorded_at is None else (now - row.recorded_at).total_seconds()
+    return {"row": row, "age_s": age, "in_use": (row.source, row.target) in used}
 
 
 def _page(cluster: Cluster, title: str, submit: str, intro: str = "") -> Page:

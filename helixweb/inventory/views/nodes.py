@@ -1,5 +1,9 @@
 """Nodes: declare, look at, change, delete."""
 
+from typing import Any
+
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -10,9 +14,14 @@ from django.views.decorators.http import require_GET, require_http_methods
 from helixweb.common import events
 from helixweb.inventory import services
 from helixweb.inventory.forms import NodeForm
-from helixweb.inventory.models import Cluster, Node
+from helixweb.inventory.models import Change, Cluster, Node
 from helixweb.inventory.presentation import cluster_network, node_row
+from helixweb.inventory.profile_view import profile_view
+from helixweb.inventory.views.changes import change_lines
 from helixweb.inventory.views.editing import Page, by_htmx, delete_page, edit_page
+
+PEERS_PER_PAGE = 30
+CHANGES_SHOWN = 10
 
 
 def _node(pk: int, node_pk: int) -> Node:
@@ -22,24 +31,39 @@ def _node(pk: int, node_pk: int) -> Node:
 @require_GET
 @never_cache
 def node(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
-    """Hardware, profiles, and the links that count for it."""
+    """Hardware, layers, memory, profiles, and the links that count for it; `?page=` of links."""
     last_event_id = events.latest_id()
     row = _node(pk, node_pk)
-    network = cluster_network(row.cluster)
-    links = network.links
+    shown = node_row(row, now=timezone.now())
+    if by_htmx(request):
+        context = {"cluster": row.cluster, "row": shown}
+        return render(request, "inventory/_node_live.html", context)
+    profiles = list(row.cluster.profiles.filter(name=row.profile_name).select_related("model"))
     context = {
         "cluster": row.cluster,
-        "row": node_row(row, now=timezone.now()),
-        "profiles": row.cluster.profiles.filter(name=row.profile_name).select_related("model"),
-        "peers": [
-            {"name": name, "out": links.get((row.name, name)), "in": links.get((name, row.name))}
-            for name in network.names
-            if name != row.name
-        ],
+        "row": shown,
+        "profiles": [profile_view(profile) for profile in profiles],
         "last_event_id": last_event_id,
+        "changes": change_lines(_changes_of(row)[:CHANGES_SHOWN]),
+        **_peers(request, row),
     }
-    template = "inventory/_node_live.html" if by_htmx(request) else "inventory/node.html"
-    return render(request, template, context)
+    return render(request, "inventory/node.html", context)
+
+
+def _changes_of(row: Node) -> QuerySet[Change]:
+    return Change.objects.filter(kind="node", row_id=row.pk)
+
+
+def _peers(request: HttpRequest, row: Node) -> dict[str, Any]:
+    """The other ends of its links, a page of them, with what counts there and back."""
+    network = cluster_network(row.cluster)
+    others = [name for name in network.names if name != row.name]
+    page = Paginator(others, PEERS_PER_PAGE).get_page(request.GET.get("page"))
+    peers = [
+        {"name": name, "out": network.link(row.name, name), "in": network.link(name, row.name)}
+        for name in page
+    ]
+    return {"page": page, "peers": peers}
 
 
 @require_http_methods(["GET", "POST"])

@@ -17,6 +17,7 @@ from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services import models_of
 from helixweb.planning import services
 from helixweb.planning.forms import ExtensionForm, PlanRunForm, initial_from
+from helixweb.planning.incumbent_view import better_incumbents
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.objectives import AXIS_UNITS
 from helixweb.planning.options import DEFAULTS, options_from_json
@@ -142,6 +143,7 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         "run": run,
         "curve": run_curve(run, now=now),
+        "incumbents": better_incumbents(run),
         "objective_unit": AXIS_UNITS[run.objective],
         "elapsed_s": age_s(run, now=now),
         "plan": plan,

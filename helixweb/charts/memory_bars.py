@@ -1,0 +1,93 @@
+"""Memory by component, one stacked bar per node or profile."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from helixweb.charts.chart import PALETTE, Chart, figure_json, height_for_rows, node_axis, plain
+from helixweb.charts.quantities import bytes_text
+
+BYTES_PER_GB = 1e9
+# Okabe-Ito for what holds something; what is free or not to be had is grey, so it reads as room.
+_COLOURS = {
+    "weights": PALETTE[0],
+    "KV cache in use": PALETTE[1],
+    "KV cache kept for prompts": PALETTE[6],
+    "KV cache room": PALETTE[1],
+    "KV cache free": "var(--flow)",
+    "left for computing": PALETTE[4],
+    "not for the stage": "var(--line)",
+    "left": "var(--line)",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBar:
+    """One bar: bytes by component, drawn in this order; components of 0 bytes are left out."""
+
+    name: str
+    parts: Mapping[str, float]
+
+
+def memory_bars(bars: Sequence[MemoryBar]) -> Chart:
+    """Bars in the order given, the first on top."""
+    components = list(dict.fromkeys(part for bar in bars for part in bar.parts))
+    shown = [part for part in components if any(bar.parts.get(part, 0.0) > 0 for bar in bars)]
+    traces = [
+        go.Bar(
+            name=part,
+            orientation="h",
+            y=[bar.name for bar in bars],
+            x=[bar.parts.get(part, 0.0) / BYTES_PER_GB for bar in bars],
+            marker={
+                "color": _COLOURS.get(part, PALETTE[7]),
+                "line": {"width": 1, "color": "var(--surface)"},
+            },
+            customdata=[
+                f"{plain(bar.name)}: {part} {bytes_text(bar.parts.get(part, 0.0))}" for bar in bars
+            ],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+        for part in shown
+    ]
+    layout = {
+        "height": height_for_rows(len(bars), minimum_px=170),
+        "barmode": "stack",
+        "bargap": 0.3,
+        "uirevision": "memory",
+        "showlegend": True,
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 1,
+            "yanchor": "bottom",
+            "traceorder": "normal",
+        },
+        "margin": {"l": 8, "r": 16, "t": 34, "b": 44},
+        "xaxis": {"title": {"text": "GB"}, "rangemode": "tozero"},
+        "yaxis": node_axis([bar.name for bar in bars]),
+    }
+    return Chart(
+        figure=figure_json(traces, layout),
+        summary=_summary(bars),
+        columns=("", *(part[0].upper() + part[1:] for part in shown), "Together"),
+        rows=tuple(
+            (
+                bar.name,
+                *(bytes_text(bar.parts.get(part, 0.0)) for part in shown),
+                bytes_text(sum(bar.parts.values())),
+            )
+            for bar in bars
+        ),
+    )
+
+
+def _summary(bars: Sequence[MemoryBar]) -> str:
+    if not bars:
+        return "Nothing is known of any memory yet."
+    if len(bars) > 1:
+        return f"Memory of {len(bars)}, by component."
+    (bar,) = bars
+    said = ", ".join(f"{part} {bytes_text(size)}" for part, size in bar.parts.items() if size > 0)
+    return f"Of {bytes_text(sum(bar.parts.values()))}: {said}."

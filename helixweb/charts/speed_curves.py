@@ -1,0 +1,73 @@
+"""Tokens/s against the number of layers held, a line per profile."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from helixweb.charts.chart import PALETTE, UNKNOWN, Chart, figure_json, plain, tokens_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedCurve:
+    """The entry at index j - 1 is with j layers held; what was not measured is dashed."""
+
+    name: str
+    tokens_per_s: tuple[float, ...]
+    is_measured: bool
+
+
+def speed_curves(curves: Sequence[SpeedCurve]) -> Chart:
+    """On a logarithmic scale: speed falls about as one over the layers."""
+    traces = [
+        go.Scatter(
+            name=plain(curve.name),
+            mode="lines+markers",
+            x=list(range(1, len(curve.tokens_per_s) + 1)),
+            y=list(curve.tokens_per_s),
+            line={
+                "color": PALETTE[number % len(PALETTE)],
+                "width": 2,
+                "dash": "solid" if curve.is_measured else "dot",
+            },
+            marker={"size": 5, "symbol": number // len(PALETTE)},
+            hovertemplate=f"%{{x}} layers: %{{y:,.0f}} tokens/s<extra>{plain(curve.name)}</extra>",
+        )
+        for number, curve in enumerate(curves)
+    ]
+    layout = {
+        "height": 320,
+        "uirevision": "speed",
+        "showlegend": len(curves) > 1,
+        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
+        "margin": {"l": 8, "r": 16, "t": 34, "b": 44},
+        "xaxis": {"title": {"text": "layers held"}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": "tokens/s"}, "type": "log", "dtick": 1},
+    }
+    longest = max((len(curve.tokens_per_s) for curve in curves), default=0)
+    return Chart(
+        figure=figure_json(traces, layout),
+        summary=_summary(curves),
+        columns=("Layers held", *(curve.name for curve in curves)),
+        rows=tuple((layers, *(_cell(curve, layers) for curve in curves))
+                   for layers in range(1, longest + 1)),
+    )  # fmt: skip
+
+
+def _cell(curve: SpeedCurve, layers: int) -> str:
+    if layers > len(curve.tokens_per_s):
+        return UNKNOWN
+    return tokens_per_s(curve.tokens_per_s[layers - 1])
+
+
+def _summary(curves: Sequence[SpeedCurve]) -> str:
+    known = [curve for curve in curves if curve.tokens_per_s]
+    if not known:
+        return "No profile says how fast a node is."
+    fastest = max(known, key=lambda curve: curve.tokens_per_s[0])
+    measured = sum(curve.is_measured for curve in known)
+    speed = tokens_per_s(fastest.tokens_per_s[0])
+    return (
+        f"Fastest with one layer: {fastest.name}, {speed} tokens/s; "
+        f"{measured} of {len(known)} measured here (solid), the others dotted."
+    )

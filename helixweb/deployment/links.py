@@ -1,0 +1,29 @@
+"""Which links of a cluster the plan at work sends over."""
+
+from typing import Any
+
+from helixweb.deployment.models import LIVE, Deployment
+from planner.domain.cluster import COORDINATOR, SINK, SOURCE
+from planner.serialization import plan_from_dict
+
+
+def links_in_use(*, cluster_id: int, **_: Any) -> frozenset[tuple[str, str]]:
+    """Answers `inventory.signals.links_asked`: (source, target) of every link that carries flow."""
+    live = (
+        Deployment.objects.filter(cluster=cluster_id, status__in=LIVE)
+        .select_related("plan")
+        .only("plan__document")
+        .first()
+    )
+    if live is None:
+        return frozenset()
+    flow = plan_from_dict(live.plan.document).flow
+    return frozenset(
+        (_name(edge.source), _name(edge.target))
+        for edge in flow.edges
+        if edge.flow_tokens_per_s > 0
+    )
+
+
+def _name(vertex: str) -> str:
+    return COORDINATOR if vertex in (SOURCE, SINK) else vertex

@@ -1,0 +1,41 @@
+"""What the pages of nodes show of deployments: {% load node_stages %}."""
+
+from collections.abc import Iterable, Mapping
+
+from django import template
+from django.utils import timezone
+
+from helixweb.charts.chart import Chart
+from helixweb.deployment import node_stages
+from helixweb.deployment.models import PhaseChange
+from helixweb.deployment.node_stages import NodeStage
+from helixweb.inventory.models import Node
+
+register = template.Library()
+
+
+@register.simple_tag
+def stages_of(nodes: Iterable[Node]) -> dict[int, NodeStage]:
+    """{% stages_of nodes as stages %}, then {% stage_of stages node as stage %} for each."""
+    return node_stages.stages_of(nodes, now=timezone.now())
+
+
+@register.simple_tag
+def stage_of(stages: Mapping[int, NodeStage], node: Node) -> NodeStage | None:
+    return stages.get(node.pk)
+
+
+@register.simple_tag
+def node_stage(node: Node) -> NodeStage | None:
+    """Of one node alone."""
+    return node_stages.stages_of([node], now=timezone.now()).get(node.pk)
+
+
+@register.simple_tag
+def stage_memory(node: Node, stage: NodeStage) -> Chart | None:
+    return node_stages.memory_chart(node, stage.stats) if stage.stats else None
+
+
+@register.simple_tag
+def phases_of(node: Node) -> list[PhaseChange]:
+    return node_stages.phases_of(node)

@@ -1,0 +1,128 @@
+"""What the page of a network shows: the matrix of nodes or of regions, with ages and sources."""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from helixweb.charts.chart import Chart
+from helixweb.charts.network_matrix import MatrixCell, Measure, network_matrix
+from helixweb.charts.quantities import age_text
+from helixweb.inventory.models import Cluster
+from helixweb.inventory.network import KnownLink, Network, Pair, RegionPair
+from helixweb.inventory.signals import links_asked
+
+# From this many names on the matrix is one of regions, each pair of which can be opened.
+GROUPED_FROM = 64
+MEASURES: tuple[Measure, ...] = ("bandwidth", "latency")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixView:
+    """`title` says whose matrix it is; `left_out` how many names of an opened pair it leaves out.
+
+    `opened` is the pair of regions whose nodes are shown, None where all are.
+    """
+
+    title: str
+    chart: Chart
+    grouped: bool
+    opened: Pair | None
+    left_out: int
+
+
+def links_in_use(cluster: Cluster) -> frozenset[Pair]:
+    """Links that carry the flow of the plan at work, as the apps above know it."""
+    answers: Sequence[tuple[object, Any]] = links_asked.send(sender=Cluster, cluster_id=cluster.pk)
+    return frozenset(pair for _, pairs in answers for pair in pairs)
+
+
+def matrix_view(
+    network: Network,
+    *,
+    measure: Measure,
+    used: Set[Pair],
+    now: datetime,
+    opened: Pair | None = None,
+) -> MatrixView:
+    """Of all nodes; from `GROUPED_FROM` names on of regions, or of the pair that is `opened`."""
+    grouped = len(network.names) >= GROUPED_FROM
+    if opened is not None and all(region in network.members for region in opened):
+        wanted = list(dict.fromkeys((*network.members[opened[0]], *network.members[opened[1]])))
+        names = wanted[:GROUPED_FROM]
+        return MatrixView(
+            title=f"Between the nodes of {opened[0]} and {opened[1]}",
+            chart=_node_matrix(network, tuple(names), measure=measure, used=used, now=now),
+            grouped=grouped,
+            opened=opened,
+            left_out=len(wanted) - len(names),
+        )
+    if grouped:
+        return MatrixView(
+            title=f"{measure.title()} between regions",
+            chart=_region_matrix(network, measure=measure, used=used),
+            grouped=True,
+            opened=None,
+            left_out=0,
+        )
+    return MatrixView(
+        title=f"{measure.title()} between nodes",
+        chart=_node_matrix(network, network.names, measure=measure, used=used, now=now),
+        grouped=False,
+        opened=None,
+        left_out=0,
+    )
+
+
+def source_and_age(link: KnownLink, *, now: datetime) -> str:
+    """Where the numbers come from and how old they are."""
+    shared = ", of the regions" if link.of_regions else ""
+    if link.recorded_at is None:
+        return f"{link.origin}{shared}, age unknown"
+    return f"{link.origin}{shared}, {age_text((now - link.recorded_at).total_seconds())} old"
+
+
+def _node_matrix(
+    network: Network,
+    names: tuple[str, ...],
+    *,
+    measure: Measure,
+    used: Set[Pair],
+    now: datetime,
+) -> Chart:
+    cells = {
+        pair: MatrixCell(
+            bandwidth_bytes_per_s=link.bandwidth_bytes_per_s,
+            latency_s=link.latency_s,
+            note=source_and_age(link, now=now),
+            in_use=pair in used,
+        )
+        for pair, link in network.links_between(names, names).items()
+    }
+    return network_matrix(names, cells, measure=measure, possible=len(names) * (len(names) - 1))
+
+
+def _region_matrix(network: Network, *, measure: Measure, used: Set[Pair]) -> Chart:
+    group_of = {name: group for group, names in network.members.items() for name in names}
+    used_regions = {
+        (group_of[source], group_of[target])
+        for source, target in used
+        if source in group_of and target in group_of
+    }
+    cells: Mapping[Pair, MatrixCell] = {
+        (pair.source, pair.target): _region_cell(pair, used_regions)
+        for row in network.rows
+        for pair in row.pairs
+        if pair.connected
+    }
+    return network_matrix(network.regions, cells, measure=measure)
+
+
+def _region_cell(pair: RegionPair, used: Set[Pair]) -> MatrixCell:
+    """The slowest of its links counts: it is what a placement across the pair must expect."""
+    return MatrixCell(
+        bandwidth_bytes_per_s=pair.slowest_bytes_per_s,
+        latency_s=pair.longest_s,
+        note=f"slowest of {pair.connected:,} of {pair.possible:,} pairs",
+        in_use=(pair.source, pair.target) in used,
+    )

@@ -1,0 +1,147 @@
+"""The list of all nodes: filtered, sorted and paged in the database. Reads only."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Count, Q, QuerySet
+
+from helixweb.common.queries import parsed_id
+from helixweb.inventory.models import Cluster, Node, NodeState, NodeTag, Profile
+from helixweb.inventory.presentation import NodeRow, row_of
+
+SORTS = {
+    "name": ("name", "pk"),
+    "-name": ("-name", "pk"),
+    "region": ("region", "name", "pk"),
+    "-region": ("-region", "name", "pk"),
+    "profile": ("profile_name", "name", "pk"),
+    "-profile": ("-profile_name", "name", "pk"),
+    "seen": ("last_seen_at", "name", "pk"),
+    "-seen": ("-last_seen_at", "name", "pk"),
+}
+WORDS = ("q", "region", "profile", "tag")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFilter:
+    """What the address asks for; what it asks for in vain is left out."""
+
+    cluster: int | None = None
+    state: NodeState | None = None
+    q: str = ""
+    region: str = ""
+    profile: str = ""
+    tag: str = ""
+    sort: str = "name"
+
+    @classmethod
+    def from_query(cls, query: Mapping[str, Any]) -> "NodeFilter":
+        """Of a QueryDict."""
+        state, sort = query.get("state", ""), query.get("sort", "")
+        return cls(
+            cluster=parsed_id(query.get("cluster", "")),
+            state=NodeState(state) if state in NodeState.values else None,
+            sort=sort if sort in SORTS else "name",
+            **{word: query.get(word, "").strip() for word in WORDS},
+        )
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether anything is filtered."""
+        return any((self.cluster, self.state, *(getattr(self, word) for word in WORDS)))
+
+    def as_query(self) -> dict[str, str]:
+        """What `from_query` reads, without what is not asked for."""
+        values = {word: getattr(self, word) for word in (*WORDS, "sort")}
+        values |= {"cluster": self.cluster or "", "state": self.state or ""}
+        return {name: str(value) for name, value in values.items() if value and value != "name"}
+
+
+def nodes_matching(asked: NodeFilter, *, now: datetime) -> QuerySet[Node]:
+    """In the order asked for."""
+    nodes = Node.objects.select_related("cluster").order_by(*SORTS[asked.sort])
+    if asked.cluster:
+        nodes = nodes.filter(cluster=asked.cluster)
+    if asked.state is not None:
+        nodes = nodes.filter(in_state(asked.state, now=now))
+    if asked.q:
+        nodes = nodes.filter(name__icontains=asked.q)
+    if asked.region:
+        nodes = nodes.filter(region=asked.region)
+    if asked.profile:
+        nodes = nodes.filter(profile_name=asked.profile)
+    if asked.tag:
+        nodes = nodes.filter(tags__name=asked.tag)
+    return nodes
+
+
+def in_state(state: NodeState, *, now: datetime) -> Q:
+    """`Process.state_at` for the database."""
+    lost_before = now - timedelta(seconds=settings.HELIX_NODE_LOST_AFTER_S)
+    declared = Q(joined_at__isnull=True) | Q(last_seen_at__isnull=True)
+    if state is NodeState.DECLARED:
+        return declared
+    is_lost = Q(last_seen_at__lt=lost_before)
+    return ~declared & (is_lost if state is NodeState.LOST else ~is_lost)
+
+
+def node_rows(nodes: Sequence[Node], *, now: datetime) -> list[NodeRow]:
+    """With what their profiles say, in one query for all."""
+    profiles = {
+        (profile.cluster_id, profile.name): profile
+        for profile in Profile.objects.filter(
+            cluster__in={node.cluster_id for node in nodes},
+            name__in={node.profile_name for node in nodes},
+        ).defer("layer_times", "batch_limits", "tokens_per_s", "kv_capacity_token_layers")
+    }
+    return [row_of(node, profiles.get((node.cluster_id, node.profile_name)), now) for node in nodes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What the filters and the bulk actions offer."""
+
+    clusters: tuple[Cluster, ...]
+    regions: tuple[str, ...]
+    profiles: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+def choices() -> Choices:
+    """Every word that some node has."""
+
+    def distinct(rows: QuerySet[Any], field: str) -> tuple[str, ...]:
+        return tuple(rows.order_by(field).values_list(field, flat=True).distinct())
+
+    return Choices(
+        clusters=tuple(Cluster.objects.only("name")),
+        regions=distinct(Node.objects.all(), "region"),
+        profiles=distinct(Profile.objects.all(), "name"),
+        tags=distinct(NodeTag.objects.all(), "name"),
+    )
+
+
+def state_counts(nodes: QuerySet[Node], *, now: datetime) -> dict[str, int]:
+    """How many are in each state."""
+    counted = nodes.order_by().aggregate(
+        **{state.value: Count("pk", filter=in_state(state, now=now)) for state in NodeState}
+    )
+    return {state.value: counted[state.value] for state in NodeState}
+
+
+CSV_COLUMNS = ("cluster", "name", "region", "state", "gpu", "memory_bytes", "profile", "tags")
+
+
+def csv_lines(nodes: Iterable[Node], *, now: datetime) -> Iterable[tuple[str | float, ...]]:
+    """One line a node, with its tags separated by blanks."""
+    found = list(nodes)
+    yield CSV_COLUMNS
+    for row in node_rows(found, now=now):
+        node = row.node
+        yield (
+            node.cluster.name, node.name, node.region, row.state.value, row.gpu, row.memory_bytes,
+            node.profile_name, " ".join(tag.name for tag in node.tags.all()),
+        )  # fmt: skip

@@ -1,0 +1,95 @@
+"""A profile as people read it: its speeds, and the arithmetic of its memory. Reads only.
+
+A profile says how many tokens of KV cache are left at each number of layers held. From one number
+to the next a layer's weights take room away, so the curve itself tells what a token's keys and
+values of one layer take: no other source is needed, and none is guessed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from helixweb.charts.chart import Chart
+from helixweb.charts.memory_bars import MemoryBar, memory_bars
+from helixweb.charts.speed_curves import SpeedCurve, speed_curves
+from helixweb.inventory.models import Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileView:
+    """Bytes with `max_layers` held; None where the curve does not tell.
+
+    `kv_bytes_per_token_layer` is what a token takes in one layer's cache.
+    """
+
+    profile: Profile
+    weights_bytes: float
+    kv_bytes_per_token_layer: float | None
+    kv_room_bytes: float | None
+    left_bytes: float
+
+    @property
+    def label(self) -> str:
+        """Told apart from the profiles of other models."""
+        return f"{self.profile.name} ({self.profile.model.name})"
+
+    @property
+    def steps(self) -> list[tuple[int, float, float, float]]:
+        """(layers held, bytes of their weights, tokens/s, KV room in tokens x layers)."""
+        per_layer = self.profile.model.bytes_per_layer
+        return [
+            (layers, layers * per_layer, speed, room) for layers, speed, room in self.profile.steps
+        ]
+
+
+def profile_view(profile: Profile) -> ProfileView:
+    """`profile` with its model."""
+    per_layer = profile.model.bytes_per_layer
+    weights = profile.max_layers * per_layer
+    rooms = [room for _, _, room in profile.steps]
+    per_token = _bytes_per_token_layer(rooms, bytes_per_layer=per_layer)
+    room = None if per_token is None else min(rooms[-1] * per_token, profile.vram_bytes - weights)
+    return ProfileView(
+        profile=profile,
+        weights_bytes=weights,
+        kv_bytes_per_token_layer=per_token,
+        kv_room_bytes=room,
+        left_bytes=max(0.0, profile.vram_bytes - weights - (room or 0.0)),
+    )
+
+
+def _bytes_per_token_layer(rooms: Sequence[float], *, bytes_per_layer: float) -> float | None:
+    """What one layer's weights take, divided by the room that goes with them."""
+    if len(rooms) < 2 or rooms[0] <= rooms[-1]:
+        return None
+    return bytes_per_layer * (len(rooms) - 1) / (rooms[0] - rooms[-1])
+
+
+def profiles_memory(views: Sequence[ProfileView]) -> Chart:
+    """What each holds with the most layers it can hold."""
+    return memory_bars(
+        [
+            MemoryBar(
+                name=view.label if len(views) > 1 else view.profile.name,
+                parts={
+                    "weights": view.weights_bytes,
+                    "KV cache room": max(0.0, view.kv_room_bytes or 0.0),
+                    "left": view.left_bytes,
+                },
+            )
+            for view in views
+        ]
+    )
+
+
+def profile_speed(views: Sequence[ProfileView]) -> Chart:
+    """Tokens/s against layers held, a line each."""
+    return speed_curves(
+        [
+            SpeedCurve(
+                name=view.label if len(views) > 1 else view.profile.name,
+                tokens_per_s=tuple(speed for _, speed, _ in view.profile.steps),
+                is_measured=view.profile.origin == "measured",
+            )
+            for view in views
+        ]
+    )

@@ -1,0 +1,7 @@
+"""What apps above may answer, so that this one need not know them."""
+
+from django.dispatch import Signal
+
+# Which links of a cluster carry a plan's flow now? Sent with cluster_id; receivers answer with a
+# set of (source, target) names, "coordinator" among them.
+links_asked = Signal()

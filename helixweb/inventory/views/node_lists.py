@@ -1,0 +1,140 @@
+"""All nodes of all clusters: the list, what is done to many at once, and the list as a file."""
+
+import csv
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from helixweb.common import events
+from helixweb.common.queries import parsed_id
+from helixweb.inventory import services
+from helixweb.inventory.models import Node, NodeState
+from helixweb.inventory.node_list import (
+    NodeFilter,
+    choices,
+    csv_lines,
+    node_rows,
+    nodes_matching,
+    state_counts,
+)
+from helixweb.inventory.services import NodeChanges
+from helixweb.inventory.views.editing import UNPROCESSABLE, by_htmx
+from planner.domain.errors import InvalidProblem
+
+NODES_PER_PAGE = 50
+# What can be done to many nodes at once, by the name of its button: from the word typed beside it.
+CHANGES: dict[str, Callable[[str], NodeChanges]] = {
+    "region": lambda word: NodeChanges(region=word),
+    "profile": lambda word: NodeChanges(profile_name=word),
+    "tag": lambda word: NodeChanges(add_tags=tuple(word.split()) or (word,)),
+    "untag": lambda word: NodeChanges(remove_tags=tuple(word.split()) or (word,)),
+}
+
+
+@require_GET
+@never_cache
+def nodes(request: HttpRequest) -> HttpResponse:
+    """Filters, order and page are in the address; htmx gets only the table."""
+    last_event_id = events.latest_id()
+    now, asked = timezone.now(), NodeFilter.from_query(request.GET)
+    found = nodes_matching(asked, now=now)
+    page = Paginator(found.prefetch_related("tags"), NODES_PER_PAGE).get_page(
+        request.GET.get("page")
+    )
+    rows = node_rows(list(page), now=now)
+    context = {
+        "asked": asked,
+        "page": page,
+        "rows": rows,
+        "nodes": [row.node for row in rows],
+        "clusters_shown": sorted({row.node.cluster_id for row in rows}),
+        "last_event_id": last_event_id,
+    }
+    if by_htmx(request):
+        return render(request, "inventory/_nodes_table.html", context)
+    context |= {
+        "choices": choices(),
+        "states": NodeState.values,
+        "counts": state_counts(found, now=now),
+    }
+    return render(request, "inventory/nodes.html", context)
+
+
+@require_GET
+def nodes_csv(request: HttpRequest) -> HttpResponse:
+    """The nodes that the filters leave, all pages of them."""
+    now = timezone.now()
+    found = nodes_matching(NodeFilter.from_query(request.GET), now=now).prefetch_related("tags")
+    response = HttpResponse(content_type="text/csv; charset=utf-8")
+    response.headers["Content-Disposition"] = 'attachment; filename="nodes.csv"'
+    csv.writer(response).writerows(csv_lines(found, now=now))
+    return response
+
+
+@require_POST
+def nodes_bulk(request: HttpRequest) -> HttpResponse:
+    """`action` on the nodes chosen, or on all that the filters leave; deleting asks once more."""
+    asked = NodeFilter.from_query(request.POST)
+    chosen = _chosen(request, asked)
+    action, word = request.POST.get("action", ""), request.POST.get("word", "").strip()
+    count = chosen.count()
+    if not count:
+        messages.error(request, "No node is chosen; tick some first.")
+        return _back(asked)
+    if action == "delete":
+        return _delete(request, chosen, asked, count=count)
+    if action not in CHANGES:
+        messages.error(request, f"There is no action {action!r}; choose one beside the list.")
+        return _back(asked)
+    try:
+        changed = services.change_nodes(chosen.values_list("pk", flat=True), CHANGES[action](word))
+    except InvalidProblem as error:
+        messages.error(request, f"No node is changed: {error}")
+    else:
+        messages.success(request, f"{changed} of {count} chosen nodes changed.")
+    return _back(asked)
+
+
+def _delete(
+    request: HttpRequest, chosen: QuerySet[Node], asked: NodeFilter, *, count: int
+) -> HttpResponse:
+    if request.POST.get("sure") == "yes":
+        services.delete_nodes(chosen.values_list("pk", flat=True))
+        messages.success(request, f"{count} node{'' if count == 1 else 's'} deleted.")
+        return _back(asked)
+    context: dict[str, Any] = {
+        "count": count,
+        "names": list(chosen.values_list("name", flat=True)[:20]),
+        "ids": request.POST.getlist("node"),
+        "all": request.POST.get("all", ""),
+        "asked": asked,
+        "back_url": _address(asked),
+    }
+    return render(request, "inventory/nodes_delete.html", context, status=UNPROCESSABLE)
+
+
+def _chosen(request: HttpRequest, asked: NodeFilter) -> QuerySet[Node]:
+    matching = nodes_matching(asked, now=timezone.now())
+    if request.POST.get("all") == "yes":
+        return matching
+    ids = [parsed_id(text) for text in request.POST.getlist("node")]
+    return matching.filter(pk__in=[pk for pk in ids if pk is not None])
+
+
+def _address(asked: NodeFilter) -> str:
+    query = urlencode(asked.as_query())
+    return f"{reverse('nodes')}?{query}" if query else reverse("nodes")
+
+
+def _back(asked: NodeFilter) -> HttpResponseRedirect:
+    return redirect(_address(asked))

@@ -1,0 +1,106 @@
+"""Profiles: how fast kinds of node run the layers of a model, and what room they leave."""
+
+from django.core.paginator import Paginator
+from django.db.models import Count
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_http_methods
+
+from helixweb.common.queries import query_id
+from helixweb.inventory import services
+from helixweb.inventory.forms import ProfileForm
+from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile
+from helixweb.inventory.profile_view import profile_speed, profile_view, profiles_memory
+from helixweb.inventory.views.editing import Page, delete_page, edit_page
+
+PROFILES_PER_PAGE = 50
+
+
+@require_GET
+@never_cache
+def profiles(request: HttpRequest) -> HttpResponse:
+    """`?model=`, `?cluster=`, `?origin=` narrow the list; the speeds of its page are drawn."""
+    found = Profile.objects.select_related("cluster", "model").order_by(
+        "model__name", "cluster__name", "name", "pk"
+    )
+    model, cluster = query_id(request, "model"), query_id(request, "cluster")
+    origin = request.GET.get("origin", "")
+    if model:
+        found = found.filter(model=model)
+    if cluster:
+        found = found.filter(cluster=cluster)
+    if origin in Origin.values:
+        found = found.filter(origin=origin)
+    page = Paginator(found, PROFILES_PER_PAGE).get_page(request.GET.get("page"))
+    views = [profile_view(row) for row in page]
+    context = {
+        "page": page,
+        "profiles": views,
+        "speed": profile_speed(views),
+        "models": LanguageModel.objects.only("name"),
+        "clusters": Cluster.objects.only("name"),
+        "origins": Origin.values,
+        "model": model,
+        "cluster": cluster,
+        "origin": origin,
+        "now": timezone.now(),
+    }
+    return render(request, "inventory/profiles.html", context)
+
+
+@require_GET
+@never_cache
+def profile(request: HttpRequest, pk: int) -> HttpResponse:
+    """Its curve, its memory, and which nodes go by it."""
+    row = get_object_or_404(Profile.objects.select_related("cluster", "model"), pk=pk)
+    view = profile_view(row)
+    nodes = Node.objects.filter(cluster=row.cluster_id, profile_name=row.name)
+    context = {
+        "view": view,
+        "speed": profile_speed([view]),
+        "memory": profiles_memory([view]),
+        "nodes": nodes.aggregate(count=Count("pk"))["count"],
+        "now": timezone.now(),
+    }
+    return render(request, "inventory/profile.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+def profile_new(request: HttpRequest, pk: int) -> HttpResponse:
+    """Speed and KV room of one kind of node, by hand."""
+    cluster = get_object_or_404(Cluster, pk=pk)
+    form = ProfileForm(request.POST or None)
+    back_url = reverse("cluster", args=[pk])
+    page = Page(
+        title="Add a profile",
+        submit="Add profile",
+        back_url=back_url,
+        back_title=cluster.name,
+        intro="What one kind of node does with 1, 2, 3 … layers of a model. "
+        "To measure it, run: python -m runtime profile.",
+    )
+
+    def save() -> str:
+        services.create(Profile, cluster=cluster, **form.row_fields())
+        return back_url
+
+    return edit_page(request, form, page=page, save=save)
+
+
+@require_http_methods(["GET", "POST"])
+def profile_delete(request: HttpRequest, pk: int, profile_pk: int) -> HttpResponse:
+    """Nodes that name it cannot be planned with until they have another."""
+    row = get_object_or_404(
+        Profile.objects.select_related("cluster", "model"), pk=profile_pk, cluster_id=pk
+    )
+    page = Page(
+        title=f"Delete profile {row}?",
+        submit="Delete profile",
+        back_url=reverse("cluster", args=[pk]),
+        back_title=row.cluster.name,
+        intro=f"Nodes that name it cannot be planned with for {row.model}.",
+    )
+    return delete_page(request, row, page=page)

@@ -1,0 +1,34 @@
+"""Join tokens: which were made, which are used, and how to take one back."""
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from helixweb.inventory import services
+from helixweb.inventory.models import JoinToken
+
+TOKENS_PER_PAGE = 50
+
+
+@require_GET
+@never_cache
+def join_tokens(request: HttpRequest) -> HttpResponse:
+    """The newest first; secrets are shown once, where they are made."""
+    tokens = JoinToken.objects.select_related("cluster", "created_by").order_by("-pk")
+    page = Paginator(tokens, TOKENS_PER_PAGE).get_page(request.GET.get("page"))
+    context = {"page": page, "now": timezone.now()}
+    return render(request, "inventory/join_tokens.html", context)
+
+
+@require_POST
+def join_token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
+    """So that nobody joins with it any more."""
+    if services.revoke_join_token(pk, now=timezone.now()):
+        messages.success(request, "The token admits nobody any more.")
+    else:
+        messages.info(request, "The token was used or had expired already.")
+    return redirect("join-tokens")

@@ -1,0 +1,68 @@
+"""One node over the last minutes, from the samples of its cluster. Reads only."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db.models import F
+
+from helixweb.charts.chart import PALETTE, Chart
+from helixweb.charts.time_lines import Line, time_lines
+from helixweb.inventory.models import Node
+from helixweb.monitoring.models import MetricSample
+
+SHOWN = timedelta(minutes=15)
+# A sample tells of all nodes of a cluster, so no more are read than a line has room for.
+STEP_S = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeHistory:
+    """Charts from `SHOWN` ago until now; `is_empty`: nothing was reported then."""
+
+    busy: Chart
+    tokens: Chart
+    is_empty: bool
+
+
+def node_history(node: Node, *, now: datetime) -> NodeHistory:
+    """A point every `STEP_S`; nothing where the coordinator or the stage said nothing."""
+    rows: Any = (
+        MetricSample.objects.filter(
+            cluster=node.cluster_id, second__gte=int((now - SHOWN).timestamp())
+        )
+        .annotate(offset=F("second") % STEP_S)
+        .filter(offset=0)
+        .order_by("second")
+        .values_list("second", "nodes")
+    )
+    times, busy, kv, tokens = [], [], [], []
+    for second, nodes in rows:
+        said = nodes.get(node.name)
+        if said is None:
+            continue
+        times.append(datetime.fromtimestamp(second, tz=UTC))
+        busy.append(_percent(said["busy_ratio"]))
+        total, used = said["kv_total_pages"], said["kv_used_pages"]
+        kv.append(100.0 * used / total if total and used is not None else None)
+        tokens.append(said["tokens_per_s"])
+    return NodeHistory(
+        busy=time_lines(
+            times,
+            [
+                Line(name="time computing", values=busy, colour=PALETTE[0]),
+                Line(name="KV cache in use", values=kv, colour=PALETTE[1], dash="dash"),
+            ],
+            unit="%",
+        ),
+        tokens=time_lines(
+            times,
+            [Line(name="prompt and output", values=tokens, colour=PALETTE[2])],
+            unit="tokens/s",
+        ),
+        is_empty=not times,
+    )
+
+
+def _percent(ratio: float | None) -> float | None:
+    return None if ratio is None else 100.0 * ratio

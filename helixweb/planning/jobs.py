@@ -1,0 +1,82 @@
+"""Every long task of the site in one list: searches, explanations, simulations, mixes. Reads only.
+
+The rows are in a table each; their union is ordered and cut by the database.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import CharField, Count, F, IntegerField, Min, Q, QuerySet, Value
+
+from helixweb.common.models import LeasedTask
+from helixweb.planning.models import Explanation, ModelMix, PlanRun, Simulation
+
+COLUMNS = (
+    "kind", "id", "shown_by", "status", "attempt", "error", "created_at", "started_at",
+    "finished_at", "lease_expires_at",
+)  # fmt: skip
+# kind -> rows, and the column of the run or mix on whose page the task is shown
+KINDS: dict[str, tuple[type[LeasedTask], str]] = {
+    "search": (PlanRun, "pk"),
+    "explanation": (Explanation, "plan__run_id"),
+    "simulation": (Simulation, "plan__run_id"),
+    "mix": (ModelMix, "pk"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """How the tasks of one kind stand; `oldest_s`: since when the first in the queue waits."""
+
+    kind: str
+    queued: int
+    running: int
+    failed: int
+    oldest_s: float | None
+
+
+def jobs(*, kind: str = "", status: str = "") -> QuerySet[Any, dict[str, Any]]:
+    """The newest first, as dictionaries of COLUMNS."""
+    wanted = [kind] if kind in KINDS else list(KINDS)
+    parts = [_part(name, status) for name in wanted]
+    first, *others = parts
+    union = first.union(*others, all=True) if others else first
+    return union.order_by("-created_at", "-id")
+
+
+def queues(*, now: datetime) -> list[Queue]:
+    """One a kind."""
+    return [_queue(kind, now) for kind in KINDS]
+
+
+def _part(kind: str, status: str) -> QuerySet[Any, dict[str, Any]]:
+    rows, shown_by = KINDS[kind]
+    found = rows._default_manager.order_by()
+    if status in LeasedTask.Status.values:
+        found = found.filter(status=status)
+    told: QuerySet[Any, dict[str, Any]] = found.annotate(
+        kind=Value(kind, output_field=CharField()),
+        shown_by=F(shown_by) if shown_by != "pk" else F("id") + Value(0, IntegerField()),
+    ).values(*COLUMNS)
+    return told
+
+
+def _queue(kind: str, now: datetime) -> Queue:
+    rows, _ = KINDS[kind]
+    counted = rows._default_manager.order_by().aggregate(
+        **{f"num_{status}": _count(status) for status in ("queued", "running", "failed")},
+        oldest=Min("created_at", filter=Q(status="queued")),
+    )
+    oldest = counted["oldest"]
+    return Queue(
+        kind=kind,
+        queued=counted["num_queued"],
+        running=counted["num_running"],
+        failed=counted["num_failed"],
+        oldest_s=None if oldest is None else (now - oldest).total_seconds(),
+    )
+
+
+def _count(status: str) -> Count:
+    return Count("pk", filter=Q(status=status))

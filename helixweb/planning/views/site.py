@@ -1,0 +1,78 @@
+"""Pages of settings that need to know the planner: the site's jobs, and what it is made of."""
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+import django
+from django.core.cache import cache
+from django.core.paginator import Paginator
+from django.db import connection
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+
+from helixweb.common.models import LeasedTask
+from helixweb.inventory.models import Cluster, Node
+from helixweb.planning.jobs import KINDS, jobs, queues
+from helixweb.planning.models import Plan, PlanRun
+from helixweb.planning.solver_state import solver_states
+
+JOBS_PER_PAGE = 50
+# Asking Gurobi for its licence takes a while, and it seldom changes.
+SOLVERS_KEPT_S = 600
+
+
+@require_GET
+@never_cache
+def jobs_page(request: HttpRequest) -> HttpResponse:
+    """`?kind=`, `?status=`: what waits, runs, failed."""
+    kind, status = request.GET.get("kind", ""), request.GET.get("status", "")
+    now = timezone.now()
+    page = Paginator(jobs(kind=kind, status=status), JOBS_PER_PAGE).get_page(
+        request.GET.get("page")
+    )
+    context = {
+        "page": page,
+        "queues": queues(now=now),
+        "kinds": list(KINDS),
+        "statuses": LeasedTask.Status.values,
+        "kind": kind,
+        "status": status,
+    }
+    return render(request, "planning/jobs.html", context)
+
+
+@require_GET
+@never_cache
+def about(request: HttpRequest) -> HttpResponse:
+    """Versions, solvers with their licences, database, and how much there is of everything."""
+    context = {
+        "versions": {
+            "HelixWeb": _own_version(),
+            "Python": platform.python_version(),
+            "Django": django.get_version(),
+        },
+        "solvers": cache.get_or_set("solver-states", solver_states, SOLVERS_KEPT_S),
+        "database": connection.vendor,
+        "last_solver": PlanRun.objects.exclude(solver="")
+        .values_list("solver", flat=True)
+        .order_by("-pk")
+        .first(),
+        "counts": {
+            "Clusters": Cluster.objects.count(),
+            "Nodes": Node.objects.count(),
+            "Searches": PlanRun.objects.count(),
+            "Plans": Plan.objects.count(),
+        },
+    }
+    return render(request, "planning/about.html", context)
+
+
+def _own_version() -> str:
+    """A checkout that is run without being installed has none."""
+    try:
+        return version("helixweb")
+    except PackageNotFoundError:
+        return "not installed: runs from a checkout"
