@@ -32,8 +32,11 @@ async def report_forever(
     *,
     announcement: AgentIdentity,
     make_report: Callable[[], CoordinatorReport],
+    on_delivered: Callable[[CoordinatorReport], None] = lambda _: None,
 ) -> None:
     """Report about once a second; a reply of another generation means a push was lost.
+
+    `on_delivered` gets each report that was answered.
 
     Whenever helixweb answers again it is told anew where this process listens: it may have been
     away when that changed. Raises Removed.
@@ -46,7 +49,9 @@ async def report_forever(
                 await web.announce(announcement)
                 in_step = True
                 logger.info("helixweb answers")
-            reply = await web.report(make_report())
+            report = make_report()
+            reply = await web.report(report)
+            on_delivered(report)
             if reply.generation != follower.generation:
                 await follower.apply(await web.coordinator_desired())
             was_away = False

@@ -17,6 +17,7 @@ from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.stage_link import Sender, StageLink
 from runtime.coordinator.text_stream import Detokenizer, StopStrings
+from runtime.coordinator.tracing import Tracer
 from runtime.protocol.data import Entry, Flag, FrameError, Kind, Message, Reason, Sampling
 from runtime.protocol.openai_answers import FinishReason
 from runtime.protocol.sampled import SampledToken, unpack_sampled
@@ -39,7 +40,10 @@ class Dispatcher:
         clock: Callable[[], float],
         new_request_id: Callable[[], int],
         request_timeout_s: float,
+        tracer: Tracer | None = None,
     ) -> None:
+        """`tracer` gets every request that ends; None: nothing is traced."""
+        self._tracer = tracer
         self._link = StageLink(transport=transport, clock=clock)
         self._stats = stats
         self._clock = clock
@@ -126,6 +130,7 @@ class Dispatcher:
             stop_strings=StopStrings(stop_strings),
             arrived_at=now,
             progressed_at=now,
+            queued_at=now,
         )
         if not self._route(request, kept=self._kept_for_waiting()):
             if len(self._waiting) >= serving.plan.max_queued_requests:
@@ -143,8 +148,9 @@ class Dispatcher:
         if request.ended:
             return
         request.ended = True
+        traced = self._tracer is not None and self._tracer.ended(request)
         if request.id in self._running:
-            self._leave_path(request)
+            self._leave_path(request, traced=traced)
         else:
             self._waiting.remove(request)
         self._let_in()
@@ -156,6 +162,8 @@ class Dispatcher:
             self._on_status(received.sender, message)
         elif message.kind == Kind.SAMPLED:
             self._on_sampled(received.sender, message)
+        elif message.kind == Kind.TRACE:
+            self._on_trace(received.sender, message)
         elif message.kind == Kind.NACK:
             for entry in message.entries:
                 self._on_nack(received.sender, entry)
@@ -166,6 +174,8 @@ class Dispatcher:
 
     def expire(self) -> None:
         """End what has made no progress for the request timeout; call it about once a second."""
+        if self._tracer is not None:
+            self._tracer.expire()
         oldest = self._clock() - self._request_timeout_s
         for request in [*self._running.values(), *self._waiting]:
             if request.progressed_at < oldest:
@@ -191,9 +201,7 @@ class Dispatcher:
             return False
         serving.kv.admit(request.id, pipeline, size=request.size)
         serving.load.admit(request.id, pipeline)
-        request.pipeline = pipeline
-        request.progressed_at = now
-        request.queue_s = now - request.arrived_at
+        request.follow(pipeline, now=now)
         self._running[request.id] = request
         self._stats.routed(pipeline, prompt_tokens=len(request.prompt_ids), queue_s=request.queue_s)
         self._link.send_prompt(request)
@@ -218,12 +226,12 @@ class Dispatcher:
             kept |= _kept_for(request)
         return kept
 
-    def _leave_path(self, request: LiveRequest) -> None:
+    def _leave_path(self, request: LiveRequest, *, traced: bool = False) -> None:
         """No longer running: give back the KV estimate and tell the stages."""
         del self._running[request.id]
         request.serving.kv.release(request.id)
         request.serving.load.release(request.id)
-        self._link.release(request)
+        self._link.release(request, traced=traced)
 
     def _on_status(self, sender: str, message: Message) -> None:
         serving = self.serving
@@ -239,6 +247,8 @@ class Dispatcher:
             self._link.complain(wrong)
             return
         if was_restarted:
+            if self._tracer is not None:
+                self._tracer.forget_clock(sender)
             self._fail_through(sender)
         if was_silent:
             logger.info("stage of %r is up in generation %d", sender, message.generation)
@@ -269,6 +279,14 @@ class Dispatcher:
                     self._link.release_stray(self.serving, sender, entry)
             elif entry.epoch == request.epoch:
                 self._on_token(sender, request, token)
+
+    def _on_trace(self, sender: str, message: Message) -> None:
+        if self._tracer is None:
+            return
+        try:
+            self._tracer.hear(sender, message)
+        except FrameError as error:
+            self._link.complain(f"message of {sender!r} dropped: {error}")
 
     def _on_token(self, sender: str, request: LiveRequest, token: SampledToken) -> None:
         pipeline, entry, token_id = request.pipeline, token.entry, token.token_id
@@ -303,9 +321,13 @@ class Dispatcher:
         request.progressed_at = now
         request.serving.load.token(request.id)
         finish = _FINISH.get(entry.reason, "stop") if Flag.FINISHED in entry.flags else None
-        if request.accept(token_id, finish_reason=finish, logprobs=token.logprobs):
+        if request.accept(token_id, now=now, finish_reason=finish, logprobs=token.logprobs):
             request.serving.output_length.observe(len(request.token_ids))
-            self._stats.finished()
+            self._stats.finished(
+                e2e_s=now - request.arrived_at,
+                ttft_s=request.first_token_at - request.arrived_at,
+                output_tokens=len(request.token_ids),
+            )
             self.end(request)
         else:
             request.serving.kv.grow(request.id, total_tokens=request.next_position)
@@ -340,7 +362,7 @@ class Dispatcher:
         With nobody else running no release will come, so it is tried at once.
         """
         self._leave_path(request)
-        request.begin_anew()
+        request.begin_anew(now=self._clock())
         self._waiting.appendleft(request)
         if at_once or not self._running:
             self._let_in()

@@ -49,7 +49,14 @@ def prompt_message(request: LiveRequest) -> Message:
     )
 
 
-def release_message(*, generation: int, request: int, epoch: int) -> Message:
-    """Forget the request in this epoch and free its pages."""
-    entry = Entry(request=request, epoch=epoch, position=0, n_tokens=0, hop=0)
+def release_message(*, generation: int, request: int, epoch: int, traced: bool = False) -> Message:
+    """Forget the request in this epoch and free its pages; `traced`: send a TRACE of it."""
+    entry = Entry(
+        request=request,
+        epoch=epoch,
+        position=0,
+        n_tokens=0,
+        hop=0,
+        flags=Flag.TRACED if traced else Flag.NONE,
+    )
     return Message(kind=Kind.RELEASE, generation=generation, entries=(entry,))

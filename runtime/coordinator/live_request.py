@@ -1,12 +1,14 @@
 """One request from admission to its last token, and the text that grows from its tokens."""
 
 import asyncio
+from array import array
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from planner.domain.pipeline import Pipeline
 from planner.routers.base import RequestSize
 from runtime.coordinator.serving import Serving
+from runtime.coordinator.span_assembly import Attempt
 from runtime.coordinator.text_stream import Detokenizer, StopStrings
 from runtime.protocol.data import Sampling
 from runtime.protocol.openai_answers import FinishReason
@@ -36,7 +38,9 @@ class LiveRequest:
     """State kept by the dispatcher; the answering task only iterates `deltas()`.
 
     `pipeline` is None until the request was routed, and kept when it ended. A new `epoch` makes
-    late frames of an earlier attempt recognisable.
+    late frames of an earlier attempt recognisable. It waits for a pipeline since `queued_at`;
+    `attempts` are the ways it went, `tokens_before` its tokens when the last began, and
+    `token_times` when they came. `outcome` is what a trace says of its end.
     """
 
     id: int
@@ -48,11 +52,16 @@ class LiveRequest:
     stop_strings: StopStrings
     arrived_at: float
     progressed_at: float
+    queued_at: float
     epoch: int = 0
     pipeline: Pipeline | None = None
     queue_s: float = 0.0
     first_token_at: float | None = None
     token_ids: list[int] = field(default_factory=list)
+    token_times: "array[float]" = field(default_factory=lambda: array("d"))
+    attempts: list[Attempt] = field(default_factory=list)
+    tokens_before: int = 0
+    outcome: str = "cancelled"
     ended: bool = False
     _events: asyncio.Queue[Delta | RequestFailed] = field(default_factory=asyncio.Queue)
 
@@ -65,9 +74,29 @@ class LiveRequest:
     def ttft_s(self) -> float | None:
         return None if self.first_token_at is None else self.first_token_at - self.arrived_at
 
-    def begin_anew(self) -> None:
+    @property
+    def is_complete(self) -> bool:
+        """Whether its last token has come."""
+        return self.outcome in ("stop", "length")
+
+    def follow(self, pipeline: Pipeline, *, now: float) -> None:
+        """It was routed."""
+        self.pipeline = pipeline
+        self.progressed_at = now
+        self.queue_s = now - self.arrived_at
+        self.tokens_before = len(self.token_ids)
+        self.attempts.append(
+            Attempt(
+                queued_s=self.queued_at,
+                routed_s=now,
+                nodes=tuple(stage.node for stage in pipeline.stages),
+            )
+        )
+
+    def begin_anew(self, *, now: float) -> None:
         """Its pages are gone: a new epoch goes on from prompt and tokens, once it is routed."""
         self.pipeline = None
+        self.queued_at = now
         self.epoch += 1
         left = self.sampling.max_tokens - len(self.token_ids)
         self.size = RequestSize(
@@ -76,10 +105,16 @@ class LiveRequest:
         )
 
     def accept(
-        self, token_id: int, *, finish_reason: FinishReason | None, logprobs: Logprobs | None = None
+        self,
+        token_id: int,
+        *,
+        now: float,
+        finish_reason: FinishReason | None,
+        logprobs: Logprobs | None = None,
     ) -> bool:
         """Append a sampled token; True when it was the last. The stop token itself has no text."""
         self.token_ids.append(token_id)
+        self.token_times.append(now)
         text = "" if finish_reason == "stop" else self.detokenizer.push(token_id)
         text = self.stop_strings.push(text)
         if finish_reason is not None and not self.stop_strings.matched:
@@ -90,9 +125,11 @@ class LiveRequest:
         self._events.put_nowait(
             Delta(token_id=token_id, text=text, finish_reason=finish_reason, logprobs=logprobs)
         )
+        self.outcome = finish_reason or self.outcome
         return finish_reason is not None
 
     def fail(self, message: str, *, code: str) -> None:
+        self.outcome = code
         self._events.put_nowait(RequestFailed(message, code=code))
 
     async def deltas(self) -> AsyncIterator[Delta]:

@@ -32,6 +32,7 @@ from runtime.coordinator.plan_store import PlanStore
 from runtime.coordinator.reporter import build_report
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.routing import Routing
+from runtime.coordinator.tracing import Tracer
 from runtime.protocol.control import AgentIdentity, Role
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.keys import KeyFileError, KeyPair
@@ -93,12 +94,14 @@ async def run(options: Options, data_dir: DataDir) -> None:
     data_dir.save_identity(identity)
 
     stats = RequestStats(window_s=STATS_WINDOW_S, clock=time.monotonic)
+    tracer = Tracer(traces_per_s=options.traces_per_s, clock=time.monotonic, unix_time=time.time)
     dispatcher = Dispatcher(
         transport=transport,
         stats=stats,
         clock=time.monotonic,
         new_request_id=lambda: secrets.randbits(63),
         request_timeout_s=options.request_timeout_s,
+        tracer=tracer,
     )
     api_keys = ApiKeys()
     follower = PlanFollower(
@@ -157,8 +160,13 @@ async def run(options: Options, data_dir: DataDir) -> None:
                     follower,
                     announcement=applicant.announcement,
                     make_report=lambda: build_report(
-                        dispatcher=dispatcher, stats=stats, follower=follower, now=time.monotonic()
+                        dispatcher=dispatcher,
+                        stats=stats,
+                        follower=follower,
+                        now=time.monotonic(),
+                        traces=tracer.waiting(),
                     ),
+                    on_delivered=lambda report: tracer.delivered(report.traces),
                 ),
             )
 

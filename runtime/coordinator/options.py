@@ -6,6 +6,7 @@ from pathlib import Path
 
 from planner.domain.cluster import COORDINATOR
 from planner.routers.choice import ROUTER_NAMES, RouterName
+from runtime.coordinator.tracing import MOST_PER_REPORT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,7 @@ class Options:
     data_port: int
     request_timeout_s: float
     router: RouterName
+    traces_per_s: float
 
 
 def parse_options(argv: list[str]) -> Options:
@@ -56,6 +58,13 @@ def parse_options(argv: list[str]) -> Options:
         default="iwrr",
         help="how pipelines are chosen; all but iwrr are for comparison (default %(default)s)",
     )
+    add(
+        "--traces-per-s",
+        type=_rate,
+        default=5.0,
+        help="requests a second, at most, of which helixweb gets a time line; 0: none "
+        "(default %(default)g)",
+    )
     return Options(**vars(parser.parse_args(argv)))
 
 
@@ -64,6 +73,15 @@ def _port(text: str) -> int:
     if not 0 <= port <= 65535:
         raise argparse.ArgumentTypeError(f"{port} is no port; ports run from 0 to 65535")
     return port
+
+
+def _rate(text: str) -> float:
+    rate = float(text)
+    if not 0 <= rate <= MOST_PER_REPORT:
+        raise argparse.ArgumentTypeError(
+            f"{text} requests a second cannot be traced; give 0 to {MOST_PER_REPORT}"
+        )
+    return rate
 
 
 def _seconds(text: str) -> float:

@@ -5,10 +5,16 @@ from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.refusals import NotServing
 from runtime.coordinator.request_stats import RequestStats
 from runtime.protocol.control import CoordinatorReport, NodeTraffic
+from runtime.protocol.request_trace import RequestTrace
 
 
 def build_report(
-    *, dispatcher: Dispatcher, stats: RequestStats, follower: PlanFollower, now: float
+    *,
+    dispatcher: Dispatcher,
+    stats: RequestStats,
+    follower: PlanFollower,
+    now: float,
+    traces: tuple[RequestTrace, ...] = (),
 ) -> CoordinatorReport:
     """Everything helixweb may know of this moment; pure but for the windows forgetting."""
     serving = dispatcher.serving
@@ -49,7 +55,13 @@ def build_report(
         ttft_p95_s=stats.ttft_s.percentile(0.95),
         itl_p50_s=stats.itl_s.percentile(0.5),
         itl_p95_s=stats.itl_s.percentile(0.95),
+        tpot_p50_s=stats.tpot_s.percentile(0.5),
+        tpot_p95_s=stats.tpot_s.percentile(0.95),
+        e2e_p50_s=stats.e2e_s.percentile(0.5),
+        e2e_p95_s=stats.e2e_s.percentile(0.95),
+        latency_counts=stats.latency_counts(),
         queue_p50_s=stats.queue_s.percentile(0.5),
         nodes=nodes,
         edge_tokens_total=dict(stats.edge_tokens_total),
+        traces=traces,
     )

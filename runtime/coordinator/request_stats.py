@@ -1,9 +1,11 @@
 """What the coordinator measures: totals since start, and percentiles of a sliding window.
 
 TTFT = arrival to first token handed to the answer, queueing included. ITL = the gaps between a
-request's tokens. Queue = arrival to the moment a pipeline was chosen. All in seconds.
+request's tokens. TPOT = (end-to-end - TTFT) / (output tokens - 1), one number per request. Queue =
+arrival to the moment a pipeline was chosen. All in seconds.
 """
 
+import bisect
 import itertools
 import math
 from collections import Counter, deque
@@ -11,6 +13,7 @@ from collections.abc import Callable
 
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.pipeline import Pipeline
+from runtime.protocol.control import LATENCY_BOUNDS_S
 
 
 class Window:
@@ -47,6 +50,32 @@ class Window:
             self._values.popleft()
 
 
+class Histogram:
+    """How many values since the start were at most each of `LATENCY_BOUNDS_S`, and above them."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(LATENCY_BOUNDS_S) + 1)
+
+    def add(self, value_s: float) -> None:
+        self.counts[bisect.bisect_left(LATENCY_BOUNDS_S, value_s)] += 1
+
+
+class Latency:
+    """One kind of latency: lately, and counted since the start."""
+
+    def __init__(self, *, window_s: float, clock: Callable[[], float]) -> None:
+        self.window = Window(window_s=window_s, clock=clock)
+        self.histogram = Histogram()
+
+    def add(self, value_s: float) -> None:
+        self.window.add(value_s)
+        self.histogram.add(value_s)
+
+    def percentile(self, fraction: float) -> float | None:
+        """Nearest rank over the window; None when nothing happened in it."""
+        return self.window.percentile(fraction)
+
+
 class RequestStats:
     """Counters and windows; the dispatcher tells it what happens, the reporter reads it."""
 
@@ -62,8 +91,10 @@ class RequestStats:
         self.prompt_tokens = Window(window_s=window_s, clock=clock)
         self.output_tokens = Window(window_s=window_s, clock=clock)
         self.queue_s = Window(window_s=window_s, clock=clock)
-        self.ttft_s = Window(window_s=window_s, clock=clock)
-        self.itl_s = Window(window_s=window_s, clock=clock)
+        self.ttft_s = Latency(window_s=window_s, clock=clock)
+        self.itl_s = Latency(window_s=window_s, clock=clock)
+        self.tpot_s = Latency(window_s=window_s, clock=clock)
+        self.e2e_s = Latency(window_s=window_s, clock=clock)
         self.ended = Window(window_s=window_s, clock=clock)
 
     def arrived(self) -> None:
@@ -93,9 +124,17 @@ class RequestStats:
         self.itl_s.add(gap_s)
         self._output(pipeline)
 
-    def finished(self) -> None:
-        """A request ended well."""
+    def finished(self, *, e2e_s: float, ttft_s: float, output_tokens: int) -> None:
+        """A request ended well; with one token it has no TPOT."""
         self.ended.add(1)
+        self.e2e_s.add(e2e_s)
+        if output_tokens > 1:
+            self.tpot_s.add((e2e_s - ttft_s) / (output_tokens - 1))
+
+    def latency_counts(self) -> dict[str, tuple[int, ...]]:
+        """By kind of latency: how many were at most each bound since the start."""
+        kinds = {"ttft": self.ttft_s, "itl": self.itl_s, "tpot": self.tpot_s, "e2e": self.e2e_s}
+        return {name: tuple(latency.histogram.counts) for name, latency in kinds.items()}
 
     def retry_after_s(self, *, waiting: int) -> int:
         """When one more request should find a place, from the rate at which requests end."""

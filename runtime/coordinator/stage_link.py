@@ -40,14 +40,18 @@ class StageLink:
         stages = request.pipeline.stages if request.pipeline else ()
         self._send(stages[0].node, message)
 
-    def release(self, request: LiveRequest) -> None:
-        """Have every stage of its pipeline forget it in its present epoch."""
+    def release(self, request: LiveRequest, *, traced: bool) -> None:
+        """Have every stage of its pipeline forget it in its present epoch.
+
+        `traced`: and tell first when it ran what of it.
+        """
         stages = request.pipeline.stages if request.pipeline else ()
         self._release(
             {stage.node: None for stage in stages},
             generation=request.serving.plan.generation,
             request=request.id,
             epoch=request.epoch,
+            traced=traced,
         )
 
     def release_stray(self, serving: Serving, sender: str, entry: Entry) -> None:
@@ -65,6 +69,7 @@ class StageLink:
             generation=serving.plan.generation,
             request=entry.request,
             epoch=entry.epoch,
+            traced=False,
         )
 
     def complain(self, what: str) -> None:
@@ -77,12 +82,16 @@ class StageLink:
         """Another plan: what was wrong with the one before says nothing of it."""
         self._complaints.clear()
 
-    def _release(self, nodes: Iterable[str], *, generation: int, request: int, epoch: int) -> None:
+    def _release(
+        self, nodes: Iterable[str], *, generation: int, request: int, epoch: int, traced: bool
+    ) -> None:
         self._released[request] = self._clock()
         self._released.move_to_end(request)
         while len(self._released) > RELEASED_KEPT:
             self._released.popitem(last=False)
-        message = release_message(generation=generation, request=request, epoch=epoch)
+        message = release_message(
+            generation=generation, request=request, epoch=epoch, traced=traced
+        )
         for node in nodes:
             self._send(node, message)
 

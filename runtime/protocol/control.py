@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from planner.domain.placement import Placement
 from planner.domain.problem import Workload
 from runtime.protocol.engine_options import EngineOptions
+from runtime.protocol.request_trace import RequestTrace
 
 
 class _Message(BaseModel):
@@ -184,7 +185,10 @@ class HeartbeatReply(_Message):
 
 
 class ServingPlan(_Message):
-    """What the coordinator serves: the deployed plan and where its stages listen."""
+    """What the coordinator serves: the deployed plan and where its stages listen.
+
+    `emulated`: some of its nodes run no model but take its times from a profile.
+    """
 
     deployment_id: int
     generation: int = Field(ge=1)
@@ -199,6 +203,7 @@ class ServingPlan(_Message):
     page_tokens: int = Field(default=16, ge=1)
     kv_high_water: float = Field(default=0.9, gt=0, le=1.0)
     max_queued_requests: int = Field(default=64, ge=0)
+    emulated: bool = False
     peers: tuple[PeerAddress, ...]
 
 
@@ -208,6 +213,12 @@ class CoordinatorDesired(_Message):
     generation: int = Field(ge=0)
     plan: ServingPlan | None = None
     api_key_hashes: tuple[str, ...] = ()
+
+
+# Upper ends of the intervals latencies are counted in.
+LATENCY_BOUNDS_S = (
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0,
+)  # fmt: skip
 
 
 class NodeTraffic(_Message):
@@ -242,7 +253,16 @@ class CoordinatorReport(_Message):
     ttft_p95_s: float | None = None
     itl_p50_s: float | None = None
     itl_p95_s: float | None = None
+    tpot_p50_s: float | None = None
+    tpot_p95_s: float | None = None
+    e2e_p50_s: float | None = None
+    e2e_p95_s: float | None = None
     queue_p50_s: float | None = None
     nodes: dict[str, NodeTraffic] = {}
     # "source->target": tokens routed over the edge since start
     edge_tokens_total: dict[str, int] = {}
+    # ttft, itl, tpot, e2e: how many were in each of the intervals that LATENCY_BOUNDS_S ends, and
+    # above them
+    latency_counts: dict[str, tuple[int, ...]] = {}
+    # requests that ended lately; sent again until a report that held them was answered
+    traces: tuple[RequestTrace, ...] = ()

@@ -21,6 +21,7 @@ from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.routing import Routing
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.tokenizer import load_tokenizer
+from runtime.coordinator.tracing import Tracer
 from runtime.protocol.control import PeerAddress, ServingPlan
 from runtime.protocol.data import (
     DType,
@@ -248,7 +249,11 @@ class ScriptedStages:
 
 
 def make_dispatcher(
-    stages: ScriptedStages, *, clock: Callable[[], float], request_timeout_s: float = 120.0
+    stages: ScriptedStages,
+    *,
+    clock: Callable[[], float],
+    request_timeout_s: float = 120.0,
+    tracer: Tracer | None = None,
 ) -> tuple[Dispatcher, RequestStats]:
     stats = RequestStats(window_s=10.0, clock=clock)
     ids = iter(range(1, 1_000_000))
@@ -258,6 +263,7 @@ def make_dispatcher(
         clock=clock,
         new_request_id=lambda: next(ids),
         request_timeout_s=request_timeout_s,
+        tracer=tracer,
     )
     stages.dispatcher = dispatcher
     return dispatcher, stats

@@ -1,0 +1,294 @@
+"""Puts what the stages of a request told onto one time line. Pure.
+
+Durations come from the clock of one process each. Only how the time between two processes is
+divided among links needs their clocks compared: along a path that leaves the coordinator and comes
+back, and along every round of decoding, offsets cancel, so the parts always add up to the
+end-to-end time. Where an imprecise offset makes a link take less than no time, its neighbours of
+the same phase give what is missing.
+
+A stage takes in what came during a step only after it. It says since when it had not looked, and a
+transfer is then taken to have lasted as long as the quickest of its kind in this request, at least
+what is certain; the rest is waiting at the node. A prompt has one transfer a link: the middle of
+what is possible.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.domain.cluster import COORDINATOR
+from runtime.protocol.request_trace import PartKind, PartPhase, TracePart, TraceRow
+from runtime.protocol.stage_spans import StageSpans
+
+# Longest number of bars in one row; more rounds than that are drawn several to a bar.
+MAX_BARS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """From the queue along a pipeline; seconds of the coordinator's clock. `nodes` in order."""
+
+    queued_s: float
+    routed_s: float
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journey:
+    """A request that ended, as the coordinator saw it.
+
+    `token_times_s` are of all attempts; `last_attempt_tokens` of them of the last. An attempt
+    that never left the queue is no attempt: `queued_s` is since when it waits, None: it does not.
+    """
+
+    arrived_s: float
+    ended_s: float
+    attempts: tuple[Attempt, ...]
+    queued_s: float | None
+    token_times_s: tuple[float, ...]
+    last_attempt_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLine:
+    """Parts that follow one another and sum up to the end-to-end time; rows to draw."""
+
+    parts: tuple[TracePart, ...]
+    rows: tuple[TraceRow, ...]
+
+
+def assemble(
+    journey: Journey, told: Mapping[str, StageSpans], offsets_s: Mapping[str, float]
+) -> TimeLine:
+    """`told` is of the last attempt, by node; `offsets_s` a node's clock minus ours."""
+    line = _Line(arrived_s=journey.arrived_s)
+    ends = [*(attempt.queued_s for attempt in journey.attempts[1:]), journey.queued_s]
+    for attempt, begun_anew_s in zip(journey.attempts, ends, strict=False):
+        line.whole(PartKind.QUEUE, PartPhase.PROMPT, attempt.queued_s, attempt.routed_s)
+        if begun_anew_s is not None:
+            line.whole(PartKind.LOST, PartPhase.PROMPT, attempt.routed_s, begun_anew_s)
+    if journey.queued_s is not None or not journey.attempts:
+        waiting_s = journey.arrived_s if journey.queued_s is None else journey.queued_s
+        line.whole(PartKind.QUEUE, PartPhase.PROMPT, waiting_s, journey.ended_s)
+        return line.done()
+    attempt = journey.attempts[-1]
+    tokens = journey.token_times_s[len(journey.token_times_s) - journey.last_attempt_tokens :]
+    if not tokens or any(node not in told for node in attempt.nodes):
+        line.whole(PartKind.UNMEASURED, PartPhase.PROMPT, attempt.routed_s, journey.ended_s)
+        return line.done()
+    stages = [
+        _Visit(name=node, spans=told[node], offset_s=offsets_s[node]) for node in attempt.nodes
+    ]
+    _sent_before_received(stages, tokens)
+    _add_prompt(line, stages, routed_s=attempt.routed_s)
+    recorded = min([len(tokens) - 1, *(len(stage.rounds) for stage in stages)])
+    _add_rounds(line, stages, recorded)
+    last_left_s = stages[-1].rounds[recorded - 1, _ENDED] if recorded else stages[-1].prompt_end_s
+    last_here_s = tokens[recorded]
+    line.transfer(stages[-1].name, COORDINATOR, last_left_s, last_here_s, recorded)
+    line.whole(PartKind.UNMEASURED, PartPhase.DECODE, last_here_s, tokens[-1])
+    line.whole(PartKind.ENDING, PartPhase.DECODE, tokens[-1], journey.ended_s)
+    return line.done()
+
+
+def _sent_before_received(stages: Sequence["_Visit"], tokens: Sequence[float]) -> None:
+    """Move all stages back together until no token left the last one after it came here."""
+    sent_s = [stages[-1].prompt_end_s, *stages[-1].rounds[:, _ENDED]]
+    early_s = max(sent - came for sent, came in zip(sent_s, tokens, strict=False))
+    for stage in stages:
+        stage.shift(max(0.0, early_s))
+
+
+_CAME, _UNSEEN, _BEGAN, _ENDED = range(4)
+
+
+class _Visit:
+    """What a stage told, on the coordinator's clock."""
+
+    def __init__(self, *, name: str, spans: StageSpans, offset_s: float) -> None:
+        self.name = name
+        self.spans = spans
+        self.offset_s = 0.0
+        self.rounds = spans.rounds
+        self.shift(offset_s)
+
+    def shift(self, seconds: float) -> None:
+        """Earlier by `seconds`."""
+        self.offset_s += seconds
+        self.rounds = self.rounds - np.array([seconds, 0.0, seconds, seconds])
+
+    @property
+    def prompt_came_s(self) -> float:
+        """When its last rows were taken in."""
+        return self.spans.last_s - self.offset_s
+
+    @property
+    def prompt_end_s(self) -> float:
+        chunks = self.spans.chunks
+        return (chunks[-1].ended_s if chunks else self.spans.last_s) - self.offset_s
+
+
+class _Line:
+    def __init__(self, *, arrived_s: float) -> None:
+        self._arrived_s = arrived_s
+        self._parts: list[TracePart] = []
+        self._rows: list[TraceRow] = []
+
+    def done(self) -> TimeLine:
+        return TimeLine(parts=tuple(self._parts), rows=tuple(self._rows))
+
+    def part(
+        self,
+        node: str,
+        kind: PartKind,
+        phase: PartPhase,
+        seconds: float,
+        *,
+        count: int,
+        to: str | None = None,
+    ) -> None:
+        part = TracePart(node=node, to=to, kind=kind, phase=phase, seconds=seconds, count=count)
+        self._parts.append(part)
+
+    def row(
+        self,
+        node: str,
+        kind: PartKind,
+        phase: PartPhase,
+        began_s: NDArray[np.float64],
+        ended_s: NDArray[np.float64],
+        *,
+        to: str | None = None,
+    ) -> None:
+        """Bars from `began_s` to `ended_s`, [n] each; those without length are left out."""
+        spans = _bars(began_s - self._arrived_s, ended_s - self._arrived_s)
+        if spans:
+            self._rows.append(TraceRow(node=node, to=to, kind=kind, phase=phase, spans=spans))
+
+    def whole(self, kind: PartKind, phase: PartPhase, began_s: float, ended_s: float) -> None:
+        """One part and one bar at the coordinator; nothing for no time."""
+        if ended_s > began_s:
+            self.part(COORDINATOR, kind, phase, ended_s - began_s, count=1)
+            self.row(COORDINATOR, kind, phase, np.array([began_s]), np.array([ended_s]))
+
+    def transfer(self, node: str, to: str, left_s: float, came_s: float, rounds: int) -> None:
+        """The way of the last token to the coordinator."""
+        phase = PartPhase.DECODE if rounds else PartPhase.PROMPT
+        self.part(node, PartKind.TRANSFER, phase, came_s - left_s, count=1, to=to)
+        self.row(node, PartKind.TRANSFER, phase, np.array([left_s]), np.array([came_s]), to=to)
+
+
+def _add_prompt(line: _Line, stages: Sequence[_Visit], *, routed_s: float) -> None:
+    """The way of the prompt's last rows: they are what the first token waits for."""
+    left_s = [routed_s, *(stage.prompt_end_s for stage in stages)]
+    upper_s = np.array(
+        [stage.prompt_came_s - left for stage, left in zip(stages, left_s, strict=False)]
+    )
+    upper_s = _none_negative(upper_s)
+    unseen_s = np.array([stage.spans.last_unseen_s for stage in stages])
+    transfers_s = (np.maximum(0.0, upper_s - unseen_s) + upper_s) / 2
+    stays_s = np.array([stage.prompt_end_s - stage.prompt_came_s for stage in stages])
+    at_nodes_s = stays_s + (upper_s - transfers_s)
+    names = [COORDINATOR, *(stage.name for stage in stages)]
+    phase = PartPhase.PROMPT
+    for index, stage in enumerate(stages):
+        began_s = left_s[index]
+        came_s = began_s + float(transfers_s[index])
+        at_node_s = float(at_nodes_s[index])
+        compute_s = min(stage.spans.tail_compute_s, at_node_s)
+        line.part(
+            names[index],
+            PartKind.TRANSFER,
+            phase,
+            float(transfers_s[index]),
+            count=1,
+            to=stage.name,
+        )
+        line.part(stage.name, PartKind.WAIT, phase, at_node_s - compute_s, count=1)
+        chunks = stage.spans.chunks
+        line.part(stage.name, PartKind.COMPUTE, phase, compute_s, count=len(chunks))
+        line.row(
+            names[index],
+            PartKind.TRANSFER,
+            phase,
+            np.array([began_s]),
+            np.array([came_s]),
+            to=stage.name,
+        )
+        began = np.array([chunk.began_s for chunk in chunks]) - stage.offset_s
+        ended = np.array([chunk.ended_s for chunk in chunks]) - stage.offset_s
+        if len(chunks):
+            first_s = min(came_s, stage.spans.first_s - stage.offset_s)
+            since_s = np.concatenate([[first_s], ended[:-1]])
+            line.row(stage.name, PartKind.WAIT, phase, since_s, began)
+            line.row(stage.name, PartKind.COMPUTE, phase, began, ended)
+
+
+def _add_rounds(line: _Line, stages: Sequence[_Visit], count: int) -> None:
+    """Every token after the first: once round all stages, from sampling to sampling."""
+    if count == 0:
+        return
+    last = stages[-1]
+    back_s = np.concatenate([[last.prompt_end_s], last.rounds[: count - 1, _ENDED]])
+    left_s = [back_s, *(stage.rounds[:count, _ENDED] for stage in stages)]
+    uppers_s = [
+        stage.rounds[:count, _CAME] - left for stage, left in zip(stages, left_s, strict=False)
+    ]
+    sums_s = np.array([upper.sum() for upper in uppers_s])
+    shifts_s = (_none_negative(sums_s) - sums_s) / count
+    phase = PartPhase.DECODE
+    names = [last.name, *(stage.name for stage in stages)]
+    for index, stage in enumerate(stages):
+        began_s, ended_s = stage.rounds[:count, _BEGAN], stage.rounds[:count, _ENDED]
+        upper_s = uppers_s[index] + shifts_s[index]
+        certain_s = np.maximum(0.0, upper_s - stage.rounds[:count, _UNSEEN])
+        each_s = np.clip(float(upper_s.min()), certain_s, upper_s)
+        transfer_s = float(np.clip(each_s.sum(), 0.0, upper_s.sum()))
+        compute_s = float((ended_s - began_s).sum())
+        waiting_s = float(upper_s.sum()) - transfer_s
+        waiting_s += float((began_s - stage.rounds[:count, _CAME]).sum())
+        came_s = left_s[index] + each_s
+        if names[index] != stage.name:
+            line.part(
+                names[index],
+                PartKind.TRANSFER,
+                phase,
+                transfer_s,
+                count=count,
+                to=stage.name,
+            )
+            line.row(names[index], PartKind.TRANSFER, phase, left_s[index], came_s, to=stage.name)
+        else:  # a pipeline of one stage hands its token to itself
+            waiting_s += transfer_s
+        line.part(stage.name, PartKind.WAIT, phase, waiting_s, count=count)
+        line.part(stage.name, PartKind.COMPUTE, phase, compute_s, count=count)
+        line.row(stage.name, PartKind.WAIT, phase, came_s, began_s)
+        line.row(stage.name, PartKind.COMPUTE, phase, began_s, ended_s)
+
+
+def _none_negative(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The same sum, no term below zero; as they are if the sum itself is."""
+    total = seconds.sum()
+    if total < 0 or (seconds >= 0).all():
+        return seconds
+    scaled: NDArray[np.float64] = np.maximum(seconds, 0.0)
+    scaled *= total / scaled.sum()
+    return scaled
+
+
+def _bars(
+    began_s: NDArray[np.float64], ended_s: NDArray[np.float64]
+) -> tuple[tuple[float, float, float, int], ...]:
+    """Neighbours together as one bar where there are more than fit."""
+    each = max(1, -(-len(began_s) // MAX_BARS))
+    bars = []
+    for first in range(0, len(began_s), each):
+        began, ended = began_s[first : first + each], ended_s[first : first + each]
+        busy_s = float(np.maximum(0.0, ended - began).sum())
+        if busy_s > 0:
+            times = (float(began[0]), float(ended[-1]), busy_s)
+            begins, ends, busy = (round(time, 6) for time in times)
+            bars.append((begins, ends, busy, len(began)))
+    return tuple(bars)

@@ -1,0 +1,154 @@
+"""Asks stages where the time of ended requests went, and keeps the answers for helixweb."""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from runtime.coordinator.clock_offsets import ClockOffsets, Exchange
+from runtime.coordinator.live_request import LiveRequest
+from runtime.coordinator.span_assembly import Journey, assemble
+from runtime.protocol.data import Message
+from runtime.protocol.request_trace import RequestTrace, TraceStage
+from runtime.protocol.stage_spans import StageSpans, unpack_spans
+
+BURST_S = 4.0  # of traces may be asked for at once
+PATIENCE_S = 5.0  # for a stage that does not answer
+MOST_ASKED = 256  # requests whose stages have not all answered
+MOST_KEPT = 200  # traces that helixweb does not have yet; the oldest go first
+MOST_PER_REPORT = 20
+TOKEN_TIMES_KEPT = 2048
+
+
+@dataclass(slots=True, kw_only=True)
+class _Asked:
+    request: LiveRequest
+    journey: Journey
+    asked_s: float
+    missing: set[str]
+    told: dict[str, StageSpans] = field(default_factory=dict)
+
+
+class Tracer:
+    """At most `traces_per_s` of the requests that end, in bursts of a few; 0: none.
+
+    `clock` is that of the dispatcher; `unix_time` says when a request arrived.
+    """
+
+    def __init__(
+        self, *, traces_per_s: float, clock: Callable[[], float], unix_time: Callable[[], float]
+    ) -> None:
+        self._traces_per_s = traces_per_s
+        self._clock = clock
+        self._unix_time = unix_time
+        self._allowance = self._most_allowed = traces_per_s * BURST_S
+        self._counted_at = clock()
+        self._offsets = ClockOffsets()
+        self._asked: OrderedDict[int, _Asked] = OrderedDict()  # by request, oldest first
+        self._traces: deque[RequestTrace] = deque(maxlen=MOST_KEPT)
+
+    def ended(self, request: LiveRequest) -> bool:
+        """Whether the stages of its pipeline shall be asked in their RELEASE."""
+        if not self._allows():
+            return False
+        now = self._clock()
+        in_queue = request.pipeline is None
+        tokens = tuple(request.token_times)
+        asked = _Asked(
+            request=request,
+            journey=Journey(
+                arrived_s=request.arrived_at,
+                ended_s=tokens[-1] if request.is_complete and tokens else now,
+                attempts=tuple(request.attempts),
+                queued_s=request.queued_at if in_queue and request.attempts else None,
+                token_times_s=tokens,
+                last_attempt_tokens=len(tokens) - request.tokens_before,
+            ),
+            asked_s=now,
+            missing=set() if in_queue else set(request.attempts[-1].nodes),
+        )
+        self._asked[request.id] = asked
+        if not asked.missing:
+            self._finish(request.id)
+        return bool(asked.missing)
+
+    def hear(self, sender: str, message: Message) -> None:
+        """A stage's TRACE. Raises FrameError for one that is malformed."""
+        spans = unpack_spans(message.payload)
+        for entry in message.entries:
+            asked = self._asked.get(entry.request)
+            if asked is None or sender not in asked.missing or entry.epoch != asked.request.epoch:
+                continue
+            exchange = Exchange(
+                asked_s=asked.asked_s,
+                heard_s=spans.heard_s,
+                told_s=spans.told_s,
+                answered_s=self._clock(),
+            )
+            self._offsets.add(sender, exchange)
+            asked.told[sender] = spans
+            asked.missing.discard(sender)
+            if not asked.missing:
+                self._finish(entry.request)
+
+    def expire(self) -> None:
+        """Tell what is known of requests whose stages do not answer."""
+        oldest = self._clock() - PATIENCE_S
+        for number, asked in list(self._asked.items()):
+            if asked.asked_s < oldest:
+                self._finish(number)
+
+    def forget_clock(self, node: str) -> None:
+        """The stage of `node` was started anew, perhaps with its machine."""
+        self._offsets.forget(node)
+
+    def waiting(self) -> tuple[RequestTrace, ...]:
+        """The oldest that helixweb does not have yet, as many as a report takes."""
+        return tuple(self._traces)[:MOST_PER_REPORT]
+
+    def delivered(self, traces: Collection[RequestTrace]) -> None:
+        """helixweb has these."""
+        known = {trace.request for trace in traces}
+        kept = [trace for trace in self._traces if trace.request not in known]
+        self._traces = deque(kept, maxlen=MOST_KEPT)
+
+    def _allows(self) -> bool:
+        now = self._clock()
+        earned = (now - self._counted_at) * self._traces_per_s
+        self._allowance = min(self._most_allowed, self._allowance + earned)
+        self._counted_at = now
+        if self._allowance < 1 or len(self._asked) >= MOST_ASKED:
+            return False
+        self._allowance -= 1
+        return True
+
+    def _finish(self, number: int) -> None:
+        asked = self._asked.pop(number)
+        request, journey = asked.request, asked.journey
+        offsets = {node: self._offsets.of(node) for node in asked.told}
+        line = assemble(journey, asked.told, offsets)
+        arrived_s = journey.arrived_s
+        stages = request.pipeline.stages if request.pipeline else ()
+        self._traces.append(
+            RequestTrace(
+                request=f"{request.id:016x}",
+                generation=request.serving.plan.generation,
+                model_name=request.serving.plan.model_name,
+                arrived_at=self._unix_time() - (self._clock() - arrived_s),
+                outcome=request.outcome,
+                prompt_tokens=len(request.prompt_ids),
+                output_tokens=len(request.token_ids),
+                queue_s=request.queue_s if stages else journey.ended_s - arrived_s,
+                ttft_s=request.ttft_s,
+                e2e_s=journey.ended_s - arrived_s,
+                attempts=max(1, len(journey.attempts)),
+                pipeline=tuple(
+                    TraceStage(node=stage.node, first=stage.first, end=stage.end)
+                    for stage in stages
+                ),
+                parts=line.parts,
+                rows=line.rows,
+                token_times_s=tuple(
+                    round(at - arrived_s, 6) for at in journey.token_times_s[:TOKEN_TIMES_KEPT]
+                ),
+            )
+        )
