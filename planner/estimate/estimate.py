@@ -87,7 +87,7 @@ def sustained_of(model: Model, load: Load, tables: Tables) -> Sustained:
         return sustained(model, load, tables)
     numbers = model.as_array()
     nodes, edges = len(load.share_N), len(load.share_E)
-    work, result = np.empty(2 * nodes + edges), np.empty(4)
+    work, result = np.empty(6 * nodes + edges), np.empty(4)
     arrays = (
         load.group_N,
         load.table_N,

@@ -12,7 +12,10 @@ share it has what the others leave. A token's way back from the last stage to th
     X* = largest X with X round_trip(X) + r ttft(X) <= N
 
 where N requests fill the KV room of the scarcest group of nodes; what a full node cannot take
-goes to its group's others, until all of the scarcest group are full.
+goes to its group's others, until all of the scarcest group are full. A step takes one chunk, so
+chunks queue where steps are long; the longest such wait delays first tokens. Two things follow
+from an answer and change it, so it is worked out in a few turns: how much longer requests stay
+that go by a slow node of a group, and the cap of batches that stages measure.
 """
 
 import math
@@ -26,6 +29,10 @@ _SEARCH_STEPS = 60
 _PRECISION = 1e-7
 _FILLINGS = 40
 _SETTLED = 1e-7
+_TURNS = 4
+_SETTLED_STAYS = 0.02
+_OWN_STEPS = 0.5
+_FELT = 0.95  # of the cap; smaller batches do not feel it
 
 
 class Sustained(NamedTuple):
@@ -46,20 +53,43 @@ NOTHING = Sustained(0.0, 0.0, 0.0, 0.0)
 def sustained(model: Model, load: Load, tables: Tables) -> Sustained:
     """The reference of `compiled/sustained.c`, to the last bit."""
     groups = _groups(load)
-    room = math.inf
-    for start, end in groups:
-        whole, fits = 0.0, 0.0
-        for node in range(start, end):
-            if load.share_N[node] > 0:
-                fits += float(load.room_N[node])
-            whole += float(load.share_N[node])
-        if whole > 0:
-            room = min(room, fits / whole)
-    if not 0 < room < math.inf:
-        return NOTHING
-    shares = [share for group in groups for share in _filled(load, group, room)]
-    edge_shares = _edge_shares(load, shares)
-    cluster = _Cluster(model, load, tables, shares, edge_shares)
+    stays = [1.0] * len(load.group_N)
+    caps = [math.inf] * len(load.group_N)
+    found = NOTHING
+    for turn in range(_TURNS):
+        shares, room = _shares(load, groups, stays)
+        if not shares:
+            return NOTHING
+        if model.cap_divisor > 0:
+            caps = [max(model.cap_floor, room * share / model.cap_divisor) for share in shares]
+        cluster = _Cluster(model, load, tables, shares, _edge_shares(load, shares), caps)
+        found = _largest(model, cluster, room)
+        if found.decode_tokens_per_s <= 0 or turn + 1 == _TURNS:
+            break
+        # Requests stay longer in a slow node's room than in its neighbours'.
+        trip, _ = cluster.delays_s(found.decode_tokens_per_s)
+        change = 0.0
+        for start, end in groups:
+            whole, visits = 0.0, 0.0
+            for node in range(start, end):
+                whole += shares[node]
+                visits += shares[node] * cluster.visits_s[node]
+            for node in range(start, end):
+                if whole > 0:
+                    stay = 1 + (cluster.visits_s[node] - visits / whole) / trip
+                    change = max(change, abs(stay - stays[node]))
+                    stays[node] = (stays[node] + stay) / 2
+        if model.most_micro_batches > 0:
+            for node, share in enumerate(shares):
+                if share > 0:
+                    change = max(change, cluster.measure_cap(node, trip, room))
+        if change <= _SETTLED_STAYS:
+            break
+    return found
+
+
+def _largest(model: Model, cluster: "_Cluster", room: float) -> Sustained:
+    """The largest rate whose requests fit into `room`."""
     trip, ttft = cluster.delays_s(0.0)
     if trip <= 0 or trip > model.tpot_limit_s or ttft > model.ttft_limit_s:
         return NOTHING
@@ -107,10 +137,31 @@ def _groups(load: Load) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], len(load.group_N)], strict=True))
 
 
-def _filled(load: Load, group: tuple[int, int], held: float) -> list[float]:
+def _shares(
+    load: Load, groups: list[tuple[int, int]], stays: list[float]
+) -> tuple[list[float], float]:
+    """(shares of the nodes, requests that fit), none where nothing fits.
+
+    A request stays `stays` times as long as the average one if it goes by that node.
+    """
+    held = math.inf
+    for start, end in groups:
+        whole, fits = 0.0, 0.0
+        for node in range(start, end):
+            if load.share_N[node] > 0:
+                fits += float(load.room_N[node]) / stays[node]
+            whole += float(load.share_N[node])
+        if whole > 0:
+            held = min(held, fits / whole)
+    if not 0 < held < math.inf:
+        return [], 0.0
+    return [share for group in groups for share in _filled(load, group, stays, held)], held
+
+
+def _filled(load: Load, group: tuple[int, int], stays: list[float], held: float) -> list[float]:
     """min(level * share, room / held) of the group's nodes, the level such that the sum stays."""
     shares = [float(load.share_N[node]) for node in range(*group)]
-    tops = [float(load.room_N[node]) / held for node in range(*group)]
+    tops = [float(load.room_N[node]) / stays[node] / held for node in range(*group)]
     whole = 0.0
     for share in shares:
         whole += share
@@ -157,22 +208,25 @@ class _Cluster:
         tables: Tables,
         shares: list[float],
         edge_shares: list[float],
+        caps: list[float],
     ) -> None:
         self._model = model
         self._load = load
         self._tables = tables
         self._shares = shares
         self._edge_shares = edge_shares
+        self._caps = caps
+        self.visits_s = [0.0] * len(shares)
+        self._cycles_s = [0.0] * len(shares)
+        self._batches = [1.0] * len(shares)
 
     def delays_s(self, rate: float) -> tuple[float, float]:
         """(round trip, time to first token) at `rate` decode tokens/s; (-1, 0) if too much."""
         model, load = self._model, self._load
         requests = rate / model.output_tokens
-        trip, first, outer, slowest = 0.0, 0.0, 0.0, 0.0
-        batches: list[float] = []
+        trip, first, outer, slowest, queued, longest = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         for node, share in enumerate(self._shares):
             if share <= 0:
-                batches.append(1.0)
                 continue
             step = (
                 float(load.layers_N[node]) * float(load.step_s_N[node])
@@ -186,19 +240,30 @@ class _Cluster:
             if found is None:
                 return -1.0, 0.0
             cycle, batch = found
-            batches.append(batch)
-            trip += share * (
+            self._cycles_s[node], self._batches[node] = cycle, batch
+            # A step takes one chunk with its decodes.
+            taken = cycle * (1 - busy) + step
+            filled = share * requests * model.chunks_per_prompt * taken
+            if filled >= 1:
+                return -1.0, 0.0
+            if node == 0 or load.group_N[node] != load.group_N[node - 1]:
+                queued = 0.0
+            queued += share * filled * taken * (model.steps_per_prompt + 1) / 2 / (1 - filled)
+            longest = max(longest, queued)
+            visit = (
                 model.cycle_weight * cycle
                 + model.residual_weight * busy * model.squares_ratio * step / 2
                 + model.convoy_weight * share * step * min(1.0, 2 * requests)
                 + model.own_weight * step * min(1.0, share * requests)
             )
+            self.visits_s[node] = visit
+            trip += share * visit
             first += share * step
             slowest = max(slowest, step)
         for edge, share in enumerate(self._edge_shares):
             if share <= 0:
                 continue
-            waited = self._link(edge, share, rate, batches)
+            waited = self._link(edge, share, rate)
             if waited is None:
                 return -1.0, 0.0
             if OUTSIDE in (load.tail_E[edge], load.head_E[edge]):
@@ -209,8 +274,25 @@ class _Cluster:
                 continue
             first += share * waited[1]
             slowest = max(slowest, waited[2])
-        ttft = trip + outer + first + max(0.0, model.steps_per_prompt - 1) * slowest
+        ttft = trip + outer + longest + first + max(0.0, model.steps_per_prompt - 1) * slowest
         return trip + load.return_s, ttft
+
+    def measure_cap(self, node: int, trip_s: float, held: float) -> float:
+        """Set the cap by the cycles that fit into the time requests are away; its change if felt.
+
+        The stage's rule, `runtime.engine.decode_cap`, with half a step for a request's own.
+        """
+        model, before = self._model, self._caps[node]
+        cycles = (trip_s - self.visits_s[node]) / self._cycles_s[node] + _OWN_STEPS
+        micro_batches = min(max(cycles, 1.0), model.most_micro_batches)
+        cap = max(model.cap_floor, held * self._shares[node] / micro_batches)
+        if before < math.inf:
+            self._caps[node] = (before + cap) / 2
+        elif self._batches[node] > cap:
+            self._caps[node] = cap
+        if self._batches[node] < _FELT * min(before, cap):
+            return 0.0
+        return abs(cap - min(before, 2 * cap)) / cap
 
     def _cycle(self, node: int, tokens_per_s: float, busy: float) -> tuple[float, float] | None:
         """(seconds, decodes) of a node's cycle; None where decodes outrun it."""
@@ -231,7 +313,8 @@ class _Cluster:
             settled = abs(following - batch) <= _SETTLED * batch
             batch = following
             if settled:
-                return None if batch > load.decode_limit_N[node] else (cycle, batch)
+                most = min(float(load.decode_limit_N[node]), self._caps[node])
+                return None if batch > most else (cycle, batch)
         return None
 
     def _decode_s(self, table: int, batch: float) -> tuple[float, float]:
@@ -246,9 +329,7 @@ class _Cluster:
         slope = float(seconds[below + 1]) - lower
         return lower + slope * (batch - below), slope
 
-    def _link(
-        self, edge: int, share: float, rate: float, batches: list[float]
-    ) -> tuple[float, float, float] | None:
+    def _link(self, edge: int, share: float, rate: float) -> tuple[float, float, float] | None:
         """Seconds of (a decode, a prompt chunk, a chunk's sending alone); None beyond the rate."""
         model, load = self._model, self._load
         requests = rate / model.output_tokens
@@ -264,7 +345,7 @@ class _Cluster:
             return None
         batch = 1.0
         if model.grouped > 0 and tail != OUTSIDE:
-            batch = max(1.0, batches[tail] * share / self._shares[tail])
+            batch = max(1.0, self._batches[tail] * share / self._shares[tail])
         message, chunk = batch * per_token, model.step_tokens * per_token
         wait = decodes * message / 2 / (1 - decodes)
         if model.prompts_first > 0:

@@ -153,7 +153,32 @@ def loads_of(figures: NodeFigures, placement: Placement, flow: Flow) -> tuple[Lo
             inner = edge.target if edge.source == SOURCE else edge.source
             edges = sides.setdefault(component_of.get(inner, 0), {})
             edges[edge.source, edge.target] = edge.flow_tokens_per_s
-    return tuple(_load(figures, placement, sides[number]) for number in sorted(sides))
+    return tuple(
+        _load(figures, placement, flows)
+        for number in sorted(sides)
+        for flows in _apart(sides[number])
+    )
+
+
+def _apart(
+    flows: Mapping[tuple[str, str], float],
+) -> list[dict[tuple[str, str], float]]:
+    """The parts of a flow that share no node. When one is full the others go on filling."""
+    leader: dict[str, str] = {}
+
+    def leader_of(name: str) -> str:
+        while leader.setdefault(name, name) != name:
+            leader[name] = name = leader[leader[name]]
+        return name
+
+    for source, target in flows:
+        if source != SOURCE and target != SINK:
+            leader[leader_of(source)] = leader_of(target)
+    parts: dict[str, dict[tuple[str, str], float]] = {}
+    for (source, target), flow in sorted(flows.items()):
+        part = parts.setdefault(leader_of(target if source == SOURCE else source), {})
+        part[source, target] = flow
+    return list(parts.values())
 
 
 def _load(

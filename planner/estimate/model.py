@@ -23,7 +23,8 @@ _NODES_PER_PROMPT = 2
 class Model:
     """Numbers of the fixed point, in the order in which the compiled one reads them.
 
-    A prompt takes `steps_per_prompt` steps of `step_tokens`. A visit of a node takes
+    A prompt takes the time of `steps_per_prompt` steps of `step_tokens`, and keeps others out of
+    `chunks_per_prompt` steps (0: no step is too full). A visit of a node takes
     `cycle_weight` cycles of the node's decodes, `residual_weight` times what is left of a prompt
     step on average, and `convoy_weight` and `own_weight` prompt steps per request that all share
     (see `fixed_point`). `link_queue_weight` is how much longer prompts queue on a link than
@@ -54,6 +55,10 @@ class Model:
     prompts_first: float
     grouped: float
     straight_back: float
+    chunks_per_prompt: float
+    cap_floor: float
+    cap_divisor: float
+    most_micro_batches: float
     prompts_in_flight: float
     tpot_limit_s: float = math.inf
     ttft_limit_s: float = math.inf
@@ -79,10 +84,15 @@ def model_of(
     chunk = policy.prompt_chunk_tokens
     if chunk is None:
         step_tokens, steps, squares = lengths.prompt_tokens, 1.0, lengths.squared_ratio
+        chunks = 0.0
         cycle, residual, convoy, own = 0.6, 0.63, 0.6, 0.1
         queue, wait = 4.0, 2.5
     else:
         step_tokens = min(float(chunk), lengths.prompt_tokens)
+        # The last chunk is half full, and the next prompt's first does not fit beside it; short
+        # prompts go several to a step.
+        together = chunk // lengths.prompt_tokens
+        chunks = 1 / together if together else lengths.prompt_tokens / chunk + 0.5
         steps, squares = _CHUNK_WASTE * lengths.prompt_tokens / step_tokens, 1.0
         cycle, residual, convoy, own = 1.05, 1.75, 0.0, 0.0
         queue, wait = 5.0, 1.0
@@ -107,5 +117,9 @@ def model_of(
         prompts_first=1.0 if policy.transmission == "fifo" else 0.0,
         grouped=1.0 if policy.messages == "grouped" else 0.0,
         straight_back=1.0 if policy.return_path == "first_stage" else 0.0,
+        chunks_per_prompt=chunks,
+        cap_floor=float(policy.decode_cap_floor),
+        cap_divisor=policy.decode_cap_divisor or 0.0,
+        most_micro_batches=policy.measured_micro_batches or 0.0,
         prompts_in_flight=float(prompts_in_flight(nodes)),
     )

@@ -142,12 +142,12 @@ def test_what_a_full_node_cannot_take_goes_to_the_others_of_its_stage():
     problem = tiny_problem([[9.0], [9.0, 1.0]], num_layers=1)
     small, large = problem.compute_profiles.values()
     profiles = {
-        small.name: replace(small, layer_times=TIMES, kv_capacity_token_layers=(1e4,)),
-        large.name: replace(large, layer_times=TIMES, kv_capacity_token_layers=(1e5, 1e5)),
+        small.name: replace(small, layer_times=TIMES, kv_capacity_token_layers=(1e3,)),
+        large.name: replace(large, layer_times=TIMES, kv_capacity_token_layers=(1e4, 1e4)),
     }
     problem = replace(problem, compute_profiles=profiles)
     found = estimated(problem, placement(n0=(0, 1), n1=(0, 1)))
-    assert found.held == pytest.approx(0.85 * 1.1e5 / 160, rel=1e-3)
+    assert found.held == pytest.approx(0.85 * 1.1e4 / 160, rel=1e-3)
 
 
 def test_components_add_up_and_each_has_its_own_room():
@@ -203,5 +203,47 @@ def test_straight_from_last_to_first_a_token_is_spared_the_way_by_the_coordinato
         for policy, count in links.items():
             figures = Estimator(whole, policy=policy, lengths=SHORT).figures
             flow = balanced_flow(whole, placed, partial_inference=True)
-            (load,) = loads_of(figures, placed, flow)
-            assert load.return_s == pytest.approx(count * 0.001)
+            for load in loads_of(figures, placed, flow):
+                assert load.return_s == pytest.approx(count * 0.001)
+
+
+def test_nodes_that_share_no_request_fill_apart():
+    """One component, two whole models: the slow one, once full, does not hold up the fast one."""
+    problem = timed(tiny_problem([[9.0, 4.0], [1.0, 0.5]], num_layers=2))
+    _, slow = problem.compute_profiles.values()
+    times = replace(TIMES, decode=((2.0, 0.4), (100.0, 2.0)), prompt=((250.0, 1.0),))
+    profiles = {**problem.compute_profiles}
+    profiles[slow.name] = replace(profiles[slow.name], layer_times=times)
+    problem = replace(problem, compute_profiles=profiles)
+    both = estimated(problem, placement(n0=(0, 2), n1=(0, 2)))
+    alone = estimated(problem, placement(n0=(0, 2)))
+    assert alone.decode_tokens_per_s < both.decode_tokens_per_s < 1.1 * alone.decode_tokens_per_s
+
+
+def test_a_step_takes_no_more_than_one_chunk():
+    """Where decodes are dear every step of them lets in one chunk: prompts bound the rate."""
+    times = replace(TIMES, decode=((2.0, 0.05), (100.0, 0.05)))
+    long_prompts = replace(SHORT, prompt_tokens=1000.0, output_tokens=10.0)
+    problem = tiny_problem([[9.0]], num_layers=1)
+    profiles = {
+        name: replace(profile, layer_times=times, kv_capacity_token_layers=(1e6,))
+        for name, profile in problem.compute_profiles.items()
+    }
+    found = estimated(
+        replace(problem, compute_profiles=profiles), placement(n0=(0, 1)), lengths=long_prompts
+    )
+    # 4.5 steps of 0.06 s for every 10 tokens.
+    assert 0.8 * 10 / (4.5 * 0.06) < found.decode_tokens_per_s <= 10 / (4.5 * 0.06)
+
+
+def test_a_fixed_cap_bounds_the_batches():
+    problem = timed(tiny_problem([[9.0, 4.0]], num_layers=2), kv=4e5)
+    found = [
+        estimated(
+            problem,
+            placement(n0=(0, 2)),
+            policy=replace(RUNTIME_POLICY, measured_micro_batches=None, decode_cap_divisor=divisor),
+        ).decode_tokens_per_s
+        for divisor in (None, 40.0)
+    ]
+    assert found[1] < found[0]

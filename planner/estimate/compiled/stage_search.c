@@ -46,7 +46,7 @@ static void *take(char **place, size_t bytes)
 static char *spread_out(Space *space, i64 n, i64 shares)
 {
     size_t i = (size_t)(n + 1) * 8, e = (size_t)most_edges(n) * 8;
-    char *memory = malloc(9 * (i + 16) + 7 * (e + 16) + 2 * i + 3 * (size_t)shares * 8 + 128);
+    char *memory = malloc(9 * (i + 16) + 7 * (e + 16) + 6 * i + 3 * (size_t)shares * 8 + 128);
     if (memory == NULL) return NULL;
     char *place = memory;
     space->group = take(&place, i);
@@ -66,7 +66,7 @@ static char *spread_out(Space *space, i64 n, i64 shares)
     space->crowding = take(&place, e);
     space->carried = take(&place, (size_t)shares * 8);
     space->taken = take(&place, 2 * (size_t)shares * 8);
-    space->work = take(&place, e + 2 * i);
+    space->work = take(&place, e + 6 * i);
     return memory;
 }
 

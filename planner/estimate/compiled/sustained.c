@@ -5,10 +5,13 @@
 
 #include <math.h>
 
-enum { CYCLE_STEPS = 40, SEARCH_STEPS = 60, FILLINGS = 40 };
+enum { CYCLE_STEPS = 40, SEARCH_STEPS = 60, FILLINGS = 40, TURNS = 4 };
 
 #define PRECISION 1e-7
 #define SETTLED 1e-7
+#define SETTLED_STAYS 0.02
+#define OWN_STEPS 0.5
+#define FELT 0.95
 
 /* The table's value at `amount`, and its slope there. */
 static double table_s(const double *seconds, i64 size, double amount, double *slope)
@@ -20,7 +23,8 @@ static double table_s(const double *seconds, i64 size, double amount, double *sl
 }
 
 /* Shares of one group's nodes [from, to) when `held` requests are in the system. */
-static void fill(const Load *load, i64 from, i64 to, double held, double *shares)
+static void fill(const Load *load, const double *stays, i64 from, i64 to, double held,
+                 double *shares)
 {
     double whole = 0;
     for (i64 node = from; node < to; node++) whole += load->share[node];
@@ -28,7 +32,7 @@ static void fill(const Load *load, i64 from, i64 to, double held, double *shares
     for (int doubling = 0; doubling < FILLINGS; doubling++) {
         double sum = 0;
         for (i64 node = from; node < to; node++)
-            sum += fmin(high * load->share[node], load->room[node] / held);
+            sum += fmin(high * load->share[node], load->room[node] / stays[node] / held);
         if (sum >= whole) break;
         low = high;
         high *= 2;
@@ -36,22 +40,27 @@ static void fill(const Load *load, i64 from, i64 to, double held, double *shares
     for (int halving = 0; halving < FILLINGS; halving++) {
         double middle = (low + high) / 2, sum = 0;
         for (i64 node = from; node < to; node++)
-            sum += fmin(middle * load->share[node], load->room[node] / held);
+            sum += fmin(middle * load->share[node], load->room[node] / stays[node] / held);
         if (sum >= whole) high = middle; else low = middle;
     }
     for (i64 node = from; node < to; node++)
-        shares[node] = fmin(high * load->share[node], load->room[node] / held);
+        shares[node] = fmin(high * load->share[node], load->room[node] / stays[node] / held);
 }
 
+/* What a rate does to every node, and the caps of its batches. */
+typedef struct {
+    double *shares, *edge_shares, *batches, *cycles, *visits, *caps;
+} State;
+
 /* Round trip and time to first token at `rate` decode tokens/s, or -1 where it cannot be served. */
-static double round_trip_s(const Model *model, const Load *load, const double *shares,
-                           const double *edge_shares, double *batches, double rate, double *ttft)
+static double round_trip_s(const Model *model, const Load *load, const State *state, double rate,
+                           double *ttft)
 {
     double requests = rate / model->output_tokens;
-    double trip = 0, first = 0, outer = 0, slowest = 0;
+    double trip = 0, first = 0, outer = 0, slowest = 0, queued = 0, longest = 0;
     for (i64 node = 0; node < load->nodes; node++) {
-        double share = shares[node];
-        if (share <= 0) { batches[node] = 1; continue; }
+        double share = state->shares[node];
+        if (share <= 0) continue;
         double step = load->layers[node] * load->step_s[node]
                       + model->step_tokens * model->copy_s_per_token + model->step_overhead_s;
         double busy = share * requests * model->steps_per_prompt * step;
@@ -71,17 +80,26 @@ static double round_trip_s(const Model *model, const Load *load, const double *s
             settled = fabs(following - batch) <= SETTLED * batch;
             batch = following;
         }
-        if (!settled || batch > load->decode_limit[node]) return -1;
-        batches[node] = batch;
-        trip += share * (model->cycle_weight * cycle
-                         + model->residual_weight * busy * model->squares_ratio * step / 2
-                         + model->convoy_weight * share * step * fmin(1, 2 * requests)
-                         + model->own_weight * step * fmin(1, share * requests));
+        if (!settled || batch > fmin(load->decode_limit[node], state->caps[node])) return -1;
+        state->cycles[node] = cycle;
+        state->batches[node] = batch;
+        double taken = cycle * (1 - busy) + step;
+        double filled = share * requests * model->chunks_per_prompt * taken;
+        if (filled >= 1) return -1;
+        if (node == 0 || load->group[node] != load->group[node - 1]) queued = 0;
+        queued += share * filled * taken * (model->steps_per_prompt + 1) / 2 / (1 - filled);
+        longest = fmax(longest, queued);
+        double visit = model->cycle_weight * cycle
+                       + model->residual_weight * busy * model->squares_ratio * step / 2
+                       + model->convoy_weight * share * step * fmin(1, 2 * requests)
+                       + model->own_weight * step * fmin(1, share * requests);
+        state->visits[node] = visit;
+        trip += share * visit;
         first += share * step;
         if (step > slowest) slowest = step;
     }
     for (i64 edge = 0; edge < load->edges; edge++) {
-        double share = edge_shares[edge];
+        double share = state->edge_shares[edge];
         if (share <= 0) continue;
         i64 tail = load->tails[edge], head = load->heads[edge];
         double bytes = tail < 0 || head < 0 ? model->token_bytes : model->activation_bytes;
@@ -92,7 +110,7 @@ static double round_trip_s(const Model *model, const Load *load, const double *s
         double prompts = head < 0 ? 0 : share * requests * model->prompt_tokens * per_token;
         if (decodes + prompts >= 1) return -1;
         double batch = 1;
-        if (model->grouped > 0 && tail >= 0) batch = fmax(1, batches[tail] * share / shares[tail]);
+        if (model->grouped > 0 && tail >= 0) batch = fmax(1, state->batches[tail] * share / state->shares[tail]);
         double message = batch * per_token, chunk = model->step_tokens * per_token;
         double wait = decodes * message / 2 / (1 - decodes);
         if (model->prompts_first > 0)
@@ -110,27 +128,26 @@ static double round_trip_s(const Model *model, const Load *load, const double *s
                                      / (1 - decodes - prompts));
         if (sent > slowest) slowest = sent;
     }
-    *ttft = trip + outer + first + fmax(0, model->steps_per_prompt - 1) * slowest;
+    *ttft = trip + outer + longest + first + fmax(0, model->steps_per_prompt - 1) * slowest;
     return trip + load->return_s;
 }
 
-void sustained(const Model *model, const Load *load, double *work, double result[4])
+/* Shares of all nodes and connections; returns how many requests fit, 0 for none. */
+static double spread(const Load *load, const double *stays, double *shares, double *edge_shares)
 {
-    double *shares = work, *batches = work + load->nodes, *edge_shares = work + 2 * load->nodes;
     double held = INFINITY;
-    for (int position = 0; position < 4; position++) result[position] = 0;
     for (i64 from = 0, to; from < load->nodes; from = to) {
         double room = 0, share = 0;
         for (to = from; to < load->nodes && load->group[to] == load->group[from]; to++) {
-            if (load->share[to] > 0) room += load->room[to];
+            if (load->share[to] > 0) room += load->room[to] / stays[to];
             share += load->share[to];
         }
         if (share > 0) held = fmin(held, room / share);
     }
-    if (!(held > 0) || held == INFINITY) return;
+    if (!(held > 0) || held == INFINITY) return 0;
     for (i64 from = 0, to; from < load->nodes; from = to) {
         for (to = from; to < load->nodes && load->group[to] == load->group[from]; to++) {}
-        fill(load, from, to, held, shares);
+        fill(load, stays, from, to, held, shares);
     }
     for (i64 edge = 0; edge < load->edges; edge++) {
         i64 tail = load->tails[edge], head = load->heads[edge];
@@ -139,7 +156,15 @@ void sustained(const Model *model, const Load *load, double *work, double result
         if (tail >= 0) edge_shares[edge] *= shares[tail] / load->share[tail];
         if (head >= 0) edge_shares[edge] *= shares[head] / load->share[head];
     }
-    double ttft, trip = round_trip_s(model, load, shares, edge_shares, batches, 0, &ttft);
+    return held;
+}
+
+/* The largest rate whose requests fit. */
+static void largest(const Model *model, const Load *load, const State *state, double held,
+                    double result[4])
+{
+    for (int position = 0; position < 4; position++) result[position] = 0;
+    double ttft, trip = round_trip_s(model, load, state, 0, &ttft);
     if (trip <= 0 || trip > model->tpot_limit_s || ttft > model->ttft_limit_s) return;
     result[2] = trip;
     result[3] = ttft;
@@ -148,7 +173,7 @@ void sustained(const Model *model, const Load *load, double *work, double result
     for (int step = 0; step < SEARCH_STEPS && high - low > PRECISION * high; step++) {
         double rate = (low + high) / 2;
         if (above < INFINITY) rate = low - below * (high - low) / (above - below);
-        trip = round_trip_s(model, load, shares, edge_shares, batches, rate, &ttft);
+        trip = round_trip_s(model, load, state, rate, &ttft);
         double excess = rate * trip + rate / model->output_tokens * ttft - held;
         if (trip < 0 || trip > model->tpot_limit_s || ttft > model->ttft_limit_s
             || rate / model->output_tokens * ttft > model->prompts_in_flight) {
@@ -172,6 +197,65 @@ void sustained(const Model *model, const Load *load, double *work, double result
     }
     result[0] = low;
     result[1] = low * result[2] + low / model->output_tokens * result[3];
+}
+
+/* Sets the cap of a node's batches by the cycles that fit into the time requests are away; returns
+   how much it changed, 0 where the batches do not feel it. */
+static double measure_cap(const Model *model, const State *state, i64 node, double trip,
+                          double held)
+{
+    double before = state->caps[node], batch = state->batches[node];
+    double cycles = (trip - state->visits[node]) / state->cycles[node] + OWN_STEPS;
+    double micro_batches = fmin(fmax(cycles, 1), model->most_micro_batches);
+    double cap = fmax(model->cap_floor, held * state->shares[node] / micro_batches);
+    if (before < INFINITY) state->caps[node] = (before + cap) / 2;
+    else if (batch > cap) state->caps[node] = cap;
+    if (batch < FELT * fmin(before, cap)) return 0;
+    return fabs(cap - fmin(before, 2 * cap)) / cap;
+}
+
+void sustained(const Model *model, const Load *load, double *work, double result[4])
+{
+    i64 nodes = load->nodes;
+    State state = {work, work + 6 * nodes, work + nodes, work + 2 * nodes, work + 3 * nodes,
+                   work + 4 * nodes};
+    double *stays = work + 5 * nodes;
+    for (int position = 0; position < 4; position++) result[position] = 0;
+    for (i64 node = 0; node < nodes; node++) {
+        stays[node] = 1;
+        state.visits[node] = state.cycles[node] = 0;
+        state.batches[node] = 1;
+        state.caps[node] = INFINITY;
+    }
+    for (int turn = 0; turn < TURNS; turn++) {
+        double held = spread(load, stays, state.shares, state.edge_shares);
+        if (!(held > 0)) {
+            for (int position = 0; position < 4; position++) result[position] = 0;
+            return;
+        }
+        for (i64 node = 0; node < nodes && model->cap_divisor > 0; node++)
+            state.caps[node] = fmax(model->cap_floor, held * state.shares[node] / model->cap_divisor);
+        largest(model, load, &state, held, result);
+        if (result[0] <= 0 || turn + 1 == TURNS) return;
+        double ttft, change = 0;
+        double trip = round_trip_s(model, load, &state, result[0], &ttft);
+        for (i64 from = 0, to; from < nodes; from = to) {
+            double whole = 0, sum = 0;
+            for (to = from; to < nodes && load->group[to] == load->group[from]; to++) {
+                whole += state.shares[to];
+                sum += state.shares[to] * state.visits[to];
+            }
+            for (i64 node = from; node < to && whole > 0; node++) {
+                double stay = 1 + (state.visits[node] - sum / whole) / trip;
+                change = fmax(change, fabs(stay - stays[node]));
+                stays[node] = (stays[node] + stay) / 2;
+            }
+        }
+        for (i64 node = 0; node < nodes && model->most_micro_batches > 0; node++)
+            if (state.shares[node] > 0)
+                change = fmax(change, measure_cap(model, &state, node, trip, held));
+        if (change <= SETTLED_STAYS) return;
+    }
 }
 
 /* The same for a load whose arrays come one by one. */

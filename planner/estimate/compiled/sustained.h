@@ -13,7 +13,8 @@ typedef struct {
     double cycle_weight, residual_weight, convoy_weight, own_weight, squares_ratio;
     double link_queue_weight, link_wait_weight;
     double step_overhead_s, copy_s_per_token, activation_bytes, token_bytes;
-    double piece_bytes, decode_share, prompts_first, grouped, straight_back;
+    double piece_bytes, decode_share, prompts_first, grouped, straight_back, chunks_per_prompt;
+    double cap_floor, cap_divisor, most_micro_batches;
     double prompts_in_flight, tpot_limit_s, ttft_limit_s;
 } Model;
 
@@ -28,7 +29,7 @@ typedef struct {
 } Load;
 
 /* decode tokens/s, requests held, round trip, time to first token; 0 if nothing can be served.
-   `work` has room for 2 * nodes + edges numbers. */
+   `work` has room for 6 * nodes + edges numbers. */
 void sustained(const Model *model, const Load *load, double *work, double result[4]);
 
 #endif
