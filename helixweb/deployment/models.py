@@ -53,6 +53,8 @@ class Deployment(models.Model):
     max_context_tokens = models.PositiveIntegerField()
     tensor_parallel = models.PositiveIntegerField(default=1)
     tensor_parallel_by_node = models.JSONField(default=dict)
+    # Some of its nodes run no model but take its times from a profile.
+    emulated = models.BooleanField(default=False)
     serving_plan = models.JSONField()
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField()

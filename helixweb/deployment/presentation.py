@@ -82,6 +82,7 @@ class NodeRow:
     node_id: int | None
     layers: LayerRange
     ranks: int
+    is_emulated: bool
     phase: str
     kind: str
     message: str
@@ -119,6 +120,7 @@ def assignment_row(assignment: NodeAssignment, generation: int, now: datetime) -
         node_id=assignment.node_id,
         layers=LayerRange(first=assignment.desired["first"], end=assignment.desired["end"]),
         ranks=assignment.desired.get("tensor_parallel", 1),
+        is_emulated=node is not None and node.is_emulated,
         phase=phase,
         kind=kind,
         message=assignment.message if answered else "",

@@ -33,13 +33,17 @@ class AssignmentSerializer(serializers.ModelSerializer[NodeAssignment]):
     tensor_parallel = serializers.IntegerField(
         source="desired.tensor_parallel", read_only=True, help_text="Ranks that share each layer."
     )
+    emulated = serializers.BooleanField(
+        source="node.is_emulated", default=False, read_only=True,
+        help_text="The node runs no model but takes its times from a profile.",
+    )  # fmt: skip
     node_state = serializers.SerializerMethodField()
     stats = serializers.DictField(read_only=True, allow_null=True)
 
     class Meta:
         model = NodeAssignment
         fields = [
-            "node", "node_name", "node_state", "first", "end", "tensor_parallel",
+            "node", "node_name", "node_state", "emulated", "first", "end", "tensor_parallel",
             "observed_generation", "phase", "message", "loaded_ratio", "stats", "updated_at",
         ]  # fmt: skip
         read_only_fields = fields
@@ -62,8 +66,8 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
         model = Deployment
         fields = [
             "id", "cluster", "plan", "model", "model_name", "checkpoint", "generation", "status",
-            "message", *OPTION_FIELDS, "created_by", "created_at", "ready_at", "ended_at",
-            "pushed_at", "assignments",
+            "message", "emulated", *OPTION_FIELDS, "created_by", "created_at", "ready_at",
+            "ended_at", "pushed_at", "assignments",
         ]  # fmt: skip
         read_only_fields = fields
 

@@ -193,6 +193,11 @@ class Node(Process):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def is_emulated(self) -> bool:
+        """Its agent says that it takes its times from a profile and runs no model."""
+        return bool((self.hardware or {}).get("emulated"))
+
 
 class Coordinator(Process):
     """The process that faces chat clients; one in a cluster."""

@@ -22,11 +22,12 @@ class Endpoint:
     model_name: str
     cluster_name: str
     max_context_tokens: int
+    emulated: bool
     base_url: str
     key: str
 
     def __str__(self) -> str:
-        return f"{self.model_name} on {self.cluster_name}"
+        return f"{self.model_name} on {self.cluster_name}{' (emulated)' if self.emulated else ''}"
 
 
 def all_endpoints() -> list[Endpoint]:
@@ -70,6 +71,7 @@ def _endpoint(deployment: Deployment, coordinator: Coordinator) -> Endpoint:
         model_name=deployment.model_name,
         cluster_name=deployment.cluster.name,
         max_context_tokens=deployment.max_context_tokens,
+        emulated=deployment.emulated,
         base_url=f"{coordinator.http_url.rstrip('/')}/v1",
         key=service_key(coordinator),
     )

@@ -224,6 +224,7 @@ def _model_entry(serving: Serving) -> dict[str, object]:
         "created": 0,
         "owned_by": "helixweb",
         "max_model_len": serving.plan.max_context_tokens,
+        "emulated": serving.plan.emulated,
     }
 
 

@@ -286,8 +286,17 @@ def test_unknown_paths_methods_and_giant_bodies_get_error_objects(checkpoint: Pa
         (model,) = (await h.client.get("/v1/models")).json()["data"]
         assert model["id"] == "tiny"
         assert model["max_model_len"] == 256
+        assert model["emulated"] is False
 
     in_house(checkpoint, visit)
+
+
+def test_a_model_on_emulated_nodes_says_so(checkpoint: Path) -> None:
+    async def visit(h: House) -> None:
+        (model,) = (await h.client.get("/v1/models")).json()["data"]
+        assert model["emulated"] is True
+
+    in_house(checkpoint, visit, emulated=True)
 
 
 def test_a_model_is_found_by_its_name_and_another_gets_the_names_there_are(

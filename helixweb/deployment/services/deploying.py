@@ -176,7 +176,8 @@ def _write_orders(deployment: Deployment, *, now: datetime) -> None:
         raise DeployRefused("The coordinator was removed just now; let one join, then deploy.")
     orders = make_orders(deployment, nodes=nodes, coordinator=coordinator)
     deployment.serving_plan = orders.serving_plan.model_dump(mode="json")
-    deployment.save(update_fields=["serving_plan"])
+    deployment.emulated = orders.serving_plan.emulated
+    deployment.save(update_fields=["serving_plan", "emulated"])
     for name, assignment in orders.assignments.items():
         NodeAssignment.objects.update_or_create(
             deployment=deployment,

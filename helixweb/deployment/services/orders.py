@@ -45,6 +45,7 @@ def make_orders(
         page_tokens=deployment.page_tokens,
         kv_high_water=deployment.kv_high_water,
         max_queued_requests=deployment.max_queued_requests,
+        emulated=any(node.is_emulated for node in used.values()),
         peers=tuple(node_peers.values()),
     )
     assignments = {

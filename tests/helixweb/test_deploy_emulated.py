@@ -1,0 +1,80 @@
+"""What runs no model says so, on every page and at every door."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from process_doubles import HARDWARE, FakeCluster
+from rest_framework.test import APIClient
+
+from helixweb.deployment.models import Deployment
+from helixweb.inventory.models import Cluster
+from runtime.protocol.control import Phase
+
+MARK = "emulated</span>"
+
+
+@pytest.fixture
+def joined(cluster: Cluster, user: Any) -> FakeCluster:
+    return FakeCluster(cluster, user)
+
+
+def deploy(joined: FakeCluster, api: APIClient) -> Deployment:
+    answer = api.post("/api/v1/deployments/", {"plan": joined.plan.pk})
+    assert answer.status_code == 202, answer.content
+    for agent in joined.used_agents.values():
+        agent.beat(Phase.READY, generation=1)
+    return Deployment.objects.get(pk=answer.json()["id"])
+
+
+def emulate(joined: FakeCluster) -> str:
+    """One node of the plan turns out to be emulated; its name."""
+    name, agent = next(iter(joined.used_agents.items()))
+    agent.identity["hardware"] = {**HARDWARE, "emulated": True}
+    agent.move(str(agent.identity["data_endpoint"]))
+    return name
+
+
+def test_a_deployment_on_an_emulated_node_is_marked_wherever_it_shows(
+    joined: FakeCluster, api: APIClient, browser: Client
+) -> None:
+    name = emulate(joined)
+    deployment = deploy(joined, api)
+    shown = api.get(f"/api/v1/deployments/{deployment.pk}/").json()
+    assert shown["emulated"] is True
+    assert {row["node_name"]: row["emulated"] for row in shown["assignments"]} == (
+        dict.fromkeys(joined.used_agents, False) | {name: True}
+    )
+    plan = joined.coordinator.desired().plan
+    assert plan is not None
+    assert plan.emulated
+    page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
+    assert page.count(MARK) == 2  # beside the status, and beside the node
+    assert "Nodes of this deployment run no model" in page
+    for address in ("/deployments/", "/", f"/monitor/?cluster={joined.cluster.pk}"):
+        assert MARK in browser.get(address).content.decode(), address
+    assert "(emulated)</option>" in browser.get("/playground/").content.decode()
+
+
+def test_a_deployment_on_real_nodes_is_not_marked(
+    joined: FakeCluster, api: APIClient, browser: Client
+) -> None:
+    deployment = deploy(joined, api)
+    shown = api.get(f"/api/v1/deployments/{deployment.pk}/").json()
+    assert shown["emulated"] is False
+    assert not any(row["emulated"] for row in shown["assignments"])
+    plan = joined.coordinator.desired().plan
+    assert plan is not None
+    assert not plan.emulated
+    for address in (f"/deployments/{deployment.pk}/", "/deployments/", "/"):
+        assert "emulated" not in browser.get(address).content.decode(), address
+    assert "emulated" not in browser.get("/playground/").content.decode()
+
+
+def test_a_node_that_becomes_emulated_starts_a_generation_that_says_so(
+    joined: FakeCluster, api: APIClient
+) -> None:
+    deployment = deploy(joined, api)
+    emulate(joined)
+    deployment.refresh_from_db()
+    assert (deployment.generation, deployment.emulated) == (2, True)
