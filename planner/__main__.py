@@ -1,38 +1,42 @@
 """The planner's shell commands: solve, compare, explain, mix, replan, simulate.
 
 Exit codes: 0 done (also when Ctrl-C ended the search early: the best plan so far is written),
-2 bad input or no plan, with one line on stderr.
+2 bad input or no plan, with one line on stderr, 130 when Ctrl-C came before there was any plan.
 """
 
 import argparse
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Mapping, Sequence
+from typing import NoReturn, Protocol
 
-from planner.commands import compare, explain, mix, replan, simulate, solve
 from planner.domain.errors import PlannerError
 
 EXIT_OK = 0
 EXIT_BAD_INPUT = 2
-_COMMANDS = {
-    solve.NAME: (solve, "compute a plan and write it to a file"),
-    compare.NAME: (compare, "tabulate the flow of every placer's placement"),
-    explain.NAME: (explain, "say what limits a plan and what one more of each resource brings"),
-    mix.NAME: (mix, "plan several models on one cluster"),
-    simulate.NAME: (simulate, "forecast what a plan delivers under a workload"),
-    replan.NAME: (replan, "change a running plan for a changed problem, moving few bytes"),
-}
+EXIT_INTERRUPTED = 130
+
+
+class Command(Protocol):
+    """What a module of `planner.commands` has."""
+
+    def add_arguments(self, command: argparse.ArgumentParser) -> None: ...
+
+    def run(self, parsed: argparse.Namespace) -> None: ...
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    parsed = _parser().parse_args(arguments)
-    command, _ = _COMMANDS[parsed.command]
     try:
+        commands = _commands()
+        parsed = _parser(commands).parse_args(arguments)
+        command, _ = commands[parsed.command]
         command.run(parsed)
     except (PlannerError, OSError) as error:
         print(f"planner: {_one_line(error)}", file=sys.stderr)
         return EXIT_BAD_INPUT
+    except KeyboardInterrupt:
+        print("planner: interrupted before there was a plan", file=sys.stderr)
+        return EXIT_INTERRUPTED
     return EXIT_OK
 
 
@@ -41,10 +45,24 @@ class _OneLineParser(argparse.ArgumentParser):
         self.exit(EXIT_BAD_INPUT, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _commands() -> dict[str, tuple[Command, str]]:
+    """By name. They import much, so not before Ctrl-C is heard."""
+    from planner.commands import compare, explain, mix, replan, simulate, solve
+
+    return {
+        "solve": (solve, "compute a plan and write it to a file"),
+        "compare": (compare, "tabulate the flow of every placer's placement"),
+        "explain": (explain, "say what limits a plan and what one more of each resource brings"),
+        "mix": (mix, "plan several models on one cluster"),
+        "simulate": (simulate, "forecast what a plan delivers under a workload"),
+        "replan": (replan, "change a running plan for a changed problem, moving few bytes"),
+    }
+
+
+def _parser(modules: Mapping[str, tuple[Command, str]]) -> argparse.ArgumentParser:
     parser = _OneLineParser(prog="planner", description="Place a model's layers on mixed nodes.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (command, help_text) in _COMMANDS.items():
+    for name, (command, help_text) in modules.items():
         command.add_arguments(commands.add_parser(name, help=help_text))
     return parser
 

@@ -24,7 +24,7 @@ from planner.domain.plan_forecast import Objective
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.domain.serving_policy import RUNTIME_POLICY, ServingPolicy
-from planner.feasibility import check_rules, conform, restricted_problem
+from planner.feasibility import check_reach, check_rules, conform, restricted_problem
 from planner.objectives.goal import check_goal_options, goal_for
 from planner.objectives.search import ServingSearch
 from planner.objectives.trial import Trial, Trials
@@ -152,12 +152,13 @@ def compute_plan(
     `best_known` is what an earlier search of the same problem and options reached; this one goes
     on from it. `start` may come from anywhere, another problem's plan too: what of it fits this
     problem and its rules is a candidate like the baselines. `progress` hears of every better
-    placement and bound. Raises ModelDoesNotFit, InvalidRules, NoPlacementFound, InvalidOptions and
-    FlowCheckFailed.
+    placement and bound. Raises ModelDoesNotFit (ModelOutOfReach for want of links), InvalidRules,
+    NoPlacementFound, InvalidOptions and FlowCheckFailed.
     """
     started_s = clock()
     check_rules(problem, options.rules)
     problem = restricted_problem(problem, options.rules)
+    check_reach(problem)
     options = replace(options, rules=options.rules.once_restricted)
     run = _Run(
         problem=problem,

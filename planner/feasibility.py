@@ -1,13 +1,28 @@
 """Whether rules and a problem agree, and what is left when the rules are applied."""
 
 from dataclasses import replace
+from typing import TypeAlias
 
-from planner.capacity import ModelDoesNotFit, allowed_layers, check_cluster_can_hold_model
-from planner.domain.cluster import Node
+import numpy as np
+
+from planner.capacity import (
+    ModelDoesNotFit,
+    allowed_layers,
+    check_cluster_can_hold_model,
+    max_layers,
+)
+from planner.domain.cluster import COORDINATOR, Node
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.domain.profile import ComputeProfile
 from planner.domain.rules import InvalidRules, PlacementRules
+from planner.link_matrix import link_capacities_tokens_per_s
+
+Bools: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+
+
+class ModelOutOfReach(ModelDoesNotFit):
+    """Links lead through too few nodes to hold the model."""
 
 
 def restricted_problem(problem: Problem, rules: PlacementRules) -> Problem:
@@ -115,6 +130,56 @@ def _check_memory(problem: Problem, restricted: Problem, rules: PlacementRules) 
         raise ModelDoesNotFit(
             f"{error}; without the rules the model fits: {_rules_on_memory(rules)}"
         ) from None
+
+
+def check_reach(problem: Problem) -> None:
+    """Raises ModelOutOfReach where no placement at all can carry flow, for want of links.
+
+    Nodes that no way from the coordinator and back to it passes can hold nothing of use.
+    """
+    cluster = problem.cluster
+    names = [node.name for node in cluster.nodes if max_layers(problem, node.name) > 0]
+    linked = link_capacities_tokens_per_s(problem, [*names, COORDINATOR]) > 0
+    missing = [
+        f"no link leads {way}"
+        for way, ends in (
+            ("from the coordinator to any node", linked[-1, :-1]),
+            ("from any node back to the coordinator", linked[:-1, -1]),
+        )
+        if not ends.any()
+    ]
+    if missing:
+        regions = " and ".join(sorted({repr(node.region) for node in cluster.nodes}))
+        raise ModelOutOfReach(
+            f"{' and '.join(missing)} in cluster {cluster.name!r}, so no request can be served: "
+            f"add links of {COORDINATOR!r}, or region pairs between its region "
+            f"{cluster.coordinator_region!r} and {regions}"
+        )
+    useful = _reached(linked[-1, :-1], linked[:-1, :-1])
+    useful &= _reached(linked[:-1, -1], linked[:-1, :-1].T)
+    num_layers = problem.model.num_layers
+    holdable = sum(
+        min(max_layers(problem, name), num_layers)
+        for name, is_useful in zip(names, useful, strict=True)
+        if is_useful
+    )
+    if holdable < num_layers:
+        apart = [name for name, is_useful in zip(names, useful, strict=True) if not is_useful]
+        raise ModelOutOfReach(
+            f"the {int(useful.sum())} nodes on ways from the coordinator and back to it can hold "
+            f"{holdable} of {num_layers} layers; {len(apart)} nodes ({apart[0]!r} first) are on "
+            "none: add links, or region pairs, that join them to the others or to the coordinator"
+        )
+
+
+def _reached(begun: Bools, leads: Bools) -> Bools:
+    """What can be reached from where it is begun, itself included; leads[i, k]: from i to k."""
+    reached = begun
+    while True:
+        further: Bools = reached | leads[reached].any(axis=0)
+        if (further == reached).all():
+            return reached
+        reached = further
 
 
 def _rules_on_memory(rules: PlacementRules) -> str:

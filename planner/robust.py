@@ -26,7 +26,7 @@ from planner.domain.placement import Placement
 from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
-from planner.feasibility import check_rules, conform, restricted_problem
+from planner.feasibility import check_reach, check_rules, conform, restricted_problem
 from planner.flow_check import check_flow
 from planner.max_flow import max_flow
 from planner.placers.annealing import TimeLeft, Try
@@ -176,6 +176,7 @@ def compute_robust_plan(
     started_s = clock()
     check_rules(problem, options.rules)
     problem = restricted_problem(problem, options.rules)
+    check_reach(problem)
     options = replace(options, rules=options.rules.once_restricted)
     search = _RobustSearch(
         problem, options, progress=progress, cancel=cancel, clock=clock, started_s=started_s

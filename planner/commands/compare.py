@@ -25,7 +25,6 @@ from planner.max_flow import max_flow, mean_hops
 from planner.objectives.trial import Span
 from planner.serialization import published_placements_from_text
 
-NAME = "compare"
 _LABEL_WIDTH = 38
 _ANY_TIME_S = 1.0
 _SPAN = Span(warm_up=1.2, window=1.3)

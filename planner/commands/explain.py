@@ -11,7 +11,6 @@ from planner.explain import MarginalValue, explain_min_cut, marginal_values
 from planner.replan import zero_moves
 from planner.robust import survival
 
-NAME = "explain"
 _LABEL_WIDTH = 44
 
 

@@ -10,8 +10,6 @@ from planner.domain.errors import InvalidProblem
 from planner.multi_model import ModelShare, plan_models
 from planner.serialization import plan_to_dict
 
-NAME = "mix"
-
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(

@@ -4,16 +4,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from planner.bounds import upper_bound_tokens_per_s
 from planner.checked_plan import checked_plan
 from planner.commands.files import check_writable, read_plan_of, read_problem, write_document
 from planner.commands.options import add_plan_options, plan_options
 from planner.commands.progress import Interrupt
-from planner.feasibility import restricted_problem
 from planner.replan import Replan, ReplanOptions, ReplanPoint, replan
 from planner.serialization import plan_to_dict
-
-NAME = "replan"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -47,9 +43,7 @@ def run(parsed: argparse.Namespace) -> None:
         chosen.placement,
         partial_inference=plan_search.partial_inference,
         max_hops=plan_search.rules.max_hops,
-        upper_bound_tokens_per_s=upper_bound_tokens_per_s(
-            restricted_problem(problem, plan_search.rules)
-        ),
+        upper_bound_tokens_per_s=found.upper_bound_tokens_per_s,
         placer=f"replan: {chosen.method}",
         solver="none",
         stop_reason="cancelled" if interrupt.is_cancelled() else "heuristic",

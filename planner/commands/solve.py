@@ -29,7 +29,6 @@ from planner.robust import compute_robust_plan
 from planner.serialization import plan_to_dict
 from planner.serialization.forecasts import forecast_to_dict
 
-NAME = "solve"
 ROBUST = "robust"
 _NONE_CAN = "no placement can do better: that takes every layer on two nodes; add memory"
 

@@ -4,11 +4,13 @@ import pytest
 from tiny_problems import placement, tiny_problem
 
 from planner.capacity import ModelDoesNotFit, allowed_layers, max_layers
+from planner.domain.cluster import COORDINATOR, Link
 from planner.domain.placement import LayerRange
 from planner.domain.rules import InvalidRules, PlacementRules
-from planner.feasibility import check_rules, restricted_problem
+from planner.feasibility import ModelOutOfReach, check_reach, check_rules, restricted_problem
 from planner.max_flow import max_flow
 
+PROBLEM_OF_TWO = tiny_problem([[9.0, 5.0]] * 2, num_layers=3)
 PROBLEM = tiny_problem([[90.0, 50.0, 30.0], [40.0, 20.0], [40.0, 20.0]], num_layers=5)
 
 
@@ -144,3 +146,37 @@ def test_rules_that_fit_pass():
 def test_rules_out_of_range_are_refused(rules):
     with pytest.raises(InvalidRules):
         PlacementRules(**rules)
+
+
+def test_a_coordinator_without_links_is_named_with_what_to_add():
+    alone = replace(
+        PROBLEM_OF_TWO,
+        cluster=replace(PROBLEM_OF_TWO.cluster, coordinator_region="far"),
+    )
+    with pytest.raises(ModelOutOfReach) as refused:
+        check_reach(alone)
+    for words in (
+        "no link leads from the coordinator to any node",
+        "from any node back to the coordinator",
+        "region pairs between its region 'far' and 'here'",
+    ):
+        assert words in str(refused.value)
+
+
+def test_links_to_the_coordinator_only_are_not_enough():
+    link = Link(source="n1", target=COORDINATOR, bandwidth_bytes_per_s=9.0, latency_s=0.0)
+    cluster = replace(PROBLEM_OF_TWO.cluster, coordinator_region="far", links=(link,))
+    with pytest.raises(ModelOutOfReach, match=r"^no link leads from the coordinator to any node"):
+        check_reach(replace(PROBLEM_OF_TWO, cluster=cluster))
+
+
+def test_nodes_that_no_request_reaches_hold_nothing_of_use():
+    links = tuple(
+        Link(source=source, target=target, bandwidth_bytes_per_s=9.0, latency_s=0.0)
+        for source, target in ((COORDINATOR, "n0"), ("n0", "n1"), ("n0", COORDINATOR))
+    )
+    cluster = replace(PROBLEM_OF_TWO.cluster, region_links=(), links=links)
+    with pytest.raises(ModelOutOfReach, match=r"1 nodes .* can hold 2 of 3 layers; .*'n1'"):
+        check_reach(replace(PROBLEM_OF_TWO, cluster=cluster))
+    back = Link(source="n1", target=COORDINATOR, bandwidth_bytes_per_s=9.0, latency_s=0.0)
+    check_reach(replace(PROBLEM_OF_TWO, cluster=replace(cluster, links=(*links, back))))

@@ -220,6 +220,35 @@ def test_a_signal_ends_the_search_and_keeps_the_best_plan_so_far(tmp_path, numbe
     assert plan_from_text(output.read_text(), name_hint="plan.json").stop_reason == "cancelled"
 
 
+def test_ctrl_c_before_there_is_a_plan_is_one_line_and_exit_code_130(tmp_path):
+    path = tmp_path / "problem.fifo"
+    os.mkfifo(path)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "planner", "solve", str(path), "--output", str(tmp_path / "p.json")],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )
+    try:
+        with path.open("w"):  # opens once the command has come to read its problem
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert err == "planner: interrupted before there was a plan\n"
+
+
+def test_ctrl_c_while_commands_are_imported_is_no_traceback(monkeypatch, capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("planner.__main__._commands", interrupted)
+    assert main(["solve"]) == 130
+    assert only_line(capsys.readouterr().err) == "planner: interrupted before there was a plan"
+
+
 def solved(problem_path, output, *options):
     arguments = ["solve", str(problem_path), "--time-limit", "20", "--output", str(output)]
     assert main([*arguments, "--objective", "flow", *options]) == 0
