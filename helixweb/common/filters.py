@@ -14,7 +14,8 @@ class StrictFilters(DjangoFilterBackend):  # type: ignore[misc]
 
     def filter_queryset(self, request: Request, queryset: Any, view: Any) -> Any:
         if getattr(view, "action", None) == "list":
-            known = set(getattr(view, "filterset_fields", ())) | PAGING
+            declared = getattr(getattr(view, "filterset_class", None), "base_filters", ())
+            known = {*getattr(view, "filterset_fields", ()), *declared} | PAGING
             unknown = sorted(set(request.query_params) - known)
             if unknown:
                 text = f"Unknown parameter; the known ones are: {', '.join(sorted(known))}."

@@ -15,9 +15,10 @@ MAX_POINTS = 900
 # Reports come about once a second; after this long without one nothing is known of now.
 SILENT_AFTER_S = 5.0
 MEANS = (
-    "output_tokens_per_s", "prompt_tokens_per_s", "ttft_p50_s", "itl_p50_s", "running", "waiting",
+    "output_tokens_per_s", "prompt_tokens_per_s", "ttft_p50_s", "itl_p50_s", "tpot_p50_s",
+    "e2e_p50_s", "running", "waiting",
 )  # fmt: skip
-MAXIMA = ("ttft_p95_s", "itl_p95_s")
+MAXIMA = ("ttft_p95_s", "itl_p95_s", "tpot_p95_s", "e2e_p95_s")
 FIELDS = (*MEANS, *MAXIMA)
 
 

@@ -10,6 +10,8 @@ class MetricSample(models.Model):
     node name -> `NodeSample`. `entered_tokens_total` counts tokens that left the coordinator for a
     first stage, since the coordinator started. `second` is `at` in whole Unix seconds. A sample
     with a `simulated_plan` is of no coordinator: the simulator made it from that plan.
+    `latency_totals` and `edge_tokens_total` are counted since the coordinator started; see the
+    report.
     """
 
     cluster = models.ForeignKey(
@@ -24,10 +26,16 @@ class MetricSample(models.Model):
     ttft_p95_s = models.FloatField(null=True)
     itl_p50_s = models.FloatField(null=True)
     itl_p95_s = models.FloatField(null=True)
+    tpot_p50_s = models.FloatField(null=True)
+    tpot_p95_s = models.FloatField(null=True)
+    e2e_p50_s = models.FloatField(null=True)
+    e2e_p95_s = models.FloatField(null=True)
     running = models.PositiveIntegerField()
     waiting = models.PositiveIntegerField()
     entered_tokens_total = models.PositiveBigIntegerField()
     nodes = models.JSONField()
+    latency_totals = models.JSONField(default=dict)
+    edge_tokens_total = models.JSONField(default=dict)
     simulated_plan = models.ForeignKey(
         "planning.Plan", null=True, on_delete=models.CASCADE, related_name="simulated_samples"
     )
@@ -42,3 +50,74 @@ class MetricSample(models.Model):
 
     def __str__(self) -> str:
         return f"{self.cluster} at {self.at:%Y-%m-%d %H:%M:%S}"
+
+
+class MetricRollup(models.Model):
+    """What the samples of a cluster said over one step from `second` on, kept for longer.
+
+    `values` has means of rates, gauges and medians, maxima of 95th percentiles, and the last
+    `latency_totals`.
+    """
+
+    cluster = models.ForeignKey(
+        "inventory.Cluster", on_delete=models.CASCADE, related_name="metric_rollups"
+    )
+    second = models.BigIntegerField()
+    values = models.JSONField()
+    simulated = models.BooleanField()
+
+    class Meta:
+        ordering = ["second"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "second"], name="metric_rollup_one_a_step_in_cluster"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster} from {self.second}"
+
+
+class TracedRequest(models.Model):
+    """A request that its coordinator traced; `detail` is the whole trace.
+
+    `path` has the names of its nodes, each in a line of its own, an empty one before and after.
+    """
+
+    cluster = models.ForeignKey(
+        "inventory.Cluster", on_delete=models.CASCADE, related_name="traced_requests"
+    )
+    request = models.CharField(max_length=16)
+    arrived_at = models.DateTimeField()
+    generation = models.PositiveIntegerField()
+    model_name = models.CharField(max_length=200)
+    outcome = models.CharField(max_length=64)
+    prompt_tokens = models.PositiveIntegerField()
+    output_tokens = models.PositiveIntegerField()
+    queue_s = models.FloatField()
+    ttft_s = models.FloatField(null=True)
+    tpot_s = models.FloatField(null=True)
+    e2e_s = models.FloatField()
+    attempts = models.PositiveIntegerField()
+    path = models.TextField()
+    detail = models.JSONField()
+
+    class Meta:
+        ordering = ["-arrived_at", "-pk"]
+        indexes = [
+            models.Index(fields=["cluster", "-arrived_at"], name="traced_requests_newest"),
+            models.Index(fields=["cluster", "-e2e_s"], name="traced_requests_slowest"),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "request"], name="traced_request_once_in_cluster"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.request
+
+    @property
+    def nodes(self) -> list[str]:
+        """Its stages in order."""
+        return [name for name in self.path.split("\n") if name]

@@ -71,6 +71,12 @@ def record_sample(
             ttft_p95_s=report.ttft_p95_s,
             itl_p50_s=report.itl_p50_s,
             itl_p95_s=report.itl_p95_s,
+            tpot_p50_s=report.tpot_p50_s,
+            tpot_p95_s=report.tpot_p95_s,
+            e2e_p50_s=report.e2e_p50_s,
+            e2e_p95_s=report.e2e_p95_s,
+            latency_totals=report.latency_counts,
+            edge_tokens_total=report.edge_tokens_total,
             running=report.requests_running,
             waiting=report.requests_waiting,
             entered_tokens_total=entered_tokens_total(report),
@@ -133,7 +139,8 @@ def sample_document(sample: MetricSample) -> dict[str, Any]:
         name: getattr(sample, name)
         for name in (
             "generation", "output_tokens_per_s", "prompt_tokens_per_s", "ttft_p50_s", "ttft_p95_s",
-            "itl_p50_s", "itl_p95_s", "running", "waiting",
+            "itl_p50_s", "itl_p95_s", "tpot_p50_s", "tpot_p95_s", "e2e_p50_s", "e2e_p95_s",
+            "running", "waiting",
         )
     }  # fmt: skip
     nodes = {

@@ -4,9 +4,12 @@ from celery import shared_task
 from django.utils import timezone
 
 from helixweb.monitoring import services
+from helixweb.monitoring.traces import prune_traces
 
 
 @shared_task
 def prune_samples() -> None:
-    """Beat: forget old metrics."""
-    services.prune_samples(timezone.now())
+    """Beat: forget old metrics and traces."""
+    now = timezone.now()
+    services.prune_samples(now)
+    prune_traces(now)

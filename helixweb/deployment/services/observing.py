@@ -56,7 +56,7 @@ def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: d
         record_seen(coordinator, now)
         LatestReport.objects.update_or_create(
             coordinator=coordinator,
-            defaults={"report": report.model_dump(mode="json"), "at": now},
+            defaults={"report": report.model_dump(mode="json", exclude={"traces"}), "at": now},
         )
         report_received.send(
             sender=Coordinator,

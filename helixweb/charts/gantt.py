@@ -1,0 +1,159 @@
+"""Where one request was when: a row for every stage and link it passed, its tokens on top."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from helixweb.charts.chart import Chart, figure_json, height_for_rows, node_axis, plain
+from helixweb.charts.quantities import duration_text
+
+# Okabe-Ito; what belongs to the prompt is hatched as well.
+COLOURS = {
+    "queue": "#999999",
+    "lost": "#D55E00",
+    "wait": "#E69F00",
+    "compute": "#0072B2",
+    "transfer": "#CC79A7",
+    "ending": "#C9CED6",
+    "unmeasured": "#C9CED6",
+}
+TITLES = {
+    "queue": "queued",
+    "lost": "begun anew",
+    "wait": "waiting at a node",
+    "compute": "computing",
+    "transfer": "under way",
+    "ending": "after the last token",
+    "unmeasured": "not measured",
+}
+PHASES = {"prompt": "prompt", "decode": "tokens"}
+_AT_COORDINATOR = ("queue", "lost", "ending", "unmeasured")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """In `row` from `begins_s` to `ends_s` after the arrival, `busy_s` of it, `count` times."""
+
+    row: str
+    kind: str
+    phase: str
+    begins_s: float
+    ends_s: float
+    busy_s: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A part of the end-to-end time; parts follow one another."""
+
+    row: str
+    kind: str
+    phase: str
+    seconds: float
+    count: int
+
+
+def gantt(
+    *,
+    rows: Sequence[str],
+    bars: Sequence[Bar],
+    shares: Sequence[Share],
+    tokens_s: Sequence[float],
+    end_to_end_s: float,
+) -> Chart:
+    """`rows` from top to bottom; tokens are drawn in the first. The table has the shares."""
+    kinds = [
+        (kind, phase)
+        for kind in COLOURS
+        for phase in PHASES
+        if any((bar.kind, bar.phase) == (kind, phase) for bar in bars)
+    ]
+    traces: list[go.Bar | go.Scatter] = [
+        _bars(kind, phase, [bar for bar in bars if (bar.kind, bar.phase) == (kind, phase)])
+        for kind, phase in kinds
+    ]
+    if tokens_s:
+        traces.append(_tokens(rows[0], tokens_s))
+    layout = {
+        "height": height_for_rows(len(rows)) + 40,
+        "barmode": "overlay",
+        "bargap": 0.25,
+        "showlegend": True,
+        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
+        "margin": {"l": 8, "r": 12, "t": 64, "b": 44},
+        "xaxis": {
+            "title": {"text": "seconds since the request arrived"},
+            "range": [-0.01 * end_to_end_s, 1.01 * end_to_end_s],
+            "zeroline": False,
+        },
+        "yaxis": node_axis(rows),
+    }
+    return Chart(
+        figure=figure_json(traces, layout),
+        summary=_summary(shares, end_to_end_s=end_to_end_s, tokens=len(tokens_s)),
+        columns=("Where", "What", "Of", "Times", "Seconds", "Share"),
+        rows=tuple(
+            (
+                share.row,
+                TITLES[share.kind],
+                PHASES[share.phase] if share.kind not in _AT_COORDINATOR else "",
+                share.count,
+                f"{share.seconds:.4f}",
+                _percent(share.seconds, end_to_end_s),
+            )
+            for share in shares
+        ),
+    )
+
+
+def _bars(kind: str, phase: str, bars: Sequence[Bar]) -> go.Bar:
+    shared = kind in _AT_COORDINATOR
+    return go.Bar(
+        name=TITLES[kind] if shared else f"{TITLES[kind]} ({PHASES[phase]})",
+        orientation="h",
+        y=[bar.row for bar in bars],
+        base=[bar.begins_s for bar in bars],
+        x=[bar.ends_s - bar.begins_s for bar in bars],
+        marker={
+            "color": COLOURS[kind],
+            "line": {"width": 0},
+            "pattern": {"shape": "/" if phase == "prompt" and not shared else "", "size": 5},
+        },
+        customdata=[[plain(bar.row), _bar_text(bar)] for bar in bars],
+        hovertemplate=f"%{{customdata[0]}}: {TITLES[kind]}<br>%{{customdata[1]}}<extra></extra>",
+    )
+
+
+def _bar_text(bar: Bar) -> str:
+    text = f"{duration_text(bar.busy_s)}, from {bar.begins_s:.3f} s on"
+    return text if bar.count == 1 else f"{bar.count} times together {text}"
+
+
+def _tokens(row: str, tokens_s: Sequence[float]) -> go.Scatter:
+    return go.Scatter(
+        name="token",
+        mode="markers",
+        x=list(tokens_s),
+        y=[row] * len(tokens_s),
+        marker={"symbol": "line-ns-open", "size": 11, "color": "var(--text)"},
+        customdata=list(range(1, len(tokens_s) + 1)),
+        hovertemplate="token %{customdata} at %{x:.3f} s<extra></extra>",
+    )
+
+
+def _summary(shares: Sequence[Share], *, end_to_end_s: float, tokens: int) -> str:
+    """The three largest parts in words."""
+    largest = sorted(shares, key=lambda share: -share.seconds)[:3]
+    words = [
+        f"{_percent(share.seconds, end_to_end_s)} {TITLES[share.kind]} ({share.row})"
+        for share in largest
+        if share.seconds > 0
+    ]
+    made = f"{tokens} token{'' if tokens == 1 else 's'} in {duration_text(end_to_end_s)}"
+    return f"{made}: {', '.join(words)}." if words else f"{made}."
+
+
+def _percent(seconds: float, whole_s: float) -> str:
+    return f"{seconds / whole_s:.1%}" if whole_s > 0 else "0.0%"

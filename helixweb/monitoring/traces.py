@@ -1,0 +1,69 @@
+"""Keeps the traces of requests, finds them again, and forgets them in time."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from django.db.models import QuerySet
+
+from helixweb.inventory.models import Cluster
+from helixweb.monitoring.models import TracedRequest
+from runtime.protocol.request_trace import RequestTrace
+
+KEEP = timedelta(hours=24)
+# At about 10 kB each; the newest of a cluster.
+MOST_OF_A_CLUSTER = 20_000
+COMPLETE = ("stop", "length")
+
+
+def record_traces(cluster_id: int, traces: Sequence[RequestTrace]) -> None:
+    """Store what is not there yet: a report whose answer was lost comes again."""
+    TracedRequest.objects.bulk_create(
+        [_row(cluster_id, trace) for trace in traces], ignore_conflicts=True
+    )
+
+
+def prune_traces(now: datetime) -> None:
+    """Drop those older than a day, and all but the newest of each cluster."""
+    TracedRequest.objects.filter(arrived_at__lt=now - KEEP).delete()
+    for cluster in Cluster.objects.all():
+        kept = TracedRequest.objects.filter(cluster=cluster).order_by("-arrived_at", "-pk")
+        for oldest in kept.values_list("arrived_at", flat=True)[MOST_OF_A_CLUSTER - 1 :][:1]:
+            kept.filter(arrived_at__lt=oldest).delete()
+
+
+def traced_requests() -> QuerySet[TracedRequest]:
+    """All, newest first, without what only one page needs of each."""
+    return TracedRequest.objects.defer("detail").select_related("cluster")
+
+
+def trace_of(row: TracedRequest) -> RequestTrace:
+    """The whole trace."""
+    return RequestTrace.model_validate(row.detail)
+
+
+def visits(rows: QuerySet[TracedRequest], node: str) -> QuerySet[TracedRequest]:
+    """Those whose pipeline `node` was part of."""
+    return rows.filter(path__contains=f"\n{node}\n")
+
+
+def _row(cluster_id: int, trace: RequestTrace) -> TracedRequest:
+    tpot_s = None
+    if trace.outcome in COMPLETE and trace.output_tokens > 1 and trace.ttft_s is not None:
+        tpot_s = (trace.e2e_s - trace.ttft_s) / (trace.output_tokens - 1)
+    return TracedRequest(
+        cluster_id=cluster_id,
+        request=trace.request,
+        arrived_at=datetime.fromtimestamp(trace.arrived_at, tz=UTC),
+        generation=trace.generation,
+        model_name=trace.model_name[:200],
+        outcome=trace.outcome,
+        prompt_tokens=trace.prompt_tokens,
+        output_tokens=trace.output_tokens,
+        queue_s=trace.queue_s,
+        ttft_s=trace.ttft_s,
+        tpot_s=tpot_s,
+        e2e_s=trace.e2e_s,
+        attempts=trace.attempts,
+        path="".join(f"\n{stage.node}" for stage in trace.pipeline) + "\n",
+        detail=trace.model_dump(mode="json"),
+    )

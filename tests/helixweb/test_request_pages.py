@@ -1,0 +1,181 @@
+"""Traces of requests: kept, listed, shown on a time line, forgotten in time."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from helixweb.inventory.models import Cluster
+from helixweb.monitoring import traces
+from helixweb.monitoring.models import TracedRequest
+from helixweb.monitoring.request_view import request_view
+from helixweb.monitoring.traces import prune_traces, record_traces
+from tests.helixweb.process_doubles import FakeCoordinator
+from tests.helixweb.request_traces import made_up_trace
+
+
+def test_traces_of_a_report_become_rows_once(cluster: Cluster, user: Any) -> None:
+    coordinator = FakeCoordinator(cluster, user)
+    told = [made_up_trace(number) for number in range(3)]
+    coordinator.report(traces=tuple(told))
+    coordinator.report(traces=tuple(told))
+    rows = TracedRequest.objects.all()
+    assert [row.request for row in rows] == [f"{number:016x}" for number in (2, 1, 0)]
+    row = rows[2]
+    assert row.arrived_at == datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+    assert row.nodes == ["tower", "laptop"]
+    assert row.tpot_s == pytest.approx((2.0 - 0.66) / 4)
+
+
+def test_a_request_that_did_not_complete_has_no_tpot(cluster: Cluster) -> None:
+    record_traces(cluster.pk, [made_up_trace(1, outcome="cancelled")])
+    assert TracedRequest.objects.get().tpot_s is None
+
+
+def test_the_list_is_paged_and_filtered_in_the_database(cluster: Cluster, browser: Client) -> None:
+    record_traces(cluster.pk, [made_up_trace(number) for number in range(120)])
+    with CaptureQueriesContext(connection) as few:
+        page = browser.get("/requests/").content.decode()
+    assert page.count("/requests/00000") == 50
+    assert "1 to 50 of 120" in page
+    record_traces(cluster.pk, [made_up_trace(number) for number in range(120, 400)])
+    with CaptureQueriesContext(connection) as many:
+        browser.get("/requests/?page=3&order=-e2e_s")
+    assert len(many) == len(few)
+    assert not any('"detail"' in query["sql"] for query in many.captured_queries)
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({"node": "laptop"}, {0, 1, 2}),
+        ({"node": "lap"}, set()),
+        ({"node": "mini"}, {3}),
+        ({"outcome": "complete"}, {0, 3}),
+        ({"outcome": "failed"}, {1}),
+        ({"outcome": "cancelled"}, {2}),
+        ({"slower_than": "3"}, {3}),
+        ({"request": "0000000000000002"}, {2}),
+    ],
+)
+def test_filters_leave_what_matches(
+    cluster: Cluster, browser: Client, api: APIClient, query: dict[str, str], found: set[int]
+) -> None:
+    alone = [{"node": "mini", "first": 0, "end": 4}]
+    record_traces(
+        cluster.pk,
+        [
+            made_up_trace(0),
+            made_up_trace(1, outcome="stage_error"),
+            made_up_trace(2, outcome="cancelled"),
+            made_up_trace(3, e2e_s=9.0, pipeline=alone),
+        ],
+    )
+    page = browser.get("/requests/", query).content.decode()
+    assert {number for number in range(4) if f"/requests/{number:016x}/" in page} == found
+    answer = api.get("/api/v1/requests/", query).json()
+    assert {int(row["request"], 16) for row in answer["results"]} == found
+    assert answer["count"] == len(found)
+
+
+def test_slow_requests_can_come_first(cluster: Cluster, api: APIClient) -> None:
+    record_traces(cluster.pk, [made_up_trace(n, e2e_s=float(n % 3 + 2)) for n in range(6)])
+    rows = api.get("/api/v1/requests/", {"order": "-e2e_s", "limit": 2}).json()["results"]
+    assert [row["e2e_s"] for row in rows] == [4.0, 4.0]
+
+
+def test_the_page_shows_a_bar_for_every_stage_and_link_and_a_table_behind(
+    cluster: Cluster, browser: Client
+) -> None:
+    record_traces(cluster.pk, [made_up_trace(7)])
+    page = browser.get(f"/requests/{7:016x}/").content.decode()
+    for text in ("tower → laptop", "5 tokens in 2 s", "First-token", "tiny-llama"):
+        assert text.lower() in page.lower(), text
+    assert 'id="gantt-table"' in page
+    assert 'role="img"' in page
+
+
+def test_the_parts_of_the_table_add_up_to_the_end_to_end_time() -> None:
+    view = request_view(made_up_trace(1))
+    assert view.explained == pytest.approx(1.0)
+    seconds = [float(row[4]) for row in view.chart.rows]
+    assert sum(seconds) == pytest.approx(2.0)
+    shares = [float(str(row[5]).rstrip("%")) for row in view.chart.rows]
+    assert sum(shares) == pytest.approx(100.0)
+
+
+def test_what_the_first_token_waited_for_adds_up_to_the_ttft() -> None:
+    lines = request_view(made_up_trace(1)).first_token
+    assert sum(line.seconds for line in lines) == pytest.approx(0.66)
+    assert {line.label for line in lines} >= {"computing on tower", "from tower to laptop"}
+
+
+def test_rows_stand_in_the_order_a_token_passes_them() -> None:
+    axis = request_view(made_up_trace(1)).chart.figure["layout"]["yaxis"]
+    assert axis["tickvals"] == [
+        "coordinator",
+        "coordinator → tower",
+        "tower",
+        "tower → laptop",
+        "laptop",
+        "laptop → coordinator",
+        "laptop → tower",
+    ]
+
+
+def test_a_program_gets_the_parts_and_the_time_line(cluster: Cluster, api: APIClient) -> None:
+    record_traces(cluster.pk, [made_up_trace(7)])
+    answer = api.get(f"/api/v1/requests/{7:016x}/").json()
+    assert sum(part["seconds"] for part in answer["parts"]) == pytest.approx(answer["e2e_s"])
+    assert answer["token_times_s"][-1] == 2.0
+    assert answer["rows"][0]["spans"] == [[0.0, 0.1, 0.1, 1]]
+    assert answer["nodes"] == ["tower", "laptop"]
+
+
+@pytest.mark.parametrize("query", [{"colour": "red"}, {"slower_than": "slow"}, {"order": "name"}])
+def test_a_program_is_told_of_a_filter_that_does_not_exist(
+    api: APIClient, query: dict[str, str]
+) -> None:
+    answer = api.get("/api/v1/requests/", query)
+    assert answer.status_code == 400
+    assert [error["field"] for error in answer.json()["errors"]] == list(query)
+
+
+def test_a_request_that_was_not_traced_is_not_found_and_says_why(
+    browser: Client, api: APIClient
+) -> None:
+    assert browser.get(f"/requests/{9:016x}/").status_code == 404
+    assert api.get(f"/api/v1/requests/{9:016x}/").status_code == 404
+
+
+def test_an_empty_list_says_the_next_step(browser: Client) -> None:
+    assert "playground" in browser.get("/requests/").content.decode()
+
+
+def test_old_traces_are_forgotten_and_no_cluster_has_too_many(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traces, "MOST_OF_A_CLUSTER", 5)
+    now = timezone.now()
+    old = (now - timedelta(hours=25)).timestamp()
+    record_traces(cluster.pk, [made_up_trace(1, arrived_at=old)])
+    record_traces(
+        cluster.pk,
+        [made_up_trace(n, arrived_at=now.timestamp() - 100 + n) for n in range(10, 20)],
+    )
+    prune_traces(now)
+    kept = sorted(int(row.request, 16) for row in TracedRequest.objects.all())
+    assert kept == [15, 16, 17, 18, 19]
+
+
+def test_a_hostile_node_name_is_shown_as_text(cluster: Cluster, browser: Client) -> None:
+    name = "<script>alert(1)</script>"
+    trace = made_up_trace(7, pipeline=[{"node": name, "first": 0, "end": 4}])
+    record_traces(cluster.pk, [trace])
+    assert name not in browser.get(f"/requests/{7:016x}/").content.decode()
+    assert name not in browser.get("/requests/").content.decode()
