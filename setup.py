@@ -1,4 +1,4 @@
-"""Builds the planner's inner loops where there is a C compiler; all else is in pyproject.toml."""
+"""Builds the inner loops where there is a C compiler; all else is in pyproject.toml."""
 
 from setuptools import Extension, setup
 
@@ -43,6 +43,7 @@ setup(
             "planner.simulator.compiled._engine",
             sources=[
                 "planner/simulator/compiled/pools.c",
+                "planner/simulator/compiled/pages.c",
                 "planner/simulator/compiled/links.c",
                 "planner/simulator/compiled/nodes.c",
                 "planner/simulator/compiled/module.c",
@@ -50,6 +51,17 @@ setup(
             depends=["planner/simulator/compiled/engine.h"],
             # Fused multiply-adds would round unlike the same engine in Python.
             extra_compile_args=["-O3", "-ffp-contract=off"],
+            optional=True,
+        ),
+        Extension(
+            "runtime.models.compiled._product",
+            sources=[
+                "runtime/models/compiled/product.c",
+                "runtime/models/compiled/threads.c",
+            ],
+            depends=["runtime/models/compiled/product.h"],
+            extra_compile_args=["-O3", "-pthread"],
+            extra_link_args=["-pthread"],
             optional=True,
         ),
     ]

@@ -249,11 +249,10 @@ def _lines(
         f"{forecast.batch_decodes:.1f} decodes to a step, convoy {forecast.convoy:.2f}; "
         f"KV peak {forecast.kv_peak:.2f}"
     )
-    if forecast.kv_peak > 1:
-        # The simulator knows no preemption: it lets answers outgrow what was reserved for them.
+    if forecast.requests_preempted or forecast.requests_failed:
         yield (
-            f"KV room was exceeded, up to {forecast.kv_peak:.2f} times: answers are longer than "
-            "predicted when their requests were let in; a cluster would preempt and serve less"
+            f"{forecast.requests_preempted} times a request lost its KV pages, or found none, and "
+            f"began anew; {forecast.requests_failed} failed for want of KV room"
         )
     busiest = sorted(forecast.nodes.items(), key=lambda entry: -entry[1].utilisation)
     for name, node in busiest[:_NODES_SHOWN]:

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Collection
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, TypedDict
 
 from planner.domain.cluster import COORDINATOR
 from planner.domain.pipeline import Pipeline
@@ -10,10 +11,14 @@ from planner.domain.placement import Placement
 from planner.routers.base import RequestSize, Router
 from planner.routers.kv_estimator import KvEstimator
 from planner.routers.measured_rates import MeasuredRates
-from planner.simulator.engine import NEVER, Engine, Occurrence, OccurrenceKind
+from planner.routers.waiting import kept_for
+from planner.simulator.engine import NEVER, Engine, Occurrence, OccurrenceKind, StageVisit
 from planner.simulator.forecast import Tally
 from planner.simulator.translation import Links, Numbering
 from planner.workload.request import InvalidWorkload, Lengths, Request
+
+# A request that lost its pages so often fails, as in the runtime's coordinator.
+MOST_ATTEMPTS = 50
 
 
 class OutputPrediction(Protocol):
@@ -37,11 +42,31 @@ class FixedPrediction:
         """The published system learns nothing from answers."""
 
 
+class _Way(TypedDict):
+    """What an engine is told of a request's way, first or new."""
+
+    grow_at: int
+    stages: tuple[StageVisit, ...]
+    link_home: int
+    link_back: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Running:
+    """A request that was let in, and what is reserved for it at present."""
+
+    request: Request
+    size: RequestSize
+    attempts: int = 1
+    has_first_token: bool = False
+
+
 class Admission:
     """Lets requests in through a router, keeps their KV reservations, and times them.
 
     Reservations grow by pages of `page_tokens`; None leaves them as they were at admission.
     `prompts` counts the requests without a first token yet, by component of the placement.
+    Preempted requests wait in front of all others for the next that finishes.
     """
 
     def __init__(
@@ -61,7 +86,8 @@ class Admission:
         self._page_tokens = page_tokens
         self._recorded = recorded_pipelines
         self._placement = placement
-        self._requests: dict[int, Request] = {}
+        self._running: dict[int, _Running] = {}
+        self._preempted: list[int] = []
         self._prompt_components: dict[int, int] = {}
         self.prompts: Counter[int] = Counter()
         self.pipelines: list[Pipeline] = []
@@ -71,6 +97,7 @@ class Admission:
 
     def reset_tallies(self) -> None:
         self.ttft, self.tpot, self.e2e, self.queue = Tally(), Tally(), Tally(), Tally()
+        self.failed = 0
 
     def size_of(self, lengths: Lengths) -> RequestSize:
         """What the coordinator expects of a request that arrives now."""
@@ -84,7 +111,7 @@ class Admission:
     ) -> bool:
         """Route the request around the `kept` nodes and start it, unless no route has room."""
         lengths = request.lengths
-        pipeline = self._router.choose(size, masked=kept)
+        pipeline = self._router.choose(size, masked={*kept, *self._kept_for_preempted()})
         if pipeline is None:
             if not self.running and not self._router.can_ever_serve(size):
                 raise InvalidWorkload(
@@ -93,43 +120,106 @@ class Admission:
                     "idle; shorten it or give the nodes more KV room (fewer layers)"
                 )
             return False
-        first, last = pipeline.stages[0].node, pipeline.stages[-1].node
         number = self._engine.admit(
             prompt_tokens=lengths.prompt_tokens,
             output_tokens=lengths.output_tokens,
-            grow_at=self._in_pages(size.total_tokens),
-            stages=self._links.visits(pipeline),
-            link_home=self._links.between(last, COORDINATOR),
-            link_back=self._links.back(last, first),
+            **self._way(pipeline, size),
         )
-        self._kv.admit(number, pipeline, size=size)
-        self._requests[number] = request
-        self._prompt_components[number] = self._placement.component_of(first)
-        self.prompts[self._prompt_components[number]] += 1
+        self._running[number] = _Running(request=request, size=size)
+        self._enter(number, pipeline)
         self.queue.add(self._engine.now - request.arrival_s)
-        self.running += 1
-        if len(self.pipelines) < self._recorded:
-            self.pipelines.append(pipeline)
         return True
 
-    def hear(self, occurrence: Occurrence) -> None:
-        """Keep the KV reservations and tallies in step with what happened."""
+    def hear(self, occurrence: Occurrence) -> bool:
+        """Keep the KV reservations and tallies in step with what happened.
+
+        Whether those who wait may be let in now: a request has ended, or nobody is running.
+        """
         number, now = occurrence.request, occurrence.time_s
         if occurrence.kind == OccurrenceKind.FIRST_TOKEN:
-            self.ttft.add(now - self._requests[number].arrival_s)
+            running = self._running[number]
+            running.has_first_token = True
+            self.ttft.add(now - running.request.arrival_s)
             self.prompts[self._prompt_components.pop(number)] -= 1
         elif occurrence.kind == OccurrenceKind.OUTGROWN:
             self._kv.grow(number, total_tokens=occurrence.tokens)
             self._engine.set_grow_at(number, tokens=self._in_pages(occurrence.tokens))
+        elif occurrence.kind == OccurrenceKind.PREEMPTED:
+            self._leave(number)
+            return self._wait_again(number, tokens=occurrence.tokens)
         else:
-            request = self._requests.pop(number)
-            self._kv.release(number)
-            self.running -= 1
+            request = self._running.pop(number).request
+            self._leave(number)
             self.e2e.add(now - request.arrival_s)
             output = request.lengths.output_tokens
             self._prediction.observe(output)
             if output > 1:
                 self.tpot.add((now - occurrence.first_token_s) / (output - 1))
+            self._begin_anew()
+            return True
+        return False
+
+    def _wait_again(self, number: int, *, tokens: int) -> bool:
+        """In front of all others, with what it has so far as its prompt; see `hear`."""
+        running = self._running[number]
+        running.attempts += 1
+        running.size = replace(running.size, prompt_tokens=tokens)
+        if running.attempts > MOST_ATTEMPTS or not self._router.can_ever_serve(running.size):
+            del self._running[number]
+            self._engine.give_up(number)
+            self.failed += 1
+        else:
+            self._preempted.insert(0, number)
+            if self.running:  # until one of those finishes
+                return False
+        self._begin_anew()
+        return True
+
+    def _begin_anew(self) -> None:
+        """Let preempted requests in again, first come, first served in every component."""
+        kept: frozenset[str] = frozenset()
+        for number in tuple(self._preempted):
+            size = self._running[number].size
+            pipeline = self._router.choose(size, masked=kept)
+            if pipeline is None:
+                kept |= kept_for(size, router=self._router, placement=self._placement)
+                continue
+            self._preempted.remove(number)
+            self._engine.begin_anew(number, **self._way(pipeline, size))
+            self._enter(number, pipeline)
+
+    def _kept_for_preempted(self) -> frozenset[str]:
+        kept: frozenset[str] = frozenset()
+        for number in self._preempted:
+            size = self._running[number].size
+            kept |= kept_for(size, router=self._router, placement=self._placement)
+        return kept
+
+    def _way(self, pipeline: Pipeline, size: RequestSize) -> _Way:
+        first, last = pipeline.stages[0].node, pipeline.stages[-1].node
+        return _Way(
+            grow_at=self._in_pages(size.total_tokens),
+            stages=self._links.visits(pipeline),
+            link_home=self._links.between(last, COORDINATOR),
+            link_back=self._links.back(last, first),
+        )
+
+    def _enter(self, number: int, pipeline: Pipeline) -> None:
+        running = self._running[number]
+        self._kv.admit(number, pipeline, size=running.size)
+        self.running += 1
+        if len(self.pipelines) < self._recorded:
+            self.pipelines.append(pipeline)
+        if not running.has_first_token:
+            component = self._placement.component_of(pipeline.stages[0].node)
+            self._prompt_components[number] = component
+            self.prompts[component] += 1
+
+    def _leave(self, number: int) -> None:
+        self._kv.release(number)
+        self.running -= 1
+        if number in self._prompt_components:
+            self.prompts[self._prompt_components.pop(number)] -= 1
 
     def _in_pages(self, tokens: int) -> int:
         """The tokens that the pages reserved for so many have room for."""

@@ -55,7 +55,8 @@ class NodeSetup:
     """A node that holds layers, cut into segments wherever requests may enter.
 
     `segment_layers` are the layers of each segment. A step takes at most `prompt_limit` prompts
-    and `decode_limit` decodes.
+    and `decode_limit` decodes. Of its `pages` each holds one layer of one request. That it has
+    given a request up is known at the coordinator `refusal_s` later.
     """
 
     segment_layers: tuple[int, ...]
@@ -63,6 +64,8 @@ class NodeSetup:
     decode: StepTimes
     prompt_limit: int
     decode_limit: int
+    pages: int
+    refusal_s: float
 
 
 class Transmission(IntEnum):
@@ -91,6 +94,7 @@ class EngineSetup:
     lane_share: float
     piece_bytes: float
     starvation_limit: int
+    page_tokens: int
     overhead_s: float
     copy_s_per_token: float
     activation_bytes: float
@@ -113,10 +117,15 @@ class OccurrenceKind(IntEnum):
     FIRST_TOKEN = 1
     FINISHED = 2
     OUTGROWN = 3
+    PREEMPTED = 4
 
 
 class Occurrence(NamedTuple):
-    """Something that admission must know. `tokens` is what the sequence has by now."""
+    """Something that admission must know. `tokens` is what the sequence has by now.
+
+    PREEMPTED: a node had no pages for the request, or took them for an older one. Its number stays
+    its own until it has begun anew and finished, or was given up.
+    """
 
     kind: OccurrenceKind
     request: int
@@ -129,7 +138,8 @@ class Occurrence(NamedTuple):
 class NodeStatistics:
     """By node since the statistics began; integrals are over seconds.
 
-    Sums over steps: of the decodes, of their square, of them times the resident requests.
+    Sums over steps: of the decodes, of their square, of them times the resident requests. KV is
+    that of the pages held, in token-layers.
     """
 
     busy_s: Floats
@@ -165,6 +175,7 @@ class EngineStatistics:
     first_tokens: int
     prompt_tokens: int
     finished: int
+    preempted: int
     running_integral: float
     gaps: Counts
     nodes: NodeStatistics
@@ -203,6 +214,20 @@ class Engine(Protocol):
         Tokens go by `link_home` to the coordinator and by `link_back` to the first stage, where it
         is no VIA_COORDINATOR or SAME_NODE.
         """
+
+    def begin_anew(
+        self,
+        request: int,
+        *,
+        grow_at: int,
+        stages: Sequence[StageVisit],
+        link_home: int,
+        link_back: int,
+    ) -> None:
+        """Send a preempted request's prompt, and the tokens that came of it, on their way now."""
+
+    def give_up(self, request: int) -> None:
+        """A preempted request does not begin anew; its number is free again."""
 
     def set_grow_at(self, request: int, *, tokens: int) -> None:
         """Tell of the request when its sequence has more than `tokens`."""

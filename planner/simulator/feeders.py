@@ -28,8 +28,8 @@ class Feeder(Protocol):
     def idle(self) -> bool:
         """Whether no request waits or will come on its own."""
 
-    def hear(self, occurrence: Occurrence) -> None:
-        """The admission has heard of this; there may be room now."""
+    def hear(self, occurrence: Occurrence, *, may_let_in: bool) -> None:
+        """The admission has heard of this, and says whether those who wait may be let in."""
 
 
 class ArrivalFeeder:
@@ -60,8 +60,8 @@ class ArrivalFeeder:
             if not self._admission.try_to_admit(request, size, kept=kept):
                 self._waiting.append((request, size))
 
-    def hear(self, occurrence: Occurrence) -> None:
-        if occurrence.kind == OccurrenceKind.FINISHED:
+    def hear(self, occurrence: Occurrence, *, may_let_in: bool) -> None:
+        if may_let_in:
             self._let_in()
 
     def idle(self) -> bool:
@@ -118,8 +118,8 @@ class BacklogFeeder:
     def idle(self) -> bool:
         return self._next is None
 
-    def hear(self, occurrence: Occurrence) -> None:
-        if occurrence.kind == OccurrenceKind.FINISHED:
+    def hear(self, occurrence: Occurrence, *, may_let_in: bool) -> None:
+        if may_let_in:
             self._full = False
         self._let_in()
 
@@ -171,11 +171,9 @@ class OfflineFeeder:
     def idle(self) -> bool:
         return not self._due
 
-    def hear(self, occurrence: Occurrence) -> None:
-        if (
-            occurrence.kind != OccurrenceKind.OUTGROWN
-            and self._layer_use() <= self._feeder.feed_high_water
-        ):
+    def hear(self, occurrence: Occurrence, *, may_let_in: bool) -> None:
+        is_prompt_done = occurrence.kind == OccurrenceKind.FIRST_TOKEN
+        if (is_prompt_done or may_let_in) and self._layer_use() <= self._feeder.feed_high_water:
             self._due.append(self._engine.now + self._feeder.spacing_s)
 
 

@@ -25,7 +25,7 @@ class NodeForecast:
 
     `batch_decodes` is the mean of decodes over steps that had any. `convoy` is the batch over the
     requests whose pipeline visits the node, both as a decode sees them: 1 when all step together.
-    KV is actual use as a share of capacity; `queued` counts items that wait for a step.
+    KV is that of the pages held, as a share of all; `queued` counts items that wait for a step.
     """
 
     utilisation: float
@@ -55,10 +55,12 @@ class Forecast:
     """What a plan delivers, measured in a window of `window_s` after the warm-up.
 
     `decode_tokens_per_s` counts every token that reaches the coordinator, `prompt_tokens_per_s` the
-    prompts whose first token does. TTFT and end-to-end times begin at the arrival and include
+    prompts whose first token does. `requests_preempted` counts how often requests lost their KV
+    pages, or found none, and had to begin anew from the tokens known; `requests_failed` those that
+    could not, or had to too often. TTFT and end-to-end times begin at the arrival and include
     `queue`. TPOT and end-to-end times are those of requests that finished in the window.
-    `convoy` is the nodes' mean, weighted by decodes. `pipelines` are the first requests', in order
-    of admission, as many as were asked for.
+    `convoy` is the nodes' mean, weighted by decodes. `pipelines` are the first ways taken, in
+    order, as many as were asked for; who begins anew takes another.
     """
 
     decode_tokens_per_s: float
@@ -82,6 +84,8 @@ class Forecast:
     events: int
     dropped: int
     pipelines: tuple[Pipeline, ...]
+    requests_preempted: int = 0
+    requests_failed: int = 0
 
 
 class Tally:

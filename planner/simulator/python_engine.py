@@ -2,8 +2,9 @@
 
 An *item* is what a step works on: a prompt, a chunk of one, or one decode of a request. A node runs
 one step at a time: it takes items from the queue of a segment by `_take`, and when the step is done
-they go to the next segment or, as messages, by `python_links` to the next stage. Events at the same
-time happen in the order in which they were foreseen.
+they go to the next segment or, as messages, by `python_links` to the next stage. What requests hold
+of KV room is in `python_pages`. Events at the same time happen in the order in which they were
+foreseen.
 """
 
 import heapq
@@ -28,9 +29,11 @@ from planner.simulator.engine import (
     bucket_of,
 )
 from planner.simulator.python_links import PythonLinks
+from planner.simulator.python_pages import PythonPages, give_back, is_gone
 from planner.simulator.python_state import (
     DECODES,
     LINK_DUE,
+    REFUSED,
     STEP_DONE,
     Item,
     Message,
@@ -57,6 +60,13 @@ class PythonEngine:
         self._links = PythonLinks(setup, self._nodes, clock=lambda: self.now, foresee=self._foresee)
         self._requests: list[Request] = []
         self._free: list[int] = []
+        self._pages = PythonPages(
+            page_tokens=setup.page_tokens,
+            requests=lambda: self._requests,
+            on_lost=lambda node, request: self._foresee(
+                self.now + setup.nodes[node].refusal_s, REFUSED, request.number, request.attempt
+            ),
+        )
         self._occurred: deque[Occurrence] = deque()
         self._running = 0
         self.reset_statistics()
@@ -88,30 +98,51 @@ class PythonEngine:
         link_home: int,
         link_back: int,
     ) -> int:
-        request = Request(
-            prompt_tokens, output_tokens, grow_at, tuple(stages), link_home, link_back
-        )
-        if self._free:
-            number = self._free.pop()
-            self._requests[number] = request
-        else:
-            number = len(self._requests)
-            self._requests.append(request)
+        number = self._free.pop() if self._free else len(self._requests)
+        request = Request(number, prompt_tokens, output_tokens)
+        if number < len(self._requests):  # a late refusal may be on its way to who had the number
+            request.attempt = self._requests[number].attempt
+        self._requests[number : number + 1] = [request]
+        self._begin(request, grow_at, tuple(stages), link_home, link_back)
+        return number
+
+    def begin_anew(
+        self,
+        request: int,
+        *,
+        grow_at: int,
+        stages: Sequence[StageVisit],
+        link_home: int,
+        link_back: int,
+    ) -> None:
+        self._begin(self._requests[request], grow_at, tuple(stages), link_home, link_back)
+
+    def _begin(
+        self,
+        request: Request,
+        grow_at: int,
+        stages: tuple[StageVisit, ...],
+        link_home: int,
+        link_back: int,
+    ) -> None:
+        request.begin(grow_at, stages, link_home, link_back)
         self._account_running()
         self._running += 1
         for stage in stages:
             node = self._nodes[stage.node]
             node.account(self.now)
             node.resident += 1
-        chunk = self._setup.chunk_tokens or prompt_tokens
-        left = prompt_tokens
+        left = request.prefill_tokens
+        chunk = self._setup.chunk_tokens or left
         while left > 0:
             tokens = min(chunk, left)
             left -= tokens
-            item = Item(number, 0, tokens, ends_prompt=left == 0)
+            item = Item(request, tokens, ends_prompt=left == 0, opens_block=False)
             # Chunks are messages of their own even where a step's items are not.
             self._links.enqueue(Message(stages[0].link, [item], tokens * self._setup.token_bytes))
-        return number
+
+    def give_up(self, request: int) -> None:
+        self._free.append(request)
 
     def set_grow_at(self, request: int, *, tokens: int) -> None:
         self._requests[request].grow_at = tokens
@@ -127,6 +158,8 @@ class PythonEngine:
                 self._step_done(subject)
             elif kind == LINK_DUE:
                 self._links.due(subject, version)
+            elif kind == REFUSED:
+                self._refused(self._requests[subject], version)
             elif message is not None:
                 self._receive(message)
         occurrence = self._occurred.popleft()
@@ -145,7 +178,8 @@ class PythonEngine:
 
     def reset_statistics(self) -> None:
         self._since = self._running_changed = self.now
-        self._output_tokens = self._first_tokens = self._prompt_tokens = self._finished = 0
+        self._output_tokens = self._first_tokens = self._prompt_tokens = 0
+        self._finished = self._preempted = 0
         self._running_integral = 0.0
         self._gaps = [0] * NUM_BUCKETS
         for node in self._nodes:
@@ -159,6 +193,7 @@ class PythonEngine:
             node.account(self.now)
             node.account_busy(self.now)
         nodes, links = self._nodes, self._links.all
+        page_tokens = self._setup.page_tokens
         for link in links:
             link.account(self.now)
         return EngineStatistics(
@@ -168,6 +203,7 @@ class PythonEngine:
             first_tokens=self._first_tokens,
             prompt_tokens=self._prompt_tokens,
             finished=self._finished,
+            preempted=self._preempted,
             running_integral=self._running_integral,
             gaps=np.array(self._gaps, dtype=np.int64),
             nodes=NodeStatistics(
@@ -182,8 +218,8 @@ class PythonEngine:
                 prompt_tokens=np.array([node.prompt_tokens for node in nodes], dtype=np.int64),
                 resident_integral=np.array([node.resident_integral for node in nodes]),
                 waiting_integral=np.array([node.waiting_integral for node in nodes]),
-                kv_integral=np.array([node.kv_integral for node in nodes]),
-                kv_peak=np.array([node.kv_peak for node in nodes], dtype=np.int64),
+                kv_integral=np.array([node.held_integral * page_tokens for node in nodes]),
+                kv_peak=np.array([node.held_peak * page_tokens for node in nodes], dtype=np.int64),
             ),
             links=LinkStatistics(
                 bytes=np.array([link.bytes for link in links]),
@@ -198,16 +234,14 @@ class PythonEngine:
     def _start_step(self, number: int) -> None:
         """Take what waits at the next segment that has something, unless the node is busy."""
         node = self._nodes[number]
-        if node.batch or not node.waiting:
+        if node.batch:
             return
-        segments = len(node.queues)
+        prompt_tokens = decodes = 0
+        while not node.batch:  # for all that waits at a segment may have lost its pages
+            if not node.waiting:
+                return
+            prompt_tokens, decodes = self._next_batch(node, number)
         position = node.position
-        for offset in range(1, segments + 1):
-            position = (node.position + offset) % segments
-            if node.queues[position].prompts or node.queues[position].decodes:
-                break
-        node.position = position
-        prompt_tokens, decodes = self._take(node)
         prompt_s = seconds_of(node.setup.prompt, prompt_tokens)
         # One decode costs what two cost (the published simulator); a small chunk no less either.
         decode_s = seconds_of(node.setup.decode, max(decodes, 2)) if decodes else 0.0
@@ -229,9 +263,21 @@ class PythonEngine:
         node.decodes_resident += decodes * node.resident
         node.prompt_tokens += prompt_tokens
 
-    def _take(self, node: Node) -> tuple[int, int]:
+    def _next_batch(self, node: Node, number: int) -> tuple[int, int]:
+        """(prompt tokens, decodes) from the next segment that has something."""
+        segments = len(node.queues)
+        position = node.position
+        for offset in range(1, segments + 1):
+            position = (node.position + offset) % segments
+            if node.queues[position].prompts or node.queues[position].decodes:
+                break
+        node.position = position
+        return self._take(node, number)
+
+    def _take(self, node: Node, number: int) -> tuple[int, int]:
         """Fill the step from the queue in order; (prompt tokens, decodes) taken."""
         setup = self._setup
+        node.account(self.now)
         decode_limit = node.setup.decode_limit
         micro_batches = self._micro_batches(node)
         if micro_batches > 0:
@@ -240,8 +286,8 @@ class PythonEngine:
         prompt_tokens = prompts = decodes = 0
         queue = node.queues[node.position]
         while True:
-            prompt = queue.prompts[0] if queue.prompts else None
-            decode = queue.decodes[0] if queue.decodes and decodes < decode_limit else None
+            prompt = _first_of(node, queue.prompts)
+            decode = _first_of(node, queue.decodes) if decodes < decode_limit else None
             # No later prompt passes one that does not fit: chunks must stay in order.
             if prompt is not None and (
                 prompts == node.setup.prompt_limit
@@ -257,8 +303,13 @@ class PythonEngine:
                 node.batch.append(queue.decodes.popleft())
             else:
                 break
-        node.account(self.now)
         node.waiting -= len(node.batch)
+        self._pages.make_room(node, number)
+        gone = [item for item in node.batch if is_gone(item)]
+        if gone:
+            node.batch = [item for item in node.batch if not is_gone(item)]
+            prompt_tokens -= sum(item.tokens for item in gone)
+            decodes -= sum(not item.tokens for item in gone)
         return prompt_tokens, decodes
 
     def _micro_batches(self, node: Node) -> float:
@@ -272,7 +323,7 @@ class PythonEngine:
 
     def _came_back(self, node: Node, item: Item) -> None:
         """A decode has arrived where its request was before: how long was it away?"""
-        left_s = self._requests[item.request].left_s[item.stage]
+        left_s = item.request.stays[item.stage].left_s
         if not item.tokens and left_s is not None:
             node.away_s = averaged(node.away_s, self.now - left_s)
 
@@ -299,10 +350,11 @@ class PythonEngine:
     def _hand_on(self, node: Node, batch: list[Item]) -> None:
         messages = Messages(self._setup.grouped)
         for item in batch:
-            request = self._requests[item.request]
-            node.kv_used += max(item.tokens, 1) * request.stages[item.stage].layers
+            request = item.request
+            if is_gone(item):
+                continue
             if item.ends_prompt or not item.tokens:
-                request.left_s[item.stage] = self.now
+                request.stays[item.stage].left_s = self.now
             following = item.stage + 1
             if following < len(request.stages):
                 item.stage = following
@@ -310,18 +362,18 @@ class PythonEngine:
                 messages.add(item, request.stages[following].link, self._links.lane(item), size)
             elif item.ends_prompt or not item.tokens:
                 self._return_token(node, item, messages)
-        node.kv_peak = max(node.kv_peak, node.kv_used)
         self._links.send(messages)
 
     def _return_token(self, node: Node, item: Item, messages: Messages) -> None:
         """To the coordinator; and to the first stage too, unless it hears of it from there."""
-        request = self._requests[item.request]
+        request = item.request
         request.sampled += 1
         item.tokens = 0
         messages.add(item, request.link_home, DECODES, self._setup.token_bytes)
         if request.link_back == VIA_COORDINATOR or request.sampled == request.output_tokens:
             return
-        following = Item(item.request, 0, 0, ends_prompt=False)
+        opens_block = request.opens_block(self._setup.page_tokens)
+        following = Item(request, 0, ends_prompt=False, opens_block=opens_block)
         if request.link_back == SAME_NODE:
             self._came_back(node, following)
             self._wait(node.queues[request.stages[0].segment], following)
@@ -337,11 +389,15 @@ class PythonEngine:
         node = self._nodes[target]
         node.account(self.now)
         for item in message.items:
+            if is_gone(item):
+                continue
+            if item.tokens and not self._pages.enter(node, item):
+                self._pages.lose(node, target, item.request, item.stage)
+                continue
             self._came_back(node, item)
-            stage = self._requests[item.request].stages[item.stage]
-            self._wait(node.queues[stage.segment], item)
+            self._wait(node.queues[item.request.stages[item.stage].segment], item)
+            node.waiting += 1
             node.copied_tokens += max(item.tokens, 1)
-        node.waiting += len(message.items)
         self._start_step(target)
 
     # The coordinator
@@ -349,7 +405,9 @@ class PythonEngine:
     def _collect(self, message: Message) -> None:
         messages = Messages(self._setup.grouped)
         for item in message.items:
-            request = self._requests[item.request]
+            request = item.request
+            if request.attempt != item.attempt:
+                continue
             if request.produced == 0:
                 request.first_token_s = self.now
                 self._first_tokens += 1
@@ -360,34 +418,44 @@ class PythonEngine:
             request.last_token_s = self.now
             self._output_tokens += 1
             if request.produced == 1:
-                self._occur(OccurrenceKind.FIRST_TOKEN, item.request)
+                self._occur(OccurrenceKind.FIRST_TOKEN, request)
             if request.produced == request.output_tokens:
-                self._finish(item.request)
+                self._leave(request)
+                self._finished += 1
+                self._occur(OccurrenceKind.FINISHED, request)
                 continue
             if request.prompt_tokens + request.produced > request.grow_at:
-                self._occur(OccurrenceKind.OUTGROWN, item.request)
+                self._occur(OccurrenceKind.OUTGROWN, request)
             if request.link_back == VIA_COORDINATOR:
                 item.stage = 0
+                item.opens_block = request.opens_block(self._setup.page_tokens)
                 messages.add(item, request.stages[0].link, DECODES, self._setup.token_bytes)
         self._links.send(messages)
 
-    def _finish(self, number: int) -> None:
-        request = self._requests[number]
+    def _leave(self, request: Request) -> None:
+        """It ends everywhere."""
         self._account_running()
         self._running -= 1
-        self._finished += 1
-        held = request.prompt_tokens + request.produced - 1
-        for stage in request.stages:
-            node = self._nodes[stage.node]
+        for visit, stay in zip(request.stages, request.stays, strict=True):
+            node = self._nodes[visit.node]
             node.account(self.now)
             node.resident -= 1
-            node.kv_used -= held * stage.layers
-        self._occur(OccurrenceKind.FINISHED, number)
+            give_back(node, stay, visit.layers)
+        request.attempt += request.is_lost
+        request.is_lost = False
 
-    def _occur(self, kind: OccurrenceKind, number: int) -> None:
-        request = self._requests[number]
+    def _refused(self, request: Request, attempt: int) -> None:
+        """The coordinator hears that a node has given the request up."""
+        if request.attempt == attempt:  # else it had its last token before
+            self._leave(request)
+            self._preempted += 1
+            self._occur(OccurrenceKind.PREEMPTED, request)
+
+    def _occur(self, kind: OccurrenceKind, request: Request) -> None:
         tokens = request.prompt_tokens + request.produced
-        self._occurred.append(Occurrence(kind, number, tokens, self.now, request.first_token_s))
+        self._occurred.append(
+            Occurrence(kind, request.number, tokens, self.now, request.first_token_s)
+        )
 
     # Bookkeeping
 
@@ -405,3 +473,11 @@ class PythonEngine:
     def _account_running(self) -> None:
         self._running_integral += self._running * (self.now - self._running_changed)
         self._running_changed = self.now
+
+
+def _first_of(node: Node, queue: deque[Item]) -> Item | None:
+    """The first that waits; those of requests that lost their pages are dropped."""
+    while queue and is_gone(queue[0]):
+        queue.popleft()
+        node.waiting -= 1
+    return queue[0] if queue else None

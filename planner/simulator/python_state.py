@@ -7,17 +7,23 @@ from planner.simulator.engine import AVERAGE_WEIGHT, NodeSetup, StageVisit, Step
 
 DECODES, PROMPTS = 0, 1  # lanes
 NO_LANE = -1
-STEP_DONE, LINK_DUE, ARRIVAL = range(3)  # events
+STEP_DONE, LINK_DUE, ARRIVAL, REFUSED = range(4)  # events
 
 
 class Item:
-    """A prompt or chunk of `tokens`, or a decode (0 tokens), on the way to or at a stage."""
+    """A prompt or chunk of `tokens`, or a decode (0 tokens), on the way to or at a stage.
 
-    __slots__ = ("ends_prompt", "order", "request", "stage", "tokens")
+    `opens_block`: a decode whose row is the first of a block of pages at every stage.
+    """
 
-    def __init__(self, request: int, stage: int, tokens: int, *, ends_prompt: bool) -> None:
-        self.request, self.stage, self.tokens = request, stage, tokens
-        self.ends_prompt = ends_prompt
+    __slots__ = ("attempt", "ends_prompt", "opens_block", "order", "request", "stage", "tokens")
+
+    def __init__(
+        self, request: "Request", tokens: int, *, ends_prompt: bool, opens_block: bool
+    ) -> None:
+        self.request, self.attempt = request, request.attempt
+        self.stage, self.tokens = 0, tokens
+        self.ends_prompt, self.opens_block = ends_prompt, opens_block
         self.order = 0  # of arrival in the queue that it waits in
 
 
@@ -57,36 +63,58 @@ class Messages:
             self._open[link, lane] = message
 
 
+class Stay:
+    """A request at one of its stages: `came` counts the requests that came to the node."""
+
+    __slots__ = ("blocks", "came", "left_s")
+
+    def __init__(self) -> None:
+        self.left_s: float | None = None  # when it left the stage last, after the prompt
+        self.came = self.blocks = 0
+
+
 class Request:
+    """What is known of a request; `attempt` counts how often pages were lost under its number."""
+
     __slots__ = (
+        "attempt",
         "first_token_s",
         "grow_at",
+        "is_lost",
         "last_token_s",
-        "left_s",
         "link_back",
         "link_home",
+        "number",
         "output_tokens",
+        "prefill_tokens",
         "produced",
         "prompt_tokens",
         "sampled",
         "stages",
+        "stays",
     )
 
-    def __init__(
-        self,
-        prompt_tokens: int,
-        output_tokens: int,
-        grow_at: int,
-        stages: tuple[StageVisit, ...],
-        link_home: int,
-        link_back: int,
-    ) -> None:
+    def __init__(self, number: int, prompt_tokens: int, output_tokens: int) -> None:
+        self.number = number
         self.prompt_tokens, self.output_tokens = prompt_tokens, output_tokens
+        self.produced = 0  # tokens known to the coordinator
+        self.attempt = 0
+        self.first_token_s = self.last_token_s = 0.0
+
+    def begin(
+        self, grow_at: int, stages: tuple[StageVisit, ...], link_home: int, link_back: int
+    ) -> None:
+        """Take this way, for the first time or anew."""
         self.grow_at, self.stages = grow_at, stages
         self.link_home, self.link_back = link_home, link_back
-        self.sampled = self.produced = 0  # by the last stage; known to the coordinator
-        self.left_s: list[float | None] = [None] * len(stages)  # each stage, after the prompt
-        self.first_token_s = self.last_token_s = 0.0
+        self.prefill_tokens = self.prompt_tokens + self.produced
+        self.sampled = self.produced  # by the last stage
+        self.stays = [Stay() for _ in stages]
+        self.is_lost = False  # by a node; the coordinator does not know yet
+
+    def opens_block(self, page_tokens: int) -> bool:
+        """Whether the token sampled last begins a block of pages."""
+        return (self.prompt_tokens + self.sampled - 1) % page_tokens == 0
 
 
 class Node:
@@ -94,23 +122,25 @@ class Node:
         self.setup = setup
         self.queues = [Queue() for _ in setup.segment_layers]
         self.batch: list[Item] = []
-        self.position = self.waiting = self.resident = self.copied_tokens = self.kv_used = 0
+        self.position = self.waiting = self.resident = self.copied_tokens = 0
+        self.held = self.arrivals = 0
+        self.growth = 0  # pages for a block more of everybody who holds some
         self.has_decodes = False
         self.step_s: float | None = None  # moving averages, of steps with decodes
         self.away_s: float | None = None  # and of what passes until a request is back
         self.busy_since = self.busy_until = self.began_s = 0.0
 
     def reset(self, now: float) -> None:
-        self.busy_s = self.resident_integral = self.kv_integral = self.waiting_integral = 0.0
+        self.busy_s = self.resident_integral = self.held_integral = self.waiting_integral = 0.0
         self.steps = self.decode_steps = self.decodes = self.decodes_squared = 0
         self.decodes_resident = self.prompt_tokens = 0
-        self.kv_peak = self.kv_used
+        self.held_peak = self.held
         self.changed_s = self.busy_since = now
 
     def account(self, now: float) -> None:
         passed = now - self.changed_s
         self.resident_integral += self.resident * passed
-        self.kv_integral += self.kv_used * passed
+        self.held_integral += self.held * passed
         self.waiting_integral += self.waiting * passed
         self.changed_s = now
 

@@ -2,8 +2,8 @@
 
 The engine runs events until admission must decide; routers, KV estimates and output predictions are
 the objects that the coordinator runs. How links share bandwidth is told in `python_links.py`.
-Not modelled: preemption when KV room runs out (its peak is reported), the way of a release to the
-stages.
+KV pages are the nodes' own: they refuse prompts and preempt requests as the runtime's stages do.
+Not modelled: the way of a release to the stages, prefixes that prompts share.
 """
 
 import math
@@ -38,6 +38,7 @@ from planner.simulator.translation import (
     Numbering,
     check_coverage,
     engine_setup,
+    kv_pages,
     numbering_of,
 )
 from planner.workload.demand import Demand
@@ -57,9 +58,9 @@ class SimulationOptions:
     """How long to run, and what the coordinator assumes.
 
     Figures are those of [warm_up_s, warm_up_s + window_s). KV room is reserved in pages of
-    `page_tokens` for the prompt and a predicted output: the running mean that the coordinator
-    keeps, its reservations growing with the answers, or always `fixed_output_tokens`. `seed` is
-    that of routers that choose at random.
+    `page_tokens`, which are also those of the nodes, for the prompt and a predicted output: the
+    running mean that the coordinator keeps, its reservations growing with the answers, or always
+    `fixed_output_tokens`. `seed` is that of routers that choose at random.
     """
 
     warm_up_s: float = 300.0
@@ -115,11 +116,13 @@ def simulate(
             placement=placement,
             numbering=numbering,
             policy=policy,
+            page_tokens=options.page_tokens,
             host_copy_s_per_byte=options.host_copy_s_per_byte,
         )
     )
     capacities = {
-        name: problem.profile_of(name).kv_capacity_token_layers[len(held) - 1]
+        name: options.page_tokens
+        * kv_pages(problem, name, layers=len(held), page_tokens=options.page_tokens)
         for name, held in placement.layers.items()
     }
     kv = KvEstimator(
@@ -168,8 +171,7 @@ def simulate(
             due_s = feeder.due_s()
             occurrence = engine.advance(min(due_s, end_s))
             if occurrence is not None:
-                admission.hear(occurrence)
-                feeder.hear(occurrence)
+                feeder.hear(occurrence, may_let_in=admission.hear(occurrence))
             elif due_s < end_s:
                 feeder.offer()
             else:
@@ -193,7 +195,7 @@ def _forecast(
     admission: Admission,
     links: Links,
     numbering: Numbering,
-    capacities: Mapping[str, float],
+    capacities: Mapping[str, int],
 ) -> Forecast:
     counted = engine.statistics()
     seconds = counted.seconds
@@ -202,7 +204,7 @@ def _forecast(
     resident = nodes.resident_integral / seconds
     item_weighted = nodes.decodes_squared / np.maximum(nodes.decodes, 1)
     convoy = nodes.decodes_squared / np.maximum(nodes.decodes_resident, 1)
-    capacity_N = np.array([capacities[name] for name in numbering.names])
+    capacity_N = np.maximum([capacities[name] for name in numbering.names], 1)  # 0 holds nothing
     utilisation = nodes.busy_s / seconds
     decodes = max(1, int(nodes.decodes.sum()))
     return Forecast(
@@ -214,6 +216,8 @@ def _forecast(
         e2e=admission.e2e.spread(),
         queue=admission.queue.spread(),
         requests_finished=counted.finished,
+        requests_preempted=counted.preempted,
+        requests_failed=admission.failed,
         requests_running=counted.running_integral / seconds,
         utilisation_mean=float(utilisation.mean()),
         utilisation_max=float(utilisation.max()),

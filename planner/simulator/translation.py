@@ -86,6 +86,7 @@ def engine_setup(
     placement: Placement,
     numbering: Numbering,
     policy: ServingPolicy,
+    page_tokens: int,
     host_copy_s_per_byte: float,
 ) -> EngineSetup:
     """Raises InvalidPlacement for a node without layer times or, where asked for, batch limits."""
@@ -94,6 +95,7 @@ def engine_setup(
         held = placement.layers[name]
         limits = problem.profile_of(name).batch_limits if policy.published_batch_limits else None
         times = layer_times_of(problem, name)
+        home = problem.cluster.link_between(name, COORDINATOR)
         nodes.append(
             NodeSetup(
                 segment_layers=tuple(
@@ -104,6 +106,8 @@ def engine_setup(
                 decode=step_times(times, "decode"),
                 prompt_limit=limits.prompt_max_requests[len(held) - 1] if limits else NEVER,
                 decode_limit=limits.decode_max_tokens[len(held) - 1] if limits else NEVER,
+                pages=kv_pages(problem, name, layers=len(held), page_tokens=page_tokens),
+                refusal_s=home.latency_s if home is not None else 0.0,
             )
         )
     model = problem.model
@@ -118,12 +122,18 @@ def engine_setup(
         lane_share=policy.decode_lane_share,
         piece_bytes=policy.piece_bytes or 0.0,
         starvation_limit=policy.starvation_limit or 0,
+        page_tokens=page_tokens,
         overhead_s=policy.step_overhead_s,
         copy_s_per_token=model.activation_bytes_per_token * host_copy_s_per_byte,
         activation_bytes=model.activation_bytes_per_token,
         token_bytes=model.token_bytes,
         shared_bytes_per_s=tuple(shared.bandwidth_bytes_per_s for shared in problem.cluster.shared),
     )
+
+
+def kv_pages(problem: Problem, node: str, *, layers: int, page_tokens: int) -> int:
+    """The pages of a node that holds so many layers, as a stage of the runtime counts them."""
+    return int(problem.profile_of(node).kv_capacity_token_layers[layers - 1]) // page_tokens
 
 
 class Links:

@@ -3,16 +3,38 @@
 import random
 from dataclasses import replace
 
+import pytest
+
 from planner.domain.cluster import Cluster, Link, Node, SharedBandwidth
 from planner.domain.layer_times import BatchLimits, LayerTimes
 from planner.domain.model_spec import ModelSpec
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem, Workload
 from planner.domain.profile import ComputeProfile
+from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
+from planner.simulator.simulate import SimulationOptions, simulate
+from planner.workload.demand import Arrivals
+from planner.workload.request import Lengths, Request
 
 ACTIVATION_BYTES = 1000.0
 TOKEN_BYTES = 2.0
 LATENCY_S = 0.001
+
+PLAIN = replace(PUBLISHED_POLICY, published_batch_limits=False)
+MEASURED = replace(
+    RUNTIME_POLICY, decode_cap_divisor=None, decode_cap_floor=1, measured_micro_batches=6
+)
+POLICIES = (
+    PUBLISHED_POLICY,
+    replace(PLAIN, decode_cap_divisor=4, decode_cap_floor=2),
+    replace(RUNTIME_POLICY, prompt_chunk_tokens=40, decode_cap_floor=2),
+    replace(RUNTIME_POLICY, prompt_chunk_tokens=64, piece_bytes=900.0, starvation_limit=2),
+    replace(RUNTIME_POLICY, prompt_chunk_tokens=None, piece_bytes=None),
+    replace(RUNTIME_POLICY, transmission="two_lanes", messages="per_request"),
+    replace(RUNTIME_POLICY, transmission="just_in_time", piece_bytes=500.0, step_overhead_s=0.001),
+    replace(MEASURED, messages="per_request"),
+)
+NO_COPY = SimulationOptions(warm_up_s=0.0, window_s=1000.0, host_copy_s_per_byte=0.0)
 
 
 def cluster_problem(
@@ -110,8 +132,11 @@ def even_weights(placement, *, num_layers, partial_inference):
     return weights
 
 
-def random_case(seed):
-    """(problem, placement, weights, partial inference) that serve every request of 300 tokens."""
+def random_case(seed, *, kv_tokens=None):
+    """(problem, placement, weights, partial inference) that serve every request of 300 tokens.
+
+    `kv_tokens`: every node has room for so many in all layers; without it for many requests.
+    """
     rng = random.Random(seed)
     num_layers = rng.randint(2, 8)
     partial_inference = rng.random() < 0.4
@@ -130,7 +155,9 @@ def random_case(seed):
         [(rng.choice([0.01, 0.05]), rng.choice([0.002, 0.01])) for _ in ranges],
         num_layers=num_layers,
         bandwidth_bytes_per_s=rng.choice([2e5, 1e6, 1e8]),
-        kv_token_layers=rng.choice([4_000.0, 20_000.0]),
+        kv_token_layers=(
+            rng.choice([4_000.0, 20_000.0]) if kv_tokens is None else kv_tokens * num_layers
+        ),
     )
     return problem, placement, weights, partial_inference
 
@@ -151,3 +178,37 @@ def with_shared_bandwidth(problem, seed):
         for number in range(rng.randint(1, 4))
     )
     return replace(problem, cluster=replace(problem.cluster, shared=shared))
+
+
+def lengths(prompt_tokens, output_tokens):
+    return Lengths(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+
+
+def at(*times, prompt_tokens, output_tokens):
+    pair = lengths(prompt_tokens, output_tokens)
+    return Arrivals(requests=iter([Request(arrival_s=time, lengths=pair) for time in times]))
+
+
+def mixed_lengths(seed):
+    rng = random.Random(seed)
+    while True:
+        yield lengths(rng.randint(1, 250), rng.randint(1, 40))
+
+
+def run(problem, placement, demand, *, policy=PLAIN, options=NO_COPY, **others):
+    weights = even_weights(placement, num_layers=problem.model.num_layers, partial_inference=False)
+    return simulate(
+        problem,
+        placement=placement,
+        routing_weights=weights,
+        demand=demand,
+        policy=policy,
+        partial_inference=False,
+        options=options,
+        **others,
+    )
+
+
+def within_a_bucket(seconds):
+    """Percentiles are right to the width of their bucket."""
+    return pytest.approx(seconds, rel=0.016)

@@ -124,12 +124,13 @@ def test_a_plan_without_routing_weights_is_refused_unless_others_are_asked_for(
     simulated([files[0], str(path)], capsys, "--routing", "balanced")
 
 
-def test_a_forecast_that_exceeds_the_kv_room_says_so(files, capsys, tmp_path):
+def test_a_forecast_whose_kv_room_runs_out_says_so(files, capsys, tmp_path):
     trace = tmp_path / "lengths.csv"
     trace.write_text("input_len,output_len\n5,4\n")
-    assert "KV room was exceeded" not in simulated(files, capsys, "--lengths", str(trace))
+    calm = ("--workload", "poisson", "--rate", "1", "--lengths", str(trace))
+    assert "lost its KV pages" not in simulated(files, capsys, *calm)
     trace.write_text("input_len,output_len\n5,4000\n")
-    assert "KV room was exceeded, up to" in simulated(
+    assert "times a request lost its KV pages" in simulated(
         files, capsys, "--lengths", str(trace), "--window", "600"
     )
 

@@ -22,18 +22,18 @@ from coordinator_doubles import (
 
 from planner.domain.cluster import SINK, SOURCE, Cluster, Link, Node
 from planner.domain.model_spec import ModelSpec
-from planner.domain.pipeline import Pipeline
+from planner.domain.pipeline import Pipeline, PipelineStage
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem, Workload
 from planner.domain.profile import ComputeProfile
 from planner.domain.serving_policy import ServingPolicy
 from planner.routers.choice import RouterName
 from planner.simulator.compiled.compiled_engine import new_engine
-from planner.simulator.engine import Engine, EngineSetup, Occurrence, StageVisit
+from planner.simulator.engine import Engine, EngineSetup, Occurrence, OccurrenceKind, StageVisit
 from planner.simulator.simulate import SimulationOptions, simulate
 from planner.workload.demand import Arrivals
 from planner.workload.request import Lengths, Request
-from runtime.protocol.data import Kind, Sampling
+from runtime.protocol.data import Entry, Kind, Reason, Sampling
 
 # Of 4 tokens: a few requests fill a node, and c is too small for the longest.
 PAGES = {"a": 300, "b": 300, "c": 65, "d": 300}
@@ -183,11 +183,13 @@ def simulated(
         partial_inference=True,
         router=router,
         options=SimulationOptions(
-            warm_up_s=0.0, window_s=1e4, page_tokens=4, recorded_pipelines=len(wanted), seed=1
+            warm_up_s=0.0, window_s=1e4, page_tokens=4, recorded_pipelines=10 * len(wanted), seed=1
         ),
         engine_maker=recording,
     )
     assert forecast.requests_finished == len(wanted)
+    assert forecast.requests_preempted > 0
+    assert len(forecast.pipelines) == len(wanted) + forecast.requests_preempted
     return recorders[0], forecast.pipelines
 
 
@@ -203,10 +205,11 @@ def replayed(
         stages.report(node, pages=pages)
     live, coming = {}, iter(wanted)
 
-    def admitted() -> Iterator[int]:
+    def prompts() -> Iterator[Entry]:
+        """Of every request, and of those that began anew once more."""
         for _, message in stages.sent:
             if message.kind == Kind.PROMPT:
-                yield message.entries[0].request
+                yield message.entries[0]
 
     for event in recorder.events:
         if isinstance(event, Arrived):
@@ -227,14 +230,26 @@ def replayed(
             live[request.id] = request
             continue
         order, occurrence = event
-        request = live[list(admitted())[order]]
+        admitted = list(dict.fromkeys(entry.request for entry in prompts()))
+        request = live[admitted[order]]
         prompt_tokens, output_tokens = recorder.lengths[order]
         assert len(request.prompt_ids) == prompt_tokens
         while request.next_position < occurrence.tokens:
             is_last = len(request.token_ids) + 1 == output_tokens
             stages.emit((request.id, request.epoch), EOS if is_last else 60)
+        if occurrence.kind is OccurrenceKind.PREEMPTED:
+            stages.refuse((request.id, request.epoch), Reason.PREEMPTED)
     assert dispatcher.requests_running == dispatcher.requests_waiting == 0
-    return [live[number].pipeline for number in admitted()]
+    return [
+        Pipeline(
+            stages=tuple(
+                PipelineStage(node=hop.node, first=hop.first, end=hop.end)
+                for hop in entry.route.hops
+            )
+        )
+        for entry in prompts()
+        if entry.route is not None
+    ]
 
 
 @pytest.mark.parametrize("router", ["iwrr", "published", "random", "round_robin"])

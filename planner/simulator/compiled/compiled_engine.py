@@ -25,7 +25,7 @@ from planner.simulator.engine import (
 from planner.simulator.python_engine import PythonEngine
 
 _LIBRARY_NAME = "_engine"
-_EDITION = 8  # of module.c
+_EDITION = 9  # of module.c
 _I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
@@ -41,7 +41,14 @@ def new_engine(setup: EngineSetup) -> Engine:
 
 
 # Fields of EngineSetup, in the order of the C structure.
-_WHOLE_KEYS = ("chunk_tokens", "cap_floor", "grouped", "transmission", "starvation_limit")
+_WHOLE_KEYS = (
+    "chunk_tokens",
+    "cap_floor",
+    "grouped",
+    "transmission",
+    "starvation_limit",
+    "page_tokens",
+)
 _REAL_KEYS = (
     "cap_divisor",
     "most_micro_batches",
@@ -64,12 +71,14 @@ class _NodeSetup(ctypes.Structure):
         ("num_segments", _I64),
         ("prompt_limit", _I64),
         ("decode_limit", _I64),
+        ("pages", _I64),
         ("prompt_last", _I64),
         ("decode_last", _I64),
         ("prompt_s", _POINTER),
         ("decode_s", _POINTER),
         ("prompt_slope_s", _REAL),
         ("decode_slope_s", _REAL),
+        ("refusal_s", _REAL),
     ]
 
 
@@ -107,12 +116,14 @@ class CompiledEngine:
                 num_segments=len(node.segment_layers),
                 prompt_limit=node.prompt_limit,
                 decode_limit=node.decode_limit,
+                pages=node.pages,
                 prompt_last=len(prompt) - 1,
                 decode_last=len(decode) - 1,
                 prompt_s=prompt.ctypes.data,
                 decode_s=decode.ctypes.data,
                 prompt_slope_s=node.prompt.slope_s,
                 decode_slope_s=node.decode.slope_s,
+                refusal_s=node.refusal_s,
             )
         self._engine = library.simulator_new(
             ctypes.byref(policy),
@@ -178,6 +189,30 @@ class CompiledEngine:
             raise MemoryError("no memory for a request of a simulation")
         return number
 
+    def begin_anew(
+        self,
+        request: int,
+        *,
+        grow_at: int,
+        stages: Sequence[StageVisit],
+        link_home: int,
+        link_back: int,
+    ) -> None:
+        numbers = array("i", chain.from_iterable(stages))
+        if not self._library.simulator_begin_anew(
+            self._engine,
+            request,
+            grow_at,
+            len(stages),
+            numbers.buffer_info()[0],
+            link_home,
+            link_back,
+        ):
+            raise MemoryError("no memory for a request of a simulation")
+
+    def give_up(self, request: int) -> None:
+        self._library.simulator_give_up(self._engine, request)
+
     def set_grow_at(self, request: int, *, tokens: int) -> None:
         self._library.simulator_set_grow_at(self._engine, request, tokens)
 
@@ -212,7 +247,7 @@ class CompiledEngine:
 
     def statistics(self) -> EngineStatistics:
         seconds, running = _REAL(), _REAL()
-        whole, gaps = np.zeros(5, dtype=np.int64), np.zeros(NUM_BUCKETS, dtype=np.int64)
+        whole, gaps = np.zeros(6, dtype=np.int64), np.zeros(NUM_BUCKETS, dtype=np.int64)
         node_sums = np.zeros((self._num_nodes, 4))
         node_counts = np.zeros((self._num_nodes, 7), dtype=np.int64)
         link_sums = np.zeros((self._num_links, 3))
@@ -224,7 +259,7 @@ class CompiledEngine:
             *(array.ctypes.data for array in (whole, gaps, node_sums, node_counts)),
             *(array.ctypes.data for array in (link_sums, link_peaks)),
         )
-        events, output_tokens, first_tokens, prompt_tokens, finished = whole.tolist()
+        events, output_tokens, first_tokens, prompt_tokens, finished, preempted = whole.tolist()
         return EngineStatistics(
             seconds=seconds.value,
             events=events,
@@ -232,6 +267,7 @@ class CompiledEngine:
             first_tokens=first_tokens,
             prompt_tokens=prompt_tokens,
             finished=finished,
+            preempted=preempted,
             running_integral=running.value,
             gaps=gaps,
             nodes=NodeStatistics(
@@ -273,6 +309,8 @@ def _library() -> ctypes.CDLL | None:
         "free": (None, (_POINTER,)),
         "add_link": (_I64, (_POINTER, _I64, _I64, _REAL, _REAL, _I64, _POINTER)),
         "admit": (_I64, (_POINTER, _I64, _I64, _I64, _I64, _POINTER, _I64, _I64)),
+        "begin_anew": (_I64, (_POINTER, _I64, _I64, _I64, _POINTER, _I64, _I64)),
+        "give_up": (None, (_POINTER, _I64)),
         "set_grow_at": (None, (_POINTER, _I64, _I64)),
         "advance": (_I64, (_POINTER, _REAL, _POINTER)),
         "now": (_REAL, (_POINTER,)),

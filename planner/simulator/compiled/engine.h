@@ -9,8 +9,8 @@
 typedef int64_t i64;
 typedef int32_t i32;
 
-enum { STEP_DONE, LINK_DUE, ARRIVAL };                 /* kinds of events */
-enum { FIRST_TOKEN = 1, FINISHED = 2, OUTGROWN = 3 };  /* kinds of occurrences */
+enum { STEP_DONE, LINK_DUE, ARRIVAL, REFUSED };        /* kinds of events */
+enum { FIRST_TOKEN = 1, FINISHED, OUTGROWN, PREEMPTED }; /* kinds of occurrences */
 enum { FIFO, DECODE_FIRST, TWO_LANES, JUST_IN_TIME };  /* transmission */
 enum { NO_LANE = -1, DECODES, PROMPTS };
 enum { SAME_NODE = -2, VIA_COORDINATOR = -1 }; /* instead of the link back to the first stage */
@@ -34,7 +34,8 @@ typedef struct {
 
 typedef struct {
     i64 order; /* of arrival in the queue that it waits in */
-    i32 request, stage, tokens, ends_prompt, next;
+    i32 request, attempt, stage, tokens, next;
+    int16_t ends_prompt, opens_block;
 } Item;
 
 typedef struct {
@@ -48,11 +49,17 @@ typedef struct {
 } Stage;
 
 typedef struct {
-    i64 prompt_tokens, output_tokens, sampled, produced, grow_at;
+    double left_s; /* when it left the stage last, after the prompt */
+    i64 came;      /* the order in which requests came to the node */
+    i64 blocks;
+} Stay;
+
+typedef struct {
+    i64 prompt_tokens, output_tokens, sampled, produced, grow_at, prefill_tokens;
     double first_token_s, last_token_s;
     Stage *stages;
-    double *left_s; /* of each stage, after the prompt */
-    i32 num_stages, room_stages, link_home, link_back, next_free;
+    Stay *stays; /* at each stage */
+    i32 num_stages, room_stages, link_home, link_back, next_free, attempt, lost;
 } Request;
 
 typedef struct {
@@ -63,13 +70,14 @@ typedef struct {
 
 typedef struct {
     i32 first_segment, num_segments, position, busy, has_decodes;
-    i64 prompt_limit, decode_limit, waiting, resident, copied_tokens, kv_used;
+    i64 prompt_limit, decode_limit, waiting, resident, copied_tokens;
+    i64 pages, held, growth, arrivals; /* growth: pages for a block more of every holder */
     StepTimes prompt, decode;
-    double busy_since, busy_until, began_s, changed_s, step_s, away_s;
+    double refusal_s, busy_since, busy_until, began_s, changed_s, step_s, away_s;
     List batch;
     i64 batch_count;
-    double busy_s, resident_integral, waiting_integral, kv_integral;
-    i64 kv_peak, steps, decode_steps, decodes, decodes_squared, decodes_resident, prompt_tokens;
+    double busy_s, resident_integral, waiting_integral, held_integral;
+    i64 held_peak, steps, decode_steps, decodes, decodes_squared, decodes_resident, prompt_tokens;
 } Node;
 
 typedef struct {
@@ -100,7 +108,7 @@ typedef struct {
 } Occurrence;
 
 typedef struct {
-    i64 chunk_tokens, cap_floor, grouped, transmission, starvation_limit;
+    i64 chunk_tokens, cap_floor, grouped, transmission, starvation_limit, page_tokens;
     double cap_divisor, most_micro_batches, lane_share, piece_bytes, overhead_s, copy_s_per_token;
     double activation_bytes, token_bytes;
 } Policy;
@@ -108,7 +116,8 @@ typedef struct {
 typedef struct {
     double now, stats_since;
     i64 order, events_done, queue_order;
-    int failed; /* no memory */
+    int failed;   /* no memory */
+    int any_lost; /* as long as none was, nobody looks for what is left of them */
     Policy policy;
     Node *nodes;
     Segment *segments;
@@ -123,7 +132,7 @@ typedef struct {
     i32 room_items, free_item, room_messages, free_message;
     i64 num_events, room_events, num_occurred, first_occurred, room_occurred;
     List step_messages; /* of the present step or delivery, in order */
-    i64 output_tokens, first_tokens, prompt_tokens, finished, running;
+    i64 output_tokens, first_tokens, prompt_tokens, finished, preempted, running;
     double running_integral, running_changed_s;
     i64 gaps[NUM_BUCKETS];
 } Engine;
@@ -138,6 +147,15 @@ i32 new_message(Engine *e, i32 link, double size);
 void drop_message(Engine *e, i32 message);
 void occur(Engine *e, i64 kind, i32 request);
 i64 bucket_of(double seconds);
+
+/* pages.c */
+int is_gone(const Engine *e, i32 item);
+int opens_block(const Engine *e, const Request *request);
+int enter(Engine *e, i32 node, i32 item);
+void lose(Engine *e, i32 node, i32 request, i32 stage);
+void make_room(Engine *e, i32 node, i64 pages);
+void leave(Engine *e, i32 request);
+void refused(Engine *e, i32 request, i32 attempt);
 
 /* links.c */
 i32 lane_of(const Engine *e, i32 item);

@@ -7,7 +7,7 @@
 
 /* Raised with every change of a source here, and in compiled_engine.py: a library that was built
    before the change is not used. */
-const int64_t simulator_edition = 8;
+const int64_t simulator_edition = 9;
 
 void *PyInit__engine(void);
 
@@ -15,9 +15,9 @@ void *PyInit__engine(void);
 void *PyInit__engine(void) { return 0; }
 
 typedef struct {
-    i64 num_segments, prompt_limit, decode_limit, prompt_last, decode_last;
+    i64 num_segments, prompt_limit, decode_limit, pages, prompt_last, decode_last;
     const double *prompt_s, *decode_s;
-    double prompt_slope_s, decode_slope_s;
+    double prompt_slope_s, decode_slope_s, refusal_s;
 } NodeSetup;
 
 void simulator_free(Engine *e);
@@ -52,6 +52,8 @@ Engine *simulator_new(const Policy *policy, i64 num_nodes, const NodeSetup *setu
         node->num_segments = (i32)setup->num_segments;
         node->prompt_limit = setup->prompt_limit;
         node->decode_limit = setup->decode_limit;
+        node->pages = setup->pages;
+        node->refusal_s = setup->refusal_s;
         node->prompt = (StepTimes){setup->prompt_s, setup->prompt_last, setup->prompt_slope_s};
         node->decode = (StepTimes){setup->decode_s, setup->decode_last, setup->decode_slope_s};
         node->batch = (List){-1, -1};
@@ -66,7 +68,7 @@ void simulator_free(Engine *e) {
     if (!e) return;
     for (i32 i = 0; i < e->num_requests; i++) {
         free(e->requests[i].stages);
-        free(e->requests[i].left_s);
+        free(e->requests[i].stays);
     }
     for (i32 i = 0; i < e->num_links; i++) free(e->links[i].shares);
     for (i32 i = 0; e->shares && i < e->num_shares; i++) free(e->shares[i].links);
@@ -144,50 +146,71 @@ static i32 free_request(Engine *e) {
     return e->num_requests++;
 }
 
-/* The number of the new request, -1 without memory. */
-i64 simulator_admit(Engine *e, i64 prompt_tokens, i64 output_tokens, i64 grow_at, i64 num_stages,
-                    const Stage *stages, i64 link_home, i64 link_back) {
-    i64 chunk = e->policy.chunk_tokens ? e->policy.chunk_tokens : prompt_tokens;
-    if (!reserve_items(e, (prompt_tokens + chunk - 1) / chunk)) return -1;
-    i32 number = free_request(e);
-    if (number < 0) return -1;
+/* Send the tokens of the sequence on their way: 1, or 0 without memory. */
+i64 simulator_begin_anew(Engine *e, i64 number, i64 grow_at, i64 num_stages, const Stage *stages,
+                         i64 link_home, i64 link_back) {
     Request *request = &e->requests[number];
+    i64 prefill = request->prompt_tokens + request->produced;
+    i64 chunk = e->policy.chunk_tokens ? e->policy.chunk_tokens : prefill;
+    if (!reserve_items(e, (prefill + chunk - 1) / chunk)) return 0;
     if (request->room_stages < num_stages) {
         Stage *room = realloc(request->stages, (size_t)num_stages * sizeof(Stage));
-        if (!room) return -1;
+        if (!room) return 0;
         request->stages = room;
-        double *left_s = realloc(request->left_s, (size_t)num_stages * sizeof(double));
-        if (!left_s) return -1;
-        request->left_s = left_s;
+        Stay *stays = realloc(request->stays, (size_t)num_stages * sizeof(Stay));
+        if (!stays) return 0;
+        request->stays = stays;
         request->room_stages = (i32)num_stages;
     }
     memcpy(request->stages, stages, (size_t)num_stages * sizeof(Stage));
     request->num_stages = (i32)num_stages;
-    for (i64 i = 0; i < num_stages; i++) request->left_s[i] = NOT_YET;
+    for (i64 i = 0; i < num_stages; i++) request->stays[i] = (Stay){NOT_YET, 0, 0};
     request->link_home = (i32)link_home;
     request->link_back = (i32)link_back;
-    request->prompt_tokens = prompt_tokens;
-    request->output_tokens = output_tokens;
-    request->sampled = request->produced = 0;
+    request->prefill_tokens = prefill;
+    request->sampled = request->produced;
     request->grow_at = grow_at;
-    request->first_token_s = request->last_token_s = 0.0;
     account_running(e);
     e->running++;
     for (i64 i = 0; i < num_stages; i++) {
         account_node(&e->nodes[stages[i].node], e->now);
         e->nodes[stages[i].node].resident++;
     }
-    for (i64 left = prompt_tokens; left > 0;) {
+    for (i64 left = prefill; left > 0;) {
         i64 tokens = chunk < left ? chunk : left;
         left -= tokens;
-        i32 item = new_item(e, number, (i32)tokens, left == 0);
+        i32 item = new_item(e, (i32)number, (i32)tokens, left == 0);
         i32 message = new_message(e, stages[0].link, (double)tokens * e->policy.token_bytes);
         e->messages[message].items = (List){item, item};
         e->messages[message].count = 1;
         enqueue(e, message);
     }
+    return 1;
+}
+
+static void put_back(Engine *e, i32 number) {
+    e->requests[number].next_free = e->free_request;
+    e->free_request = number;
+}
+
+/* The number of the new request, -1 without memory. */
+i64 simulator_admit(Engine *e, i64 prompt_tokens, i64 output_tokens, i64 grow_at, i64 num_stages,
+                    const Stage *stages, i64 link_home, i64 link_back) {
+    i32 number = free_request(e);
+    if (number < 0) return -1;
+    Request *request = &e->requests[number];
+    request->prompt_tokens = prompt_tokens;
+    request->output_tokens = output_tokens;
+    request->produced = 0;
+    request->first_token_s = request->last_token_s = 0.0;
+    if (!simulator_begin_anew(e, number, grow_at, num_stages, stages, link_home, link_back)) {
+        put_back(e, number);
+        return -1;
+    }
     return number;
 }
+
+void simulator_give_up(Engine *e, i64 number) { put_back(e, (i32)number); }
 
 void simulator_set_grow_at(Engine *e, i64 request, i64 tokens) {
     e->requests[request].grow_at = tokens;
@@ -209,14 +232,13 @@ i64 simulator_advance(Engine *e, double until_s, Occurrence *occurrence) {
             step_done(e, event.subject);
         else if (event.kind == LINK_DUE)
             link_due(e, event.subject, event.version);
-        else
+        else if (event.kind == ARRIVAL)
             receive(e, event.subject);
+        else
+            refused(e, event.subject, event.version);
     }
     *occurrence = e->occurred[e->first_occurred++];
-    if (occurrence->kind == FINISHED) {
-        e->requests[occurrence->request].next_free = e->free_request;
-        e->free_request = (i32)occurrence->request;
-    }
+    if (occurrence->kind == FINISHED) put_back(e, (i32)occurrence->request);
     return 1;
 }
 
@@ -234,15 +256,15 @@ i64 simulator_tokens(const Engine *e, i64 node) {
 void simulator_reset_statistics(Engine *e) {
     double now = e->now;
     e->stats_since = e->running_changed_s = now;
-    e->output_tokens = e->first_tokens = e->prompt_tokens = e->finished = 0;
+    e->output_tokens = e->first_tokens = e->prompt_tokens = e->finished = e->preempted = 0;
     e->running_integral = 0.0;
     memset(e->gaps, 0, sizeof(e->gaps));
     for (i32 i = 0; i < e->num_nodes; i++) {
         Node *node = &e->nodes[i];
-        node->busy_s = node->resident_integral = node->kv_integral = node->waiting_integral = 0.0;
+        node->busy_s = node->resident_integral = node->held_integral = node->waiting_integral = 0.0;
         node->steps = node->decode_steps = node->decodes = node->decodes_squared = 0;
         node->decodes_resident = node->prompt_tokens = 0;
-        node->kv_peak = node->kv_used;
+        node->held_peak = node->held;
         node->changed_s = node->busy_since = now;
     }
     for (i32 i = 0; i < e->num_links; i++) {
@@ -253,7 +275,7 @@ void simulator_reset_statistics(Engine *e) {
     }
 }
 
-/* Fills: whole counts 5, node sums 4 a node, node counts 7 a node, link sums 3 a link, peaks. */
+/* Fills: whole counts 6, node sums 4 a node, node counts 7 a node, link sums 3 a link, peaks. */
 void simulator_statistics(Engine *e, double *seconds, double *running_integral, i64 *whole,
                           i64 *gaps, double *node_sums, i64 *node_counts, double *link_sums,
                           i64 *link_peaks) {
@@ -265,6 +287,7 @@ void simulator_statistics(Engine *e, double *seconds, double *running_integral, 
     whole[2] = e->first_tokens;
     whole[3] = e->prompt_tokens;
     whole[4] = e->finished;
+    whole[5] = e->preempted;
     memcpy(gaps, e->gaps, sizeof(e->gaps));
     for (i32 i = 0; i < e->num_nodes; i++) {
         Node *node = &e->nodes[i];
@@ -275,13 +298,13 @@ void simulator_statistics(Engine *e, double *seconds, double *running_integral, 
         sums[0] = node->busy_s;
         sums[1] = node->resident_integral;
         sums[2] = node->waiting_integral;
-        sums[3] = node->kv_integral;
+        sums[3] = node->held_integral * (double)e->policy.page_tokens;
         counts[0] = node->steps;
         counts[1] = node->decode_steps;
         counts[2] = node->decodes;
         counts[3] = node->decodes_squared;
         counts[4] = node->prompt_tokens;
-        counts[5] = node->kv_peak;
+        counts[5] = node->held_peak * e->policy.page_tokens;
         counts[6] = node->decodes_resident;
     }
     for (i32 i = 0; i < e->num_links; i++) {

@@ -7,7 +7,7 @@
 void account_node(Node *node, double now) {
     double passed = now - node->changed_s;
     node->resident_integral += (double)node->resident * passed;
-    node->kv_integral += (double)node->kv_used * passed;
+    node->held_integral += (double)node->held * passed;
     node->waiting_integral += (double)node->waiting * passed;
     node->changed_s = now;
 }
@@ -49,6 +49,25 @@ static void wait(Engine *e, Segment *segment, i32 item) {
     append(e, e->items[item].tokens ? &segment->prompts : &segment->decodes, item);
 }
 
+/* Out of the batch with those whose requests have just lost their pages. */
+static void drop_gone(Engine *e, Node *node, i64 *prompt_tokens, i64 *decodes) {
+    i32 item = node->batch.first;
+    node->batch = (List){-1, -1};
+    while (item >= 0) {
+        i32 following = e->items[item].next;
+        if (!is_gone(e, item)) {
+            append(e, &node->batch, item);
+        } else {
+            i64 tokens = e->items[item].tokens;
+            *prompt_tokens -= tokens;
+            *decodes -= !tokens;
+            node->batch_count--;
+            drop_item(e, item);
+        }
+        item = following;
+    }
+}
+
 static double averaged(double average, double value) {
     return average < 0.0 ? value : average + AVERAGE_WEIGHT * (value - average);
 }
@@ -63,12 +82,23 @@ static double micro_batches(const Policy *policy, const Node *node) {
 
 static void came_back(const Engine *e, Node *node, i32 item) {
     const Item *arrived = &e->items[item];
-    double left_s = e->requests[arrived->request].left_s[arrived->stage];
+    double left_s = e->requests[arrived->request].stays[arrived->stage].left_s;
     if (!arrived->tokens && left_s >= 0.0) node->away_s = averaged(node->away_s, e->now - left_s);
 }
 
-static void take(Engine *e, Node *node, i64 *taken_prompt_tokens, i64 *taken_decodes) {
+/* The first that waits; those of requests that lost their pages are dropped. */
+static i32 first_of(Engine *e, Node *node, List *list) {
+    while (e->any_lost && list->first >= 0 && is_gone(e, list->first)) {
+        drop_item(e, take_first(e, list));
+        node->waiting--;
+    }
+    return list->first;
+}
+
+static void take(Engine *e, i32 number_of_node, i64 *taken_prompt_tokens, i64 *taken_decodes) {
+    Node *node = &e->nodes[number_of_node];
     const Policy *policy = &e->policy;
+    account_node(node, e->now);
     i64 decode_limit = node->decode_limit;
     double number = micro_batches(policy, node);
     if (number > 0) {
@@ -77,12 +107,12 @@ static void take(Engine *e, Node *node, i64 *taken_prompt_tokens, i64 *taken_dec
         if (cap < decode_limit) decode_limit = cap;
     }
     Segment *segment = &e->segments[node->first_segment + node->position];
-    i64 prompt_tokens = 0, prompts = 0, decodes = 0;
+    i64 prompt_tokens = 0, prompts = 0, decodes = 0, pages = 0;
     node->batch = (List){-1, -1};
     node->batch_count = 0;
     for (;;) {
-        i32 prompt = segment->prompts.first;
-        i32 decode = decodes < decode_limit ? segment->decodes.first : -1;
+        i32 prompt = first_of(e, node, &segment->prompts);
+        i32 decode = decodes < decode_limit ? first_of(e, node, &segment->decodes) : -1;
         if (prompt >= 0 &&
             (prompts == node->prompt_limit ||
              (policy->chunk_tokens && prompt_tokens + e->items[prompt].tokens > policy->chunk_tokens)))
@@ -93,20 +123,23 @@ static void take(Engine *e, Node *node, i64 *taken_prompt_tokens, i64 *taken_dec
             prompt_tokens += e->items[prompt].tokens;
             append(e, &node->batch, take_first(e, &segment->prompts));
         } else {
+            const Item *taken = &e->items[decode];
             decodes++;
+            if (taken->opens_block) pages += e->requests[taken->request].stages[taken->stage].layers;
             append(e, &node->batch, take_first(e, &segment->decodes));
         }
         node->batch_count++;
     }
-    account_node(node, e->now);
     node->waiting -= node->batch_count;
+    if (pages) make_room(e, number_of_node, pages);
+    if (pages && e->any_lost) drop_gone(e, node, &prompt_tokens, &decodes);
     *taken_prompt_tokens = prompt_tokens;
     *taken_decodes = decodes;
 }
 
-static void start_step(Engine *e, i32 number) {
+/* The next batch into the node: of the next segment that has something. */
+static void next_batch(Engine *e, i32 number, i64 *prompt_tokens, i64 *decodes) {
     Node *node = &e->nodes[number];
-    if (node->busy || !node->waiting) return;
     i32 position = node->position;
     for (i32 offset = 1; offset <= node->num_segments; offset++) {
         position = (node->position + offset) % node->num_segments;
@@ -114,8 +147,18 @@ static void start_step(Engine *e, i32 number) {
         if (segment->decodes.first >= 0 || segment->prompts.first >= 0) break;
     }
     node->position = position;
+    take(e, number, prompt_tokens, decodes);
+}
+
+static void start_step(Engine *e, i32 number) {
+    Node *node = &e->nodes[number];
+    if (node->busy) return;
     i64 prompt_tokens, decodes;
-    take(e, node, &prompt_tokens, &decodes);
+    do {
+        if (!node->waiting) return;
+        next_batch(e, number, &prompt_tokens, &decodes);
+    } while (!node->batch_count); /* all that waited there had lost their pages */
+    i32 position = node->position;
     double prompt_s = seconds(&node->prompt, prompt_tokens);
     double decode_s = decodes ? seconds(&node->decode, decodes < 2 ? 2 : decodes) : 0.0;
     if (e->policy.chunk_tokens && prompt_tokens && !decodes) {
@@ -154,6 +197,7 @@ static void return_token(Engine *e, Node *node, i32 item) {
         return;
     }
     i32 following = new_item(e, number, 0, 0);
+    e->items[following].opens_block = (int16_t)opens_block(e, request);
     if (request->link_back == SAME_NODE) {
         if (e->policy.most_micro_batches > 0) came_back(e, node, following);
         wait(e, &e->segments[node->first_segment + request->stages[0].segment], following);
@@ -168,11 +212,15 @@ static void hand_on(Engine *e, Node *node, i32 item) {
     while (item >= 0) {
         Item *moved = &e->items[item];
         i32 following = moved->next;
+        if (e->any_lost && is_gone(e, item)) {
+            drop_item(e, item);
+            item = following;
+            continue;
+        }
         const Request *request = &e->requests[moved->request];
         i64 tokens = moved->tokens ? moved->tokens : 1;
-        node->kv_used += tokens * request->stages[moved->stage].layers;
         if (measures && (moved->ends_prompt || !moved->tokens))
-            request->left_s[moved->stage] = e->now;
+            request->stays[moved->stage].left_s = e->now;
         i32 stage = moved->stage + 1;
         if (stage < request->num_stages) {
             moved->stage = stage;
@@ -185,7 +233,6 @@ static void hand_on(Engine *e, Node *node, i32 item) {
         }
         item = following;
     }
-    if (node->kv_used > node->kv_peak) node->kv_peak = node->kv_used;
     send_messages(e);
 }
 
@@ -213,18 +260,8 @@ void step_done(Engine *e, i32 number) {
 }
 
 static void finish(Engine *e, i32 number) {
-    const Request *request = &e->requests[number];
-    account_running(e);
-    e->running--;
+    leave(e, number);
     e->finished++;
-    i64 held = request->prompt_tokens + request->produced - 1;
-    for (i32 index = 0; index < request->num_stages; index++) {
-        const Stage *stage = &request->stages[index];
-        Node *node = &e->nodes[stage->node];
-        account_node(node, e->now);
-        node->resident--;
-        node->kv_used -= held * stage->layers;
-    }
     occur(e, FINISHED, number);
 }
 
@@ -233,6 +270,11 @@ static void collect(Engine *e, i32 item) {
         Item *returned = &e->items[item];
         i32 following = returned->next, number = returned->request;
         Request *request = &e->requests[number];
+        if (returned->attempt != request->attempt) {
+            drop_item(e, item);
+            item = following;
+            continue;
+        }
         if (request->produced == 0) {
             request->first_token_s = e->now;
             e->first_tokens++;
@@ -252,6 +294,7 @@ static void collect(Engine *e, i32 item) {
                 occur(e, OUTGROWN, number);
             if (request->link_back == VIA_COORDINATOR) {
                 returned->stage = 0;
+                returned->opens_block = (int16_t)opens_block(e, request);
                 add_to_message(e, item, request->stages[0].link, DECODES,
                                e->policy.token_bytes);
             } else {
@@ -265,7 +308,7 @@ static void collect(Engine *e, i32 item) {
 
 void receive(Engine *e, i32 message) {
     i32 target = e->links[e->messages[message].link].target;
-    i32 item = e->messages[message].items.first, count = e->messages[message].count;
+    i32 item = e->messages[message].items.first;
     drop_message(e, message);
     if (target == e->num_nodes) {
         collect(e, item);
@@ -276,14 +319,24 @@ void receive(Engine *e, i32 message) {
     while (item >= 0) {
         Item *arrived = &e->items[item];
         i32 following = arrived->next;
+        int gone = e->any_lost && is_gone(e, item);
+        if (!gone && arrived->tokens && !enter(e, target, item)) {
+            lose(e, target, arrived->request, arrived->stage);
+            gone = 1;
+        }
+        if (gone) {
+            drop_item(e, item);
+            item = following;
+            continue;
+        }
         i32 segment = 0; /* looked up only where there are several: it is far from here in memory */
         if (node->num_segments > 1)
             segment = e->requests[arrived->request].stages[arrived->stage].segment;
         node->copied_tokens += arrived->tokens ? arrived->tokens : 1;
         if (e->policy.most_micro_batches > 0) came_back(e, node, item);
         wait(e, &e->segments[node->first_segment + segment], item);
+        node->waiting++;
         item = following;
     }
-    node->waiting += count;
     start_step(e, target);
 }

@@ -78,7 +78,7 @@ i32 new_item(Engine *e, i32 request, i32 tokens, i32 ends_prompt) {
     i32 number = e->free_item;
     Item *item = &e->items[number];
     e->free_item = item->next;
-    *item = (Item){0, request, 0, tokens, ends_prompt, -1};
+    *item = (Item){0, request, e->requests[request].attempt, 0, tokens, -1, (int16_t)ends_prompt, 0};
     return number;
 }
 
