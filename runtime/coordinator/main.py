@@ -26,14 +26,17 @@ from runtime.coordinator.access import ApiKeys
 from runtime.coordinator.app import create_app
 from runtime.coordinator.control_loop import Removed, follow_plan, report_forever
 from runtime.coordinator.dispatcher import Dispatcher
+from runtime.coordinator.emulated_sending import EmulatedSending
 from runtime.coordinator.options import Options, parse_options
 from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.plan_store import PlanStore
 from runtime.coordinator.reporter import build_report
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.routing import Routing
+from runtime.coordinator.stage_link import Sender
 from runtime.coordinator.tracing import Tracer
 from runtime.protocol.control import AgentIdentity, Role
+from runtime.protocol.emulation import EmulatedNetwork, EmulationRefused, read_network
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.keys import KeyFileError, KeyPair
 from runtime.transport.zmq_transport import BindFailed
@@ -55,6 +58,7 @@ _REMEDIABLE = (
     BadServerAddress,
     BindFailed,
     DataDirError,
+    EmulationRefused,
     JoinRefused,
     KeyFileError,
     Removed,
@@ -72,17 +76,21 @@ def main(argv: list[str]) -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         check_server(options.server)
+        network = None if options.emulate is None else read_network(options.emulate)
         data_dir = DataDir(options.data_dir)
         with data_dir.locked():
-            asyncio.run(run(options, data_dir))
+            asyncio.run(run(options, data_dir, network=network))
     except _REMEDIABLE as error:
         sys.stderr.write(f"coordinator: {error}\n")
         return 2
     return 0
 
 
-async def run(options: Options, data_dir: DataDir) -> None:
-    """Serve until a signal. Raises JoinRefused, Removed, and what binding raises."""
+async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork | None) -> None:
+    """Serve until a signal; `network` are the links to the stages, if they are emulated.
+
+    Raises JoinRefused, Removed, and what binding raises.
+    """
     identity = data_dir.load_identity(fresh_uuid=str(uuid.uuid4()))
     curve_keys = KeyPair.load_or_create(data_dir.key_file)
     listener = _listen(options.host, options.port)
@@ -96,7 +104,7 @@ async def run(options: Options, data_dir: DataDir) -> None:
     stats = RequestStats(window_s=STATS_WINDOW_S, clock=time.monotonic)
     tracer = Tracer(traces_per_s=options.traces_per_s, clock=time.monotonic, unix_time=time.time)
     dispatcher = Dispatcher(
-        transport=transport,
+        transport=_sender(transport, network),
         stats=stats,
         clock=time.monotonic,
         new_request_id=lambda: secrets.randbits(63),
@@ -184,6 +192,19 @@ async def run(options: Options, data_dir: DataDir) -> None:
         server.should_exit = True
         await serving
         transport.close()
+
+
+def _sender(transport: AsyncZmqTransport, network: EmulatedNetwork | None) -> Sender:
+    """Sends at once, or as late as the links of `network` would."""
+    if network is None:
+        return transport
+    logger.warning("what is sent to the stages is delayed: their links are emulated")
+    return EmulatedSending(
+        transport,
+        network,
+        clock=time.monotonic,
+        call_at=asyncio.get_running_loop().call_at,
+    )
 
 
 async def _receive_forever(transport: AsyncZmqTransport, dispatcher: Dispatcher) -> None:

@@ -26,6 +26,7 @@ class Options:
     request_timeout_s: float
     router: RouterName
     traces_per_s: float
+    emulate: Path | None
 
 
 def parse_options(argv: list[str]) -> Options:
@@ -64,6 +65,13 @@ def parse_options(argv: list[str]) -> Options:
         default=5.0,
         help="requests a second, at most, of which helixweb gets a time line; 0: none "
         "(default %(default)g)",
+    )
+    add(
+        "--emulate",
+        type=Path,
+        metavar="FILE.json",
+        help="delay what is sent to the stages as the links described there would "
+        "(EmulatedNetwork in runtime/protocol/emulation.py)",
     )
     return Options(**vars(parser.parse_args(argv)))
 

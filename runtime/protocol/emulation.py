@@ -5,7 +5,7 @@ those of the emulated machine; `time_scale` of ours pass for each of them.
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -82,10 +82,22 @@ class Emulation(EmulatedNetwork):
         return int(self.profile.kv_capacity_token_layers[layers - 1]) // page_tokens
 
 
+NetworkT = TypeVar("NetworkT", bound=EmulatedNetwork)
+
+
 def read_emulation(path: Path) -> Emulation:
-    """Raises EmulationRefused."""
+    """A node's. Raises EmulationRefused."""
+    return _read(path, Emulation)
+
+
+def read_network(path: Path) -> EmulatedNetwork:
+    """The coordinator's. Raises EmulationRefused."""
+    return _read(path, EmulatedNetwork)
+
+
+def _read(path: Path, kind: type[NetworkT]) -> NetworkT:
     try:
-        return Emulation.model_validate_json(path.read_text(encoding="utf-8"))
+        return kind.model_validate_json(path.read_text(encoding="utf-8"))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
