@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from planner.capacity import allowed_layers, throughput_tokens_per_s
 from planner.domain.rules import PlacementRules
 from planner.multi_model.shares import ModelShare, NoDealFound
+from planner.placers.base import CancelToken, NeverCancelled
 from planner.placers.solvers.base import MixedIntegerModel, SolveLimits, SolveOutcome
 from planner.placers.solvers.highs import HighsSolver
 
@@ -48,14 +49,18 @@ def level_bound_tokens_per_s(shares: tuple[ModelShare, ...]) -> float:
     """No mix of these models, with whatever placements, has a higher level."""
     kinds = kinds_of(shares)
     return highest_deal(
-        shares, kinds, weights=[share.weight for share in shares]
+        shares, kinds, weights=[share.weight for share in shares], cancel=NeverCancelled()
     ).bound_tokens_per_s
 
 
 def highest_deal(
-    shares: tuple[ModelShare, ...], kinds: Sequence[Kind], *, weights: Sequence[float]
+    shares: tuple[ModelShare, ...],
+    kinds: Sequence[Kind],
+    *,
+    weights: Sequence[float],
+    cancel: CancelToken,
 ) -> Deal:
-    """The deal of the highest level, by bisection. Raises NoDealFound."""
+    """The deal of the highest level, by bisection, or the highest so far. Raises NoDealFound."""
     high = min(
         _work(share, kinds, flow=float("inf"), counts=[len(kind.names) for kind in kinds])
         / share.problem.model.num_layers
@@ -70,7 +75,7 @@ def highest_deal(
             + ", ".join(f"{s.problem.model.name} ({s.problem.model.num_layers})" for s in shares)
             + "; add nodes or take fewer models"
         )
-    while high - low > _BISECTION_RELATIVE_WIDTH * high:
+    while high - low > _BISECTION_RELATIVE_WIDTH * high and not cancel.is_cancelled():
         middle = (low + high) / 2
         found, is_impossible = _counts_for(shares, kinds, weights=weights, level=middle)
         if found is not None:

@@ -52,7 +52,7 @@ def plan_models(
     )
     flow_options = replace(options.for_flow, rules=options.rules.once_restricted)
     kinds = kinds_of(shares)
-    highest = highest_deal(shares, kinds, weights=[share.weight for share in shares])
+    highest = highest_deal(shares, kinds, weights=[share.weight for share in shares], cancel=cancel)
     bound = highest.bound_tokens_per_s
     best = _best_of_deals(
         shares, kinds, highest, options=flow_options, cancel=cancel, left_s=left_s
@@ -88,10 +88,10 @@ def _best_of_deals(
     weights = [share.weight for share in shares]
     best: Dealt | None = None
     failure: NoPlacementFound | ModelDoesNotFit | None = None
-    for number, deal in _deals(shares, kinds, highest, weights=weights):
+    for number, deal in _deals(
+        shares, kinds, highest, weights=weights, left_s=left_s, cancel=cancel
+    ):
         seconds = left_s(_DEALS_SHARE_OF_TIME)
-        if number > 0 and (seconds <= 0 or cancel.is_cancelled()):
-            break
         try:
             dealt = planned(
                 shares,
@@ -119,13 +119,28 @@ def _best_of_deals(
 
 
 def _deals(
-    shares: tuple[ModelShare, ...], kinds: Sequence[Kind], highest: Deal, *, weights: list[float]
+    shares: tuple[ModelShare, ...],
+    kinds: Sequence[Kind],
+    highest: Deal,
+    *,
+    weights: list[float],
+    left_s: Callable[[float], float],
+    cancel: CancelToken,
 ) -> Iterator[tuple[int, Deal]]:
-    """Numbered deals by the weights as they are then; none where no deal is found any more."""
+    """Numbered deals by the weights as they are then; none where no deal is found any more.
+
+    None but the first once the time for deals is over or the search is cancelled.
+    """
     has_regions = len({kind.region for kind in kinds}) > 1
     for number, regions_may_cost in enumerate(_REGIONS_MAY_COST):
+        if number > 0 and (left_s(_DEALS_SHARE_OF_TIME) <= 0 or cancel.is_cancelled()):
+            return
         try:
-            deal = highest if number == 0 else highest_deal(shares, kinds, weights=weights)
+            deal = (
+                highest
+                if number == 0
+                else highest_deal(shares, kinds, weights=weights, cancel=cancel)
+            )
         except NoDealFound:
             return
         if has_regions and regions_may_cost is not None:

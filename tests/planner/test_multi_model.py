@@ -158,7 +158,7 @@ def test_a_gathered_deal_visits_fewer_regions_at_the_level_asked_for():
         for problem in (BIG, BIG)
     )
     kinds = kinds_of(shares)
-    highest = highest_deal(shares, kinds, weights=[1.0, 1.0])
+    highest = highest_deal(shares, kinds, weights=[1.0, 1.0], cancel=NeverCancelled())
     level = 0.9 * highest.level_tokens_per_s
     deal = gathered_deal(shares, kinds, weights=[1.0, 1.0], level_tokens_per_s=level)
     visited = [
@@ -192,3 +192,20 @@ def test_exchanges_mend_a_deal_that_gave_one_model_all_the_fast_nodes():
     assert not mended.nodes[0] & mended.nodes[1]
     for own, plan in zip(mended.nodes, mended.plans, strict=True):
         assert set(plan.placement.layers) <= own
+
+
+class Cancelled:
+    def is_cancelled(self):
+        return True
+
+
+def test_a_cancelled_search_deals_once_and_keeps_what_it_has():
+    shares = (ModelShare(problem=BIG), ModelShare(problem=SMALL))
+    kinds = kinds_of(shares)
+    early = highest_deal(shares, kinds, weights=[1.0, 1.0], cancel=Cancelled())
+    highest = highest_deal(shares, kinds, weights=[1.0, 1.0], cancel=NeverCancelled())
+    assert early.level_tokens_per_s < highest.level_tokens_per_s
+    assert early.bound_tokens_per_s >= highest.bound_tokens_per_s
+    mix = plan_models(shares, options=OPTIONS, cancel=Cancelled())
+    assert mix.level_tokens_per_s > 0
+    assert mix.level_bound_tokens_per_s == early.bound_tokens_per_s
