@@ -68,7 +68,7 @@ class HopTimes(PythonEngine):
 
     def _hand_on(self, node: Node, batch: list[Item]) -> None:
         for item in batch:
-            link = self._links.all[self._requests[item.request].stages[item.stage].link]
+            link = self._links.all[item.request.stages[item.stage].link]
             hop = (link.source, link.target)
             taken_s = self.now - self._sent_s.pop(item)
             before_s = self.hop_s(*hop)
