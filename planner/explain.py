@@ -2,6 +2,8 @@
 
 Two honest numbers per resource. `kept_tokens_per_s`: all nodes keep their layers and the added node
 takes the best range there is, which is exact: every range is tried, or shown to be no better.
+Where several ranges of layers are as slow as the flow, as in a chain of even stages, one more node
+brings nothing; then it is the fewest nodes of the kind that serve all these ranges.
 `replanned_tokens_per_s`: what a search of the given time finds around the plan, so at least that
 much is possible. For bandwidth nobody moves, and the flow is solved again.
 """
@@ -22,6 +24,9 @@ from planner.replan import ReplanOptions, replan
 
 ADDED_NODE = "added-node"
 _MORE_BANDWIDTH = 1.1
+_TIGHT = 1 + 1e-6  # coverage as low as that times the flow limits it
+_GAINS = 1e-9
+_MOST_MORE_NODES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,7 @@ def explain_min_cut(problem: Problem, placement: Placement, flow: Flow) -> tuple
         else "No request can pass: no chain of connected nodes holds every layer."
     ]
     sentences.extend(_node_sentences(problem, placement, flow))
+    sentences.extend(_tight_sentences(problem, placement, flow))
     sentences.extend(_link_sentences(problem, flow))
     for shared in flow.shared:
         if shared.name in cut.shared:
@@ -97,16 +103,19 @@ def marginal_values(
                 cancel=cancel or NeverCancelled(),
             )
             replanned = found.chosen.flow_tokens_per_s
-        values.append(
-            MarginalValue(
-                resource=resource,
-                before_tokens_per_s=before.value_tokens_per_s,
-                kept_tokens_per_s=_best_with_added_node(
-                    larger, placement, options=options, before=before.value_tokens_per_s
-                ),
-                replanned_tokens_per_s=replanned,
-            )
+        value = MarginalValue(
+            resource=resource,
+            before_tokens_per_s=before.value_tokens_per_s,
+            kept_tokens_per_s=_best_with_added_node(
+                larger, placement, options=options, before=before.value_tokens_per_s
+            ),
+            replanned_tokens_per_s=replanned,
         )
+        values.append(value)
+        if value.gain <= _GAINS:
+            values.extend(
+                _with_fewest_more_nodes(problem, larger, placement, options=options, before=before)
+            )
     for resource, wider in with_more_bandwidth(problem, before):
         values.append(
             MarginalValue(
@@ -122,7 +131,8 @@ def marginal_values(
 def with_one_more_node(problem: Problem) -> Iterator[tuple[str, Problem]]:
     """("+1 PROFILE in REGION", the problem with that node) for every kind that the cluster has.
 
-    The added node has the links of the first node of its kind, and a network card of its own.
+    The added node has the links of the first node of its kind, and a network card of its own. The
+    two are linked as the first is with another node of its region.
     """
     seen = set()
     for node in problem.cluster.nodes:
@@ -186,14 +196,25 @@ def _wider(link: Link) -> Link:
 def _with_a_twin(cluster: Cluster, node: Node) -> Cluster:
     twin = replace(node, name=_free_name(cluster))
 
-    def renamed(end: str) -> str:
-        return twin.name if end == node.name else end
+    def renamed(old: str, end: str) -> str:
+        return twin.name if end == old else end
 
     twin_links = [
-        replace(link, source=renamed(link.source), target=renamed(link.target))
+        replace(
+            link, source=renamed(node.name, link.source), target=renamed(node.name, link.target)
+        )
         for link in cluster.links
         if node.name in (link.source, link.target)
     ]
+    near = next(
+        (n.name for n in cluster.nodes if n.region == node.region and n.name != node.name), None
+    )
+    if near is not None:
+        twin_links += [
+            replace(link, source=renamed(near, link.source), target=renamed(near, link.target))
+            for link in cluster.links
+            if {link.source, link.target} == {node.name, near}
+        ]
     shared = []
     for share in cluster.shared:
         if node.name not in share.members:
@@ -227,11 +248,7 @@ def _best_with_added_node(
     """
     name = problem.cluster.nodes[-1].name
     num_layers = problem.model.num_layers
-    coverage = [0.0] * num_layers
-    for other, held in placement.layers.items():
-        speed = throughput_tokens_per_s(problem, other, len(held))
-        for layer in range(held.first, held.end):
-            coverage[layer] += speed
+    coverage = _coverage(problem, placement)
     candidates = []
     for length in range(1, max_layers(problem, name) + 1):
         speed = throughput_tokens_per_s(problem, name, length)
@@ -248,6 +265,96 @@ def _best_with_added_node(
         tried = Placement(layers=dict(placement.layers) | {name: held})
         best = max(best, _flow(problem, tried, options=options).value_tokens_per_s)
     return best
+
+
+def _with_fewest_more_nodes(
+    problem: Problem, larger: Problem, placement: Placement, *, options: PlanOptions, before: Flow
+) -> Iterator[MarginalValue]:
+    """Two or more nodes of the kind that `larger` has one more of, if as many bring anything.
+
+    They serve all tight ranges, as few as can, each no more layers than it must.
+    """
+    added = larger.cluster.nodes[-1]
+    longest = max(
+        (
+            layers
+            for layers in range(1, max_layers(larger, added.name) + 1)
+            if throughput_tokens_per_s(larger, added.name, layers) > 0
+        ),
+        default=0,
+    )
+    ranges = _windows(_tight_layers(problem, placement, before), longest=longest)
+    if not 2 <= len(ranges) <= _MOST_MORE_NODES:
+        return
+    cluster, layers = larger.cluster, dict(placement.layers)
+    for number, held in enumerate(ranges):
+        if number > 0:
+            cluster = _with_a_twin(cluster, added)
+        layers[cluster.nodes[-1].name] = held
+    with_all = replace(larger, cluster=cluster)
+    kept = _flow(with_all, Placement(layers=layers), options=options).value_tokens_per_s
+    value = MarginalValue(
+        resource=f"+{len(ranges)} {added.compute_profile} in {added.region}, together",
+        before_tokens_per_s=before.value_tokens_per_s,
+        kept_tokens_per_s=kept,
+        replanned_tokens_per_s=None,
+    )
+    if value.gain > _GAINS:
+        yield value
+
+
+def _coverage(problem: Problem, placement: Placement) -> list[float]:
+    """What the nodes of every layer compute together: no flow exceeds any of it."""
+    coverage = [0.0] * problem.model.num_layers
+    for name, held in placement.layers.items():
+        speed = throughput_tokens_per_s(problem, name, len(held))
+        for layer in range(held.first, held.end):
+            coverage[layer] += speed
+    return coverage
+
+
+def _tight_layers(problem: Problem, placement: Placement, flow: Flow) -> list[int]:
+    """The layers whose nodes compute no more than the flow."""
+    most = flow.value_tokens_per_s * _TIGHT
+    coverage = _coverage(problem, placement)
+    return [layer for layer, speed in enumerate(coverage) if speed <= most]
+
+
+def _windows(layers: list[int], *, longest: int) -> list[LayerRange]:
+    """The fewest ranges of at most `longest` layers that hold all of these."""
+    windows: list[LayerRange] = []
+    for layer in layers if longest > 0 else ():
+        if windows and layer < windows[-1].first + longest:
+            windows[-1] = LayerRange(first=windows[-1].first, end=layer + 1)
+        else:
+            windows.append(LayerRange(first=layer, end=layer + 1))
+    return windows
+
+
+def _tight_sentences(problem: Problem, placement: Placement, flow: Flow) -> Iterator[str]:
+    """Where several ranges of layers limit the flow alike, though a cut names one of them only."""
+    if flow.value_tokens_per_s <= 0:
+        return
+    stages = _runs(placement, _tight_layers(problem, placement, flow))
+    if len(stages) > 1:
+        yield (
+            f"{len(stages)} ranges of layers are as tight as that, "
+            f"{_listed([str(held) for held in stages])}: more for one of them alone brings nothing"
+        )
+
+
+def _runs(placement: Placement, layers: list[int]) -> list[LayerRange]:
+    """These layers as ranges that the same nodes hold."""
+    runs: list[tuple[LayerRange, frozenset[str]]] = []
+    for layer in layers:
+        holders = frozenset(
+            name for name, held in placement.layers.items() if held.first <= layer < held.end
+        )
+        if runs and runs[-1][0].end == layer and runs[-1][1] == holders:
+            runs[-1] = (LayerRange(first=runs[-1][0].first, end=layer + 1), holders)
+        else:
+            runs.append((LayerRange(first=layer, end=layer + 1), holders))
+    return [held for held, _ in runs]
 
 
 def _flow(problem: Problem, placement: Placement, *, options: PlanOptions) -> Flow:

@@ -143,3 +143,38 @@ def test_rules_hold_for_the_added_node_too():
     two = replace(TWO_KINDS, model=replace(TWO_KINDS.model, num_layers=2))
     value = value_of(two, layers, "+1 p(40.0, 20.0), 1 layers in here", rules=rules)
     assert value.kept_tokens_per_s == pytest.approx(80.0)
+
+
+EVEN_CHAIN = tiny_problem([[50.0, 30.0]] * 3 + [[80.0, 60.0]], num_layers=8)
+EVEN = placement(n0=(0, 2), n1=(2, 4), n2=(4, 6), n3=(6, 8))
+
+
+def test_an_even_chain_is_told_to_be_limited_by_all_its_ranges_together():
+    flow = max_flow(EVEN_CHAIN, EVEN, partial_inference=True)
+    told = explain_min_cut(EVEN_CHAIN, EVEN, flow)
+    assert "3 ranges of layers are as tight as that, [0, 2), [2, 4), [4, 6)" in told[-1]
+    assert "more for one of them alone brings nothing" in told[-1]
+
+
+def test_where_one_more_node_brings_nothing_the_fewest_that_do_are_named():
+    slow, together = "+1 p(50.0, 30.0) in here", "+3 p(50.0, 30.0) in here, together"
+    assert value_of(EVEN_CHAIN, EVEN, slow).gain == 0.0
+    value = value_of(EVEN_CHAIN, EVEN, together)
+    assert value.kept_tokens_per_s == pytest.approx(60.0)
+    assert value.gain == pytest.approx(1.0)
+
+
+def test_tight_ranges_side_by_side_take_one_long_node_each_run():
+    problem = tiny_problem([[50.0, 30.0]] * 4 + [[90.0, 70.0, 60.0, 40.0]], num_layers=8)
+    chain = placement(n0=(0, 2), n1=(2, 4), n2=(4, 6), n3=(6, 8))
+    value = value_of(problem, chain, "+2 p(90.0, 70.0, 60.0, 40.0) in here, together")
+    assert value.kept_tokens_per_s == pytest.approx(70.0)
+
+
+def test_an_added_node_is_linked_with_its_like_where_links_are_named():
+    links = {(f"n{i}", f"n{j}"): 1e6 for i in range(3) for j in range(3) if i != j}
+    problem = tiny_problem([[9.0]] * 3, num_layers=2, link_tokens_per_s=links)
+    cluster = replace(problem.cluster, region_links=())
+    ((_, larger),) = with_one_more_node(replace(problem, cluster=cluster))
+    assert larger.cluster.link_between("n0", "added-node") is not None
+    assert larger.cluster.link_between("added-node", "n0") is not None
