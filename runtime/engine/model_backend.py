@@ -11,6 +11,7 @@ from torch import Tensor
 
 from runtime.engine.backend import Drawn, ModelShape, StepResult
 from runtime.engine.grammar import Grammar, GrammarError, Grammars
+from runtime.engine.host_memory import HostMemory
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.pages import PageBooks
 from runtime.engine.sampler import TokenHistory, adjusted, logprobs_of, sample
@@ -73,7 +74,7 @@ class ModelBackend:
             if work.sequence.is_last_stage and work.chunk.is_sampled:
                 chosen.append(index)
                 ends.append(end - 1)
-        rows = _TensorRows(hidden_TD)
+        rows = _TensorRows(hidden_TD, self._runner.host)
         if not chosen:
             return StepResult(rows=rows)
         logits_RV = self._runner.logits(hidden_TD[ends])
@@ -142,8 +143,9 @@ class ModelBackend:
 class _TensorRows:
     """Implements `Rows`; `hidden_TD` on any device."""
 
-    def __init__(self, hidden_TD: Tensor) -> None:
+    def __init__(self, hidden_TD: Tensor, host: HostMemory) -> None:
         self._hidden_TD = hidden_TD
+        self._host = host
 
     def gather(self, spans: Items[tuple[int, int]]) -> memoryview:
         """The view keeps the tensor's memory alive until it is sent."""
@@ -152,4 +154,4 @@ class _TensorRows:
             rows_TD = hidden_TD
         else:
             rows_TD = torch.cat([hidden_TD[start:end] for start, end in spans])
-        return rows_TD.cpu().contiguous().view(torch.uint8).numpy().data.cast("B")
+        return self._host.to_host(rows_TD).view(torch.uint8).numpy().data.cast("B")

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from runtime.engine.attention import PagedAttention, Span
 from runtime.engine.decode_graphs import DecodeGraphs
+from runtime.engine.host_memory import HostMemory, host_memory
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.sequence import Work
 from runtime.engine.varlen_attention import Kernel, PageFollowing, make_tables
@@ -39,6 +40,12 @@ class ModelRunner:
         self._gather_tokens = max_context_tokens
         self._kernel = kernel
         self._graphs = graphs
+        self._host = host_memory(decoder.device)
+
+    @property
+    def host(self) -> HostMemory:
+        """What rows pass through on their way from and to the wire."""
+        return self._host
 
     @property
     def decoder(self) -> Decoder:
@@ -120,7 +127,7 @@ class ModelRunner:
     def _entering_rows(self, step: Items[Work], starts: np.ndarray) -> Tensor:
         """hidden [T, D]: embedded token ids where a request enters at layer 0, else its rows."""
         config, device = self._decoder.config, self._decoder.device
-        hidden_TD = torch.empty(int(starts[-1]), config.hidden_size, dtype=config.dtype)
+        hidden_TD = self._host.empty(int(starts[-1]), config.hidden_size, dtype=config.dtype)
         bytes_of_rows = hidden_TD.view(torch.uint8).numpy()
         token_ids, token_rows = [], []
         for work, start in zip(step, starts, strict=False):
@@ -131,7 +138,7 @@ class ModelRunner:
             else:
                 received = np.frombuffer(work.chunk.payload, dtype=np.uint8)
                 bytes_of_rows[rows] = received.reshape(work.chunk.n_tokens, -1)
-        hidden_TD = hidden_TD.to(device)
+        hidden_TD = self._host.to_device(hidden_TD)
         if token_ids:
             ids_R = torch.from_numpy(np.concatenate(token_ids).astype(np.int64)).to(device)
             rows_R = torch.from_numpy(np.concatenate(token_rows)).to(device)
