@@ -1,17 +1,107 @@
-"""The product of rows and weights in half precision, whatever the CPU has for it."""
+"""The product of rows and weights, whatever the CPU and its torch have for it."""
+
+from collections.abc import Iterator
 
 import pytest
 import torch
+from torch import Tensor
+from torch.nn import functional
 
 from runtime.models import linear as module
+from runtime.models.compiled.library import Product, compiled_product
 from runtime.models.linear import linear
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+@pytest.fixture
+def compiled() -> Product:
+    product = compiled_product()
+    if product is None:
+        pytest.skip("the product was not built here, or the CPU has no AVX2")
+    return product
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def drawn(*shape: int, dtype: torch.dtype) -> Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, generator=generator).to(dtype)
+
+
+def exact(rows_TD: Tensor, weight_ED: Tensor, bias_E: Tensor | None) -> Tensor:
+    exact_TE = rows_TD.double() @ weight_ED.double().T
+    return exact_TE if bias_E is None else exact_TE + bias_E.double()
+
+
+def assert_rounded_once(found_TE: Tensor, exact_TE: Tensor) -> None:
+    """Within one rounding, and what a float32 sum of up to 1025 products of about 1 is off by."""
+    rounding = max(torch.finfo(found_TE.dtype).eps, 1025 * torch.finfo(torch.float32).eps)
+    torch.testing.assert_close(found_TE.double(), exact_TE, rtol=rounding, atol=rounding)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 33, 100])
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 8), (7, 16), (64, 40), (1001, 1024)])
+@pytest.mark.parametrize("biased", [True, False])
+def test_the_compiled_product_is_the_exact_one_rounded_once(
+    compiled: Product, dtype: torch.dtype, rows: int, outputs: int, inputs: int, biased: bool
+) -> None:
+    rows_TD, weight_ED = drawn(rows, inputs, dtype=dtype), drawn(outputs, inputs, dtype=dtype)
+    bias_E = drawn(outputs, dtype=dtype) if biased else None
+    found_TE = compiled(rows_TD, weight_ED, bias_E)
+    assert found_TE.dtype == dtype
+    assert_rounded_once(found_TE, exact(rows_TD, weight_ED, bias_E))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_a_row_gets_depends_on_no_other_row(compiled: Product, dtype: torch.dtype) -> None:
+    rows_TD, weight_ED = drawn(101, 64, dtype=dtype), drawn(99, 64, dtype=dtype)
+    whole_TE = compiled(rows_TD, weight_ED, None)
+    for first, end in ((0, 1), (1, 3), (3, 51), (51, 101)):
+        assert torch.equal(compiled(rows_TD[first:end], weight_ED, None), whole_TE[first:end])
+
+
+@pytest.mark.parametrize("outputs", [1, 4, 5, 257])
+@pytest.mark.usefixtures("two_threads")
+def test_threads_share_the_outputs_and_change_none(compiled: Product, outputs: int) -> None:
+    rows_TD = drawn(9, 64, dtype=torch.bfloat16)
+    weight_ED = drawn(outputs, 64, dtype=torch.bfloat16)
+    shared = [compiled(rows_TD, weight_ED, None) for _ in range(200)]
+    torch.set_num_threads(1)
+    alone_TE = compiled(rows_TD, weight_ED, None)
+    assert all(torch.equal(each_TE, alone_TE) for each_TE in shared)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_what_is_no_number_or_too_large_stays_so(compiled: Product, dtype: torch.dtype) -> None:
+    weight_ED = torch.ones(4, 8, dtype=dtype)
+    rows_TD = torch.ones(3, 8, dtype=dtype)
+    rows_TD[0, 3] = torch.nan
+    rows_TD[1] = torch.finfo(dtype).max
+    product_TE = compiled(rows_TD, weight_ED, None)
+    assert product_TE[0].isnan().all()
+    assert product_TE[1].isposinf().all()
+    assert torch.equal(product_TE[2], torch.full((4,), 8.0, dtype=dtype))
+
+
+def test_rows_that_lie_apart_in_memory_are_multiplied_too(compiled: Product) -> None:
+    wide_TD, weight_ED = drawn(5, 32, dtype=torch.bfloat16), drawn(6, 16, dtype=torch.bfloat16)
+    rows_TD = wide_TD[:, 8:24]
+    assert_rounded_once(compiled(rows_TD, weight_ED, None), exact(rows_TD, weight_ED, None))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("rows", [1, 3, 4, 33])
 @pytest.mark.parametrize(("outputs", "inputs"), [(7, 16), (1000, 1025)])
 @pytest.mark.parametrize("biased", [True, False])
-def test_the_widened_product_is_the_exact_one_rounded_once(
+def test_without_the_compiled_product_blocks_are_widened(
     dtype: torch.dtype,
     rows: int,
     outputs: int,
@@ -19,21 +109,28 @@ def test_the_widened_product_is_the_exact_one_rounded_once(
     biased: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "_multiplies_natively", lambda _dtype: False)
-    generator = torch.Generator().manual_seed(0)
-    rows_TD = torch.randn(rows, inputs, generator=generator).to(dtype)
-    weight_ED = torch.randn(outputs, inputs, generator=generator).to(dtype)
-    bias_E = torch.randn(outputs, generator=generator).to(dtype) if biased else None
-    exact_TE = rows_TD.double() @ weight_ED.double().T
-    if bias_E is not None:
-        exact_TE += bias_E.double()
+    monkeypatch.setattr(module, "_torch_is_fast", lambda _dtype: False)
+    monkeypatch.setattr(module, "compiled_product", lambda: None)
+    rows_TD, weight_ED = drawn(rows, inputs, dtype=dtype), drawn(outputs, inputs, dtype=dtype)
+    bias_E = drawn(outputs, dtype=dtype) if biased else None
     found_TE = linear(rows_TD, weight_ED, bias_E)
     assert found_TE.dtype == dtype
-    rounding = torch.finfo(dtype).eps
-    torch.testing.assert_close(found_TE.double(), exact_TE, rtol=rounding, atol=rounding)
+    assert_rounded_once(found_TE, exact(rows_TD, weight_ED, bias_E))
 
 
-def test_single_precision_is_left_to_torch() -> None:
-    rows_TD, weight_ED = torch.randn(9, 8), torch.randn(5, 8)
-    expected_TE = torch.nn.functional.linear(rows_TD, weight_ED)
-    assert torch.equal(linear(rows_TD, weight_ED), expected_TE)
+@pytest.mark.parametrize("inputs", [8, 12])
+def test_inputs_that_do_not_fill_registers_are_left_to_torch(
+    inputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_torch_is_fast", lambda _dtype: False)
+    rows_TD, weight_ED = (
+        drawn(9, inputs, dtype=torch.float32),
+        drawn(5, inputs, dtype=torch.float32),
+    )
+    assert_rounded_once(linear(rows_TD, weight_ED), exact(rows_TD, weight_ED, None))
+
+
+def test_torch_multiplies_where_it_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_torch_is_fast", lambda _dtype: True)
+    rows_TD, weight_ED = drawn(9, 8, dtype=torch.float32), drawn(5, 8, dtype=torch.float32)
+    assert torch.equal(linear(rows_TD, weight_ED), functional.linear(rows_TD, weight_ED))
