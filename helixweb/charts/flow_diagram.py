@@ -4,6 +4,10 @@ Columns are steps of pipelines: a node stands right of every node that sends to 
 order within columns crosses links needlessly, so positions are computed here.
 """
 
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import plotly.graph_objects as go
@@ -18,7 +22,7 @@ from helixweb.charts.chart import (
     tokens_per_s,
 )
 from planner.domain.cluster import SINK, SOURCE
-from planner.domain.flow import EdgeFlow, Flow
+from planner.domain.flow import EdgeFlow
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 
@@ -28,46 +32,80 @@ MIN_HEIGHT_PX = 260
 # A label beside its node needs this much; a diagram with more columns than fit scrolls sideways.
 PX_PER_COLUMN = 82
 COLUMNS_THAT_FIT = 11
+# From this many nodes on a diagram of every one of them says less than one of their layers.
+GROUPED_FROM = 64
+NAMES_SHOWN = 8
 _END_LABEL = "coordinator"
 # Plotly ignores a position of exactly 0 or 1.
 _EDGE_MARGIN = 0.001
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Vertex:
+    """A node of the diagram: one of the plan's, or several that hold the same layers alike.
+
+    `end` is the last layer's successor, by which vertices stand in order; `names` who it is.
+    """
+
+    names: tuple[str, ...]
+    gpu: str
+    layers: str
+    end: float
+    flow_tokens_per_s: float
+    capacity_tokens_per_s: float
+    in_cut: int
+
+    @property
+    def title(self) -> str:
+        return self.names[0] if len(self.names) == 1 else f"{len(self.names)} x {self.gpu}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Edge:
+    """A link of the diagram, by the keys of its ends."""
+
+    source: str
+    target: str
+    flow_tokens_per_s: float
+    capacity_tokens_per_s: float
+    in_cut: bool
+
+
 def flow_diagram(problem: Problem, plan: Plan) -> Chart:
-    """Links as wide as their flow, nodes coloured by GPU; what limits the flow is red and named."""
+    """Links as wide as their flow, nodes coloured by GPU; what limits the flow is red and named.
+
+    From `GROUPED_FROM` nodes on those with the same layers and GPU are drawn as one.
+    """
     used = [edge for edge in plan.flow.edges if edge.flow_tokens_per_s > 0]
-    columns = _columns(plan, used)
+    key_of = _keys(problem, plan)
+    vertices = _vertices(problem, plan, key_of)
+    edges = _edges(used, plan, key_of)
+    columns = _columns(vertices, edges)
     height = MIN_HEIGHT_PX + PX_PER_NODE_IN_COLUMN * max(0, max(map(len, columns)) - 5)
-    positions = _positions(columns, plan.flow, height=height)
-    names = [name for column in columns for name in column]
-    number_of = {name: number for number, name in enumerate(names)}
+    positions = _positions(columns, vertices, edges, height=height)
+    keys = [key for column in columns for key in column]
+    number_of = {key: number for number, key in enumerate(keys)}
     colours = colours_by_name([profile.gpu for profile in problem.compute_profiles.values()])
-    cut_nodes, cut_edges = set(plan.flow.min_cut.nodes), set(plan.flow.min_cut.edges)
     trace = go.Sankey(
         arrangement="fixed",
         textfont={"color": "var(--text)", "size": 11},
         node={
-            "label": [_label(plan, name, in_cut=name in cut_nodes) for name in names],
-            "color": [_colour(problem, name, colours, in_cut=name in cut_nodes) for name in names],
+            "label": [_label(vertices[key]) for key in keys],
+            "color": [_colour(vertices[key], colours) for key in keys],
             "line": {"width": 0},
-            "x": [positions[name][0] for name in names],
-            "y": [positions[name][1] for name in names],
+            "x": [positions[key][0] for key in keys],
+            "y": [positions[key][1] for key in keys],
             "pad": NODE_PADDING_PX,
             "thickness": 14,
-            "customdata": [_node_text(problem, plan, name) for name in names],
+            "customdata": [_vertex_text(vertices[key]) for key in keys],
             "hovertemplate": "%{customdata}<extra></extra>",
         },
         link={
-            "source": [number_of[edge.source] for edge in used],
-            "target": [number_of[edge.target] for edge in used],
-            "value": [edge.flow_tokens_per_s for edge in used],
-            "color": [
-                "var(--bad)" if (edge.source, edge.target) in cut_edges else "var(--flow)"
-                for edge in used
-            ],
-            "customdata": [
-                _edge_text(edge, in_cut=(edge.source, edge.target) in cut_edges) for edge in used
-            ],
+            "source": [number_of[edge.source] for edge in edges],
+            "target": [number_of[edge.target] for edge in edges],
+            "value": [edge.flow_tokens_per_s for edge in edges],
+            "color": ["var(--bad)" if edge.in_cut else "var(--flow)" for edge in edges],
+            "customdata": [_edge_text(edge, vertices) for edge in edges],
             "hovertemplate": "%{customdata}<extra></extra>",
         },
     )
@@ -77,57 +115,128 @@ def flow_diagram(problem: Problem, plan: Plan) -> Chart:
         layout["width"] = PX_PER_COLUMN * len(columns)
     return Chart(
         figure=figure_json([trace], layout),
-        summary=_summary(plan, used),
+        summary=_summary(plan, used, grouped=len(vertices) - 2 < len(plan.placement.layers)),
         columns=("From", "To", "Flow (tokens/s)", "Capacity (tokens/s)", "Limits"),
         rows=tuple(
             (
-                _shown(edge.source),
-                _shown(edge.target),
+                _row_title(vertices[edge.source]),
+                _row_title(vertices[edge.target]),
                 tokens_per_s(edge.flow_tokens_per_s),
                 tokens_per_s(edge.capacity_tokens_per_s),
-                "min cut" if (edge.source, edge.target) in cut_edges else "",
+                "min cut" if edge.in_cut else "",
             )
-            for edge in sorted(used, key=lambda edge: -edge.flow_tokens_per_s)
+            for edge in sorted(edges, key=lambda edge: -edge.flow_tokens_per_s)
         ),
         legend=tuple(Legend(colour=colours[gpu], label=gpu) for gpu in gpus),
     )
 
 
-def _columns(plan: Plan, used: list[EdgeFlow]) -> list[list[str]]:
-    """Names by number of steps from the source along the longest used way; the sink is last."""
+def _keys(problem: Problem, plan: Plan) -> dict[str, str]:
+    """Node name -> the vertex it is part of: itself, or those that hold the same layers alike."""
+    if len(plan.placement.layers) < GROUPED_FROM:
+        return {name: name for name in plan.placement.layers}
+    return {
+        name: f"{layers} {problem.profile_of(name).gpu} {plan.placement.component_of(name)}"
+        for name, layers in plan.placement.layers.items()
+    }
+
+
+def _vertices(problem: Problem, plan: Plan, key_of: Mapping[str, str]) -> dict[str, _Vertex]:
+    members: dict[str, list[str]] = defaultdict(list)
+    for name, key in key_of.items():
+        members[key].append(name)
+    cut, value = set(plan.flow.min_cut.nodes), plan.flow.value_tokens_per_s
+    vertices = {
+        end: _Vertex(
+            names=(_END_LABEL,),
+            gpu="",
+            layers="",
+            end=place,
+            flow_tokens_per_s=value,
+            capacity_tokens_per_s=value,
+            in_cut=0,
+        )
+        for end, place in ((SOURCE, -math.inf), (SINK, math.inf))
+    }
+    for key, names in members.items():
+        flows = [plan.flow.nodes[name] for name in names]
+        layers = plan.placement.layers[names[0]]
+        vertices[key] = _Vertex(
+            names=tuple(names),
+            gpu=problem.profile_of(names[0]).gpu,
+            layers=str(layers),
+            end=layers.end,
+            flow_tokens_per_s=sum(flow.flow_tokens_per_s for flow in flows),
+            capacity_tokens_per_s=sum(flow.capacity_tokens_per_s for flow in flows),
+            in_cut=sum(name in cut for name in names),
+        )
+    return vertices
+
+
+def _edges(used: Iterable[EdgeFlow], plan: Plan, key_of: Mapping[str, str]) -> list[_Edge]:
+    """Of links between the same two vertices the sum, those of the cut apart."""
+    cut = set(plan.flow.min_cut.edges)
+    together: dict[tuple[str, str, bool], list[EdgeFlow]] = defaultdict(list)
+    for edge in used:
+        ends = key_of.get(edge.source, edge.source), key_of.get(edge.target, edge.target)
+        together[*ends, (edge.source, edge.target) in cut].append(edge)
+    return [
+        _Edge(
+            source=source,
+            target=target,
+            flow_tokens_per_s=sum(edge.flow_tokens_per_s for edge in edges),
+            capacity_tokens_per_s=sum(edge.capacity_tokens_per_s for edge in edges),
+            in_cut=in_cut,
+        )
+        for (source, target, in_cut), edges in together.items()
+    ]
+
+
+def _columns(vertices: Mapping[str, _Vertex], edges: list[_Edge]) -> list[list[str]]:
+    """Keys by number of steps from the source along the longest used way; the sink is last."""
     step = {SOURCE: 0}
-    by_first_layer = sorted(
-        {end for edge in used for end in (edge.source, edge.target)} - {SOURCE, SINK},
-        key=lambda name: (plan.placement.layers[name].end, name),
-    )
+    senders: dict[str, list[str]] = defaultdict(list)
+    for edge in edges:
+        senders[edge.target].append(edge.source)
+    between = {end for edge in edges for end in (edge.source, edge.target)} - {SOURCE, SINK}
     # A used link leads to a node that holds later layers, so this order is topological.
-    for name in by_first_layer:
-        step[name] = 1 + max(step[edge.source] for edge in used if edge.target == name)
+    for key in sorted(between, key=lambda key: (vertices[key].end, key)):
+        step[key] = 1 + max(step[source] for source in senders[key])
     columns: list[list[str]] = [[] for _ in range(max(step.values(), default=0) + 2)]
-    for name, number in step.items():
-        columns[number].append(name)
+    for key, number in step.items():
+        columns[number].append(key)
     columns[-1].append(SINK)
     return columns
 
 
 def _positions(
-    columns: list[list[str]], flow: Flow, *, height: float
+    columns: list[list[str]],
+    vertices: Mapping[str, _Vertex],
+    edges: list[_Edge],
+    *,
+    height: float,
 ) -> dict[str, tuple[float, float]]:
-    """Centre of every node, 0 to 1; within a column ordered by where its flow comes from."""
-    tallest = max(sum(_through(flow, name) for name in column) for column in columns if column)
+    """Centre of every vertex, 0 to 1; within a column ordered by where its flow comes from."""
+    through = {key: vertex.flow_tokens_per_s for key, vertex in vertices.items()}
+    incoming: dict[str, list[_Edge]] = defaultdict(list)
+    for edge in edges:
+        incoming[edge.target].append(edge)
+    tallest = max(sum(through[key] for key in column) for column in columns if column)
     most = max(len(column) for column in columns)
     share = (1 - NODE_PADDING_PX * (most - 1) / height) / tallest if tallest > 0 else 0.0
     padding = NODE_PADDING_PX / height
     positions: dict[str, tuple[float, float]] = {}
     for number, column in enumerate(columns):
         x = _within(number / max(1, len(columns) - 1))
-        ordered = sorted(column, key=lambda name: (_centre_of_senders(flow, name, positions), name))
-        taken = sum(_through(flow, name) * share for name in column)
+        ordered = sorted(
+            column, key=lambda key: (_centre_of_senders(incoming[key], positions), key)
+        )
+        taken = sum(through[key] * share for key in column)
         taken += padding * (len(column) - 1)
         top = (1 - taken) / 2
-        for name in ordered:
-            size = _through(flow, name) * share
-            positions[name] = (x, _within(top + size / 2))
+        for key in ordered:
+            size = through[key] * share
+            positions[key] = (x, _within(top + size / 2))
             top += size + padding
     return positions
 
@@ -136,62 +245,71 @@ def _within(position: float) -> float:
     return min(max(position, _EDGE_MARGIN), 1 - _EDGE_MARGIN)
 
 
-def _through(flow: Flow, name: str) -> float:
-    if name in (SOURCE, SINK):
-        return flow.value_tokens_per_s
-    return flow.nodes[name].flow_tokens_per_s
-
-
-def _centre_of_senders(flow: Flow, name: str, positions: dict[str, tuple[float, float]]) -> float:
-    """Flow-weighted mean height of the nodes that send to `name`."""
+def _centre_of_senders(
+    incoming: Iterable[_Edge], positions: Mapping[str, tuple[float, float]]
+) -> float:
+    """Flow-weighted mean height of the vertices that send."""
     senders = [
         (positions[edge.source][1], edge.flow_tokens_per_s)
-        for edge in flow.edges
-        if edge.target == name and edge.flow_tokens_per_s > 0 and edge.source in positions
+        for edge in incoming
+        if edge.source in positions
     ]
     total = sum(weight for _, weight in senders)
     return sum(y * weight for y, weight in senders) / total if total > 0 else 0.5
 
 
-def _colour(problem: Problem, name: str, colours: dict[str, str], *, in_cut: bool) -> str:
-    if name in (SOURCE, SINK):
+def _colour(vertex: _Vertex, colours: Mapping[str, str]) -> str:
+    if not vertex.layers:
         return "var(--muted)"
-    return "var(--bad)" if in_cut else colours[problem.profile_of(name).gpu]
+    return "var(--bad)" if vertex.in_cut else colours[vertex.gpu]
 
 
-def _label(plan: Plan, name: str, *, in_cut: bool) -> str:
-    if name in (SOURCE, SINK):
+def _label(vertex: _Vertex) -> str:
+    if not vertex.layers:
         return _END_LABEL
-    return f"{shortened(name)}<br>{plan.placement.layers[name]}" + ("<br>min cut" if in_cut else "")
+    cut = f"<br>{_cut_words(vertex)}" if vertex.in_cut else ""
+    return f"{shortened(vertex.title)}<br>{vertex.layers}{cut}"
 
 
-def _shown(name: str) -> str:
-    return _END_LABEL if name in (SOURCE, SINK) else name
+def _cut_words(vertex: _Vertex) -> str:
+    """All of it limits, or only some of many."""
+    if vertex.in_cut == len(vertex.names):
+        return "min cut"
+    return f"min cut: {vertex.in_cut}"
 
 
-def _node_text(problem: Problem, plan: Plan, name: str) -> str:
-    if name in (SOURCE, SINK):
-        return f"{_END_LABEL}: {tokens_per_s(plan.flow.value_tokens_per_s)} tokens/s"
-    node = plan.flow.nodes[name]
+def _row_title(vertex: _Vertex) -> str:
+    grouped = len(vertex.names) > 1
+    return f"{vertex.title} {vertex.layers}" if grouped else vertex.title
+
+
+def _vertex_text(vertex: _Vertex) -> str:
+    if not vertex.layers:
+        return f"{_END_LABEL}: {tokens_per_s(vertex.flow_tokens_per_s)} tokens/s"
+    grouped = len(vertex.names) > 1
+    who = plain(vertex.title) if grouped else f"{plain(vertex.title)} ({plain(vertex.gpu)})"
     text = (
-        f"{plain(name)} ({plain(problem.profile_of(name).gpu)}), "
-        f"layers {plan.placement.layers[name]}<br>"
-        f"{tokens_per_s(node.flow_tokens_per_s)} of "
-        f"{tokens_per_s(node.capacity_tokens_per_s)} tokens/s"
+        f"{who}, layers {vertex.layers}<br>"
+        f"{tokens_per_s(vertex.flow_tokens_per_s)} of "
+        f"{tokens_per_s(vertex.capacity_tokens_per_s)} tokens/s"
     )
-    return text + ("<br>min cut: compute limits here" if name in plan.flow.min_cut.nodes else "")
+    if grouped:
+        more = ", …" if len(vertex.names) > NAMES_SHOWN else ""
+        text += f"<br>{', '.join(plain(name) for name in vertex.names[:NAMES_SHOWN])}{more}"
+    return text + (f"<br>{_cut_words(vertex)}: compute limits here" if vertex.in_cut else "")
 
 
-def _edge_text(edge: EdgeFlow, *, in_cut: bool) -> str:
+def _edge_text(edge: _Edge, vertices: Mapping[str, _Vertex]) -> str:
+    source, target = vertices[edge.source], vertices[edge.target]
     text = (
-        f"{plain(_shown(edge.source))} → {plain(_shown(edge.target))}<br>"
+        f"{plain(source.title)} → {plain(target.title)}<br>"
         f"{tokens_per_s(edge.flow_tokens_per_s)} of "
         f"{tokens_per_s(edge.capacity_tokens_per_s)} tokens/s"
     )
-    return text + ("<br>min cut: the link limits here" if in_cut else "")
+    return text + ("<br>min cut: the link limits here" if edge.in_cut else "")
 
 
-def _summary(plan: Plan, used: list[EdgeFlow]) -> str:
+def _summary(plan: Plan, used: list[EdgeFlow], *, grouped: bool) -> str:
     carrying = {edge.source for edge in used} | {edge.target for edge in used}
     nodes = len(carrying - {SOURCE, SINK})
     idle = len(plan.placement.layers) - nodes
@@ -199,4 +317,6 @@ def _summary(plan: Plan, used: list[EdgeFlow]) -> str:
         f"{tokens_per_s(plan.flow.value_tokens_per_s)} tokens/s flow through {nodes} nodes "
         f"over {len(used)} connections, {plan.hops:.1f} stages a request on average"
     )
+    if grouped:
+        text += "; nodes with the same layers and GPU are drawn as one"
     return text + (f"; {idle} nodes hold layers but carry no flow." if idle else ".")

@@ -13,6 +13,8 @@ from helixweb.charts.chart import (
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 
+MOST_SINGLE_TICKS = 12
+
 
 def layer_map(problem: Problem, placement: Placement) -> Chart:
     """One row per node, sorted by layers, one colour per GPU."""
@@ -50,6 +52,8 @@ def layer_map(problem: Problem, placement: Placement) -> Chart:
         "xaxis": {
             "title": {"text": "layer"},
             "range": [0, problem.model.num_layers],
+            # Layers are whole: Plotly would mark half ones where there are few.
+            "dtick": 1 if problem.model.num_layers <= MOST_SINGLE_TICKS else None,
             "zeroline": False,
         },
         "yaxis": node_axis([name for name, _ in ordered]),

@@ -24,6 +24,7 @@ urlpatterns = [
     path("changes/", changes.changes, name="changes"),
     path("clusters/", clusters.clusters, name="clusters"),
     path("clusters/new", clusters.cluster_new, name="cluster-new"),
+    path("clusters/demo", clusters.cluster_demo, name="cluster-demo"),
     path("clusters/import", clusters.cluster_import, name="cluster-import"),
     path("clusters/<int:pk>/", clusters.cluster, name="cluster"),
     path("clusters/<int:pk>/edit", clusters.cluster_edit, name="cluster-edit"),

@@ -8,41 +8,43 @@
   const messages = byId("messages");
   const prompt = byId("prompt");
   const status = byId("chat-status");
-  const fields = [byId("deployment"), byId("system"), byId("temperature"), byId("max-tokens"), prompt];
-  let history = []; // what was said so far, as OpenAI messages
-  let running = null; // the AbortController of the answer under way
+  // Each pane asks on its own: another model or temperature, and what that one said before.
+  const panes = [
+    { deployment: byId("deployment"), temperature: byId("temperature"), history: [] },
+    { deployment: byId("deployment-2"), temperature: byId("temperature-2"), history: [] },
+  ];
+  const beside = byId("beside");
+  const open = () => (beside.checked ? panes : panes.slice(0, 1));
+  const fields = () => [byId("system"), byId("max-tokens"), prompt,
+    ...open().flatMap((pane) => [pane.deployment, pane.temperature])];
+  let running = []; // the AbortController of each answer under way
 
-  const chosen = () => byId("deployment").selectedOptions[0];
+  const chosen = (pane) => pane.deployment.selectedOptions[0];
   // An empty field is left out, so the server's default holds.
-  const request = (said) => {
+  const request = (pane, said) => {
     const body = { messages: said };
     const system = byId("system").value.trim();
     if (system) body.messages = [{ role: "system", content: system }, ...said];
-    const temperature = byId("temperature").value;
+    const temperature = pane.temperature.value;
     const maxTokens = byId("max-tokens").value;
     if (temperature !== "") body.temperature = Number(temperature);
     if (maxTokens !== "") body.max_tokens = Number(maxTokens);
     return body;
   };
-  const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
-  const showCurl = () => {
-    const next = [...history, { role: "user", content: prompt.value.trim() || "Hello" }];
-    const body = { model: chosen().dataset.model, ...request(next), stream: true };
-    byId("curl").textContent = [
-      `curl -N ${quoted(`${chosen().dataset.url}/chat/completions`)} \\`,
-      '  -H "Authorization: Bearer YOUR_KEY" \\',
-      '  -H "Content-Type: application/json" \\',
-      `  -d ${quoted(JSON.stringify(body))}`,
-    ].join("\n");
+  const showCode = () => {
+    const [pane] = panes;
+    const next = [...pane.history, { role: "user", content: prompt.value.trim() || "Hello" }];
+    const body = { model: chosen(pane).dataset.model, ...request(pane, next), stream: true };
+    byId("snippet").textContent = HelixSnippets.write(byId("language").value, chosen(pane).dataset.url, body);
   };
 
-  const add = (who, text, kind) => {
+  const add = (who, text, kind, place) => {
     byId("no-messages")?.remove();
     const message = byId("answer-template").content.firstElementChild.cloneNode(true);
     message.classList.add(kind);
     message.querySelector(".who").textContent = who;
     message.querySelector(".said").textContent = text;
-    messages.append(message);
+    place.append(message);
     messages.scrollTop = messages.scrollHeight;
     return message;
   };
@@ -62,10 +64,29 @@
     const tokens = answer.usage?.completion_tokens;
     if (tokens !== undefined) parts.push(`${tokens} tokens`);
     const took = answer.lastAt - answer.firstAt;
-    if (tokens > 1 && took > 0) parts.push(`${number((tokens - 1) / (took / 1000), 3)} tokens/s after the first`);
+    if (tokens > 1 && took > 0) {
+      parts.push(`TPOT ${seconds(took / 1000 / (tokens - 1))}`);
+      parts.push(`${number((tokens - 1) / (took / 1000), 3)} tokens/s after the first`);
+    }
     if (answer.finish === "length") parts.push("ended at the longest answer allowed");
     if (answer.stopped) parts.push("stopped");
     return parts;
+  };
+  // A bar of two parts: until the first token, and from there on.
+  const showTime = (message, answer) => {
+    if (answer.firstAfter === null || answer.lastAt === null) return;
+    const rest = (answer.lastAt - answer.firstAt) / 1000;
+    const bar = message.querySelector(".way");
+    const parts = [[answer.firstAfter, "first"], [rest, "rest"]].map(([length, kind]) => {
+      const part = document.createElement("i");
+      part.className = kind;
+      part.style.flexGrow = String(length);
+      return part;
+    });
+    bar.replaceChildren(...parts);
+    bar.setAttribute("aria-label", `${seconds(answer.firstAfter)} to the first token, ${seconds(rest)} for the others, as seen here`);
+    bar.title = bar.getAttribute("aria-label");
+    message.querySelector(".ways").hidden = false;
   };
   const showFacts = (message, answer) => {
     const footer = message.querySelector("footer");
@@ -75,6 +96,7 @@
     ]);
     footer.replaceChildren(...facts(answer).map((text) => chip(text, "")), ...nodes);
     footer.hidden = !footer.childNodes.length;
+    showTime(message, answer);
   };
 
   class Refused extends Error {}
@@ -130,18 +152,17 @@
     byId("send").disabled = is;
     byId("stop").hidden = !is;
   };
-  const ask = async (text) => {
-    const talk = history; // New chat begins another one
+  const answerIn = async (pane, text, place) => {
+    const talk = pane.history; // New chat begins another one
     talk.push({ role: "user", content: text });
-    add("You", text, "user");
-    const message = add(chosen().dataset.model, "", "assistant");
+    const message = add(chosen(pane).dataset.model, "", "assistant", place);
     message.classList.add("under-way");
     const answer = {
       text: "", usage: null, helix: null, finish: null, firstAt: null, firstAfter: null, lastAt: null, stopped: false,
+      refused: false,
     };
-    running = new AbortController();
-    busy(true);
-    status.textContent = "Waiting for the answer.";
+    const controller = new AbortController();
+    running.push(controller);
     try {
       const sentAt = performance.now();
       const response = await fetch(form.action, {
@@ -150,44 +171,59 @@
           "Content-Type": "application/json",
           "X-CSRFToken": form.elements.csrfmiddlewaretoken.value,
         },
-        body: JSON.stringify({ deployment: Number(chosen().value), ...request(talk) }),
-        signal: running.signal,
+        body: JSON.stringify({ deployment: Number(chosen(pane).value), ...request(pane, talk) }),
+        signal: controller.signal,
       });
       if (!response.ok || response.redirected) throw await refusal(response);
       await follow(response, message, answer, sentAt);
-      status.textContent = "The answer is complete.";
     } catch (error) {
-      if (error.name === "AbortError") {
-        answer.stopped = true;
-        status.textContent = "Stopped.";
-      } else {
-        const text = error instanceof Refused ? error.message : "The site does not answer; check that it runs and try again.";
+      if (error.name === "AbortError") answer.stopped = true;
+      else {
+        answer.refused = true;
         const problem = document.createElement("p");
         problem.className = "problem";
-        problem.textContent = text;
+        problem.textContent = error instanceof Refused ? error.message : "The site does not answer; check that it runs and try again.";
         problem.setAttribute("role", "alert");
         message.querySelector(".said").after(problem);
-        status.textContent = "";
       }
     } finally {
-      running = null;
-      busy(false);
       message.classList.remove("under-way");
     }
     showFacts(message, answer);
-    // What was not answered is not part of the talk; the text goes back to where it was typed.
+    // What was not answered is not part of the talk.
     if (answer.text) talk.push({ role: "assistant", content: answer.text });
-    else {
-      talk.pop();
-      if (!answer.stopped && answer.finish === null && talk === history && !prompt.value) prompt.value = text;
-    }
-    showCurl();
+    else talk.pop();
+    return answer;
+  };
+  const said = (answers) => {
+    if (answers.some((answer) => answer.stopped)) return "Stopped.";
+    if (answers.some((answer) => answer.refused)) return "";
+    return answers.length > 1 ? "Both answers are complete." : "The answer is complete.";
+  };
+  const ask = async (text) => {
+    const asked = open();
+    const talks = asked.map((pane) => pane.history);
+    add("You", text, "user", messages);
+    const place = document.createElement("div");
+    place.className = asked.length > 1 ? "answers two" : "answers";
+    messages.append(place);
+    running = [];
+    busy(true);
+    status.textContent = "Waiting for the answer.";
+    const answers = await Promise.all(asked.map((pane) => answerIn(pane, text, place)));
+    running = [];
+    busy(false);
+    status.textContent = said(answers);
+    // A text that nobody answered goes back to where it was typed.
+    const unheard = answers.every((answer) => !answer.text && !answer.stopped && answer.finish === null);
+    if (unheard && talks[0] === panes[0].history && !prompt.value) prompt.value = text;
+    showCode();
   };
 
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const text = prompt.value.trim();
-    if (running || !text || !fields.every((field) => field.reportValidity())) return;
+    if (running.length || !text || !fields().every((field) => field.reportValidity())) return;
     prompt.value = "";
     ask(text);
   });
@@ -197,15 +233,23 @@
       form.requestSubmit();
     }
   });
-  byId("stop").addEventListener("click", () => running?.abort());
+  const stop = () => { for (const controller of running) controller.abort(); };
+  byId("stop").addEventListener("click", stop);
   byId("clear").addEventListener("click", () => {
-    running?.abort();
-    history = [];
+    stop();
+    for (const pane of panes) pane.history = [];
     messages.replaceChildren();
     status.textContent = "";
-    showCurl();
+    showCode();
     prompt.focus();
   });
-  for (const field of fields) field.addEventListener("input", showCurl);
-  showCurl();
+  // A second answer goes on from what the first one said; without one, its talk is forgotten.
+  beside.addEventListener("change", () => {
+    byId("second").hidden = !beside.checked;
+    panes[1].history = beside.checked ? [...panes[0].history] : [];
+  });
+  for (const field of [byId("deployment"), byId("system"), byId("temperature"), byId("max-tokens"), prompt, byId("language")]) {
+    field.addEventListener("input", showCode);
+  }
+  showCode();
 })();

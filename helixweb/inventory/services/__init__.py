@@ -2,6 +2,7 @@
 
 from helixweb.inventory.services.bulk import NodeChanges, change_nodes, delete_nodes
 from helixweb.inventory.services.change_log import prune_changes
+from helixweb.inventory.services.demonstration import DEMO_NAME, demo_cluster, demo_problem
 from helixweb.inventory.services.errors import Conflicting, InventoryError, JoinRefused, NameTaken
 from helixweb.inventory.services.joining import (
     NewJoinToken,
@@ -31,6 +32,7 @@ from helixweb.inventory.services.problems import (
 from helixweb.inventory.services.rows import create, delete, update
 
 __all__ = [
+    "DEMO_NAME",
     "Conflicting",
     "InventoryError",
     "JoinRefused",
@@ -51,6 +53,8 @@ __all__ = [
     "create_join_token",
     "delete",
     "delete_nodes",
+    "demo_cluster",
+    "demo_problem",
     "import_problem",
     "import_problem_document",
     "join_command",

@@ -31,7 +31,8 @@ def clusters(request: HttpRequest) -> HttpResponse:
         {"cluster": row, "view": cluster_view(row, now=now), "models": services.models_of(row)}
         for row in Cluster.objects.prefetch_related("nodes", "profiles")
     ]
-    return render(request, "inventory/clusters.html", {"rows": rows})
+    has_demo = Cluster.objects.filter(name=services.DEMO_NAME).exists()
+    return render(request, "inventory/clusters.html", {"rows": rows, "has_demo": has_demo})
 
 
 @require_http_methods(["GET", "POST"])
@@ -140,6 +141,17 @@ def cluster_join(request: HttpRequest, pk: int) -> HttpResponse:
         return render(request, "inventory/_join.html", context)
     status = 200 if form.is_valid() else UNPROCESSABLE
     return render(request, "inventory/cluster.html", context, status=status)
+
+
+@require_POST
+def cluster_demo(request: HttpRequest) -> HttpResponse:
+    """Load the demo cluster, unless it is there, and go on to plan it."""
+    try:
+        row = services.demo_cluster(user=request.user)
+    except InventoryError as error:
+        messages.error(request, f"The demo cluster is not loaded: {error}")
+        return redirect("clusters")
+    return redirect(f"{reverse('plan-run-new')}?cluster={row.pk}")
 
 
 @require_GET

@@ -31,12 +31,28 @@ RUNS_PER_PAGE = 30
 
 @require_GET
 def plan_runs(request: HttpRequest) -> HttpResponse:
-    """All runs, newest first."""
+    """The newest first; `?cluster=`, `?model=`, `?status=` narrow them."""
     runs = PlanRun.objects.select_related("cluster", "model", "created_by", "plan").defer(
         "problem", "plan__problem", "plan__document"
     )
-    page = Paginator(runs, RUNS_PER_PAGE).get_page(request.GET.get("page"))
-    return render(request, "planning/plan_runs.html", {"page": page})
+    cluster, model = query_id(request, "cluster"), query_id(request, "model")
+    status = request.GET.get("status", "")
+    if cluster:
+        runs = runs.filter(cluster=cluster)
+    if model:
+        runs = runs.filter(model=model)
+    if status in PlanRun.Status.values:
+        runs = runs.filter(status=status)
+    context = {
+        "page": Paginator(runs, RUNS_PER_PAGE).get_page(request.GET.get("page")),
+        "clusters": Cluster.objects.only("name"),
+        "models": LanguageModel.objects.only("name"),
+        "statuses": PlanRun.Status.values,
+        "cluster": cluster,
+        "model": model,
+        "status": status,
+    }
+    return render(request, "planning/plan_runs.html", context)
 
 
 @require_http_methods(["GET", "POST"])

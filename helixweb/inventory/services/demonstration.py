@@ -1,0 +1,32 @@
+"""A cluster of 24 mixed GPUs that stands on no floor: to be planned, compared and looked at."""
+
+from dataclasses import replace
+from typing import Any
+
+from helixweb.inventory.models import Cluster
+from helixweb.inventory.services.problems import import_problem_document
+from planner.domain.problem import Problem
+from planner.generate import generated_cluster
+from planner.serialization import problem_to_dict
+
+DEMO_NAME = "Demo: 24 mixed GPUs"
+# The mix of the Helix paper's single cluster (§6.1).
+GPUS = {"A100": 4, "L4": 8, "T4": 12}
+
+
+def demo_cluster(*, user: Any) -> Cluster:
+    """The one there is, else a new one. Raises Conflicting, NameTaken."""
+    known = Cluster.objects.filter(name=DEMO_NAME).first()
+    return known or import_problem_document(problem_to_dict(demo_problem()), user=user)
+
+
+def demo_problem() -> Problem:
+    """Made by rule, the same every time."""
+    count = sum(GPUS.values())
+    problem = generated_cluster(
+        num_nodes=count,
+        num_regions=1,
+        seed=0,
+        mix={name: number / count for name, number in GPUS.items()},
+    )
+    return replace(problem, name=DEMO_NAME, source="the demo: made by rule, no machine")

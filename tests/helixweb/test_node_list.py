@@ -1,0 +1,169 @@
+"""All nodes in one list: narrowed and paged by the database, changed together, given as a file."""
+
+import csv
+import io
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from helixweb.inventory.models import Change, Cluster, Node, NodeState, NodeTag
+from helixweb.inventory.node_list import NodeFilter, in_state, nodes_matching
+
+
+def names(browser: Client, **query: str) -> list[str]:
+    rows = browser.get(reverse("nodes"), query).context["rows"]
+    return [row.node.name for row in rows]
+
+
+def queries_of(browser: Client, url: str) -> int:
+    with CaptureQueriesContext(connection) as captured:
+        assert browser.get(url).status_code == 200
+    return len(captured)
+
+
+def test_an_empty_site_says_how_nodes_come(browser: Client) -> None:
+    page = browser.get(reverse("nodes")).content.decode()
+    assert "No nodes yet" in page
+    assert "Open a cluster" in page
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({}, ["laptop", "mini", "tower"]),
+        ({"sort": "-name"}, ["tower", "mini", "laptop"]),
+        ({"q": "T"}, ["laptop", "tower"]),
+        ({"region": "away"}, ["mini"]),
+        ({"profile": "small"}, ["laptop", "mini"]),
+        ({"tag": "rack-1"}, ["tower"]),
+        ({"state": "online"}, ["tower"]),
+        ({"state": "lost"}, ["laptop"]),
+        ({"state": "declared"}, ["mini"]),
+        ({"state": "nonsense", "sort": "nonsense", "cluster": "x"}, ["laptop", "mini", "tower"]),
+    ],
+)
+def test_filters_and_order_come_from_the_address(
+    browser: Client, cluster: Cluster, query: dict[str, str], expected: list[str]
+) -> None:
+    now = timezone.now()
+    seen = {"tower": now + timedelta(minutes=5), "laptop": now - timedelta(hours=1)}
+    for name, at in seen.items():
+        Node.objects.filter(name=name).update(joined_at=now, last_seen_at=at)
+    NodeTag.objects.create(node=Node.objects.get(name="tower"), name="rack-1")
+    assert names(browser, **query) == expected
+
+
+def test_the_database_and_the_rows_agree_about_states(cluster: Cluster) -> None:
+    now = timezone.now()
+    times = {"tower": now, "laptop": now - timedelta(hours=1)}
+    for name, at in times.items():
+        Node.objects.filter(name=name).update(joined_at=now, last_seen_at=at)
+    for state in NodeState:
+        found = set(Node.objects.filter(in_state(state, now=now)).values_list("name", flat=True))
+        assert found == {node.name for node in Node.objects.all() if node.state_at(now) is state}
+
+
+def test_a_filter_is_the_same_after_a_round_through_an_address() -> None:
+    asked = NodeFilter(cluster=3, state=NodeState.LOST, q="a b", tag="x", sort="-region")
+    assert NodeFilter.from_query(asked.as_query()) == asked
+    assert NodeFilter().as_query() == {}
+
+
+def test_chosen_nodes_are_changed_and_the_list_stays_as_it_was(
+    browser: Client, cluster: Cluster
+) -> None:
+    chosen = [str(Node.objects.get(name=name).pk) for name in ("mini", "laptop")]
+    sent = {"node": chosen, "action": "tag", "word": "rack-7 spot", "sort": "-name"}
+    answer = browser.post(reverse("nodes-bulk"), sent, follow=True)
+    assert answer.redirect_chain == [("/nodes/?sort=-name", 302)]
+    assert "2 of 2 chosen nodes changed" in answer.content.decode()
+    assert NodeTag.objects.filter(name="spot").count() == 2
+    browser.post(reverse("nodes-bulk"), sent | {"action": "region", "word": "moon"})
+    assert Node.objects.filter(region="moon").count() == 2
+    assert Change.objects.filter(kind="node", actor="ada").count() == 4
+
+
+def test_all_that_the_filter_leaves_are_changed_when_that_is_asked(
+    browser: Client, cluster: Cluster
+) -> None:
+    sent = {"all": "yes", "profile": "small", "action": "profile", "word": "big"}
+    browser.post(reverse("nodes-bulk"), sent)
+    assert not Node.objects.exclude(profile_name="big").exists()
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        ({"action": "tag", "word": "x"}, "No node is chosen"),
+        ({"all": "yes", "action": "tag", "word": "a/b"}, "is no tag"),
+        ({"all": "yes", "action": "profile", "word": "H100"}, "no compute profile"),
+        ({"all": "yes", "action": "paint", "word": "red"}, "no action"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_changes_nothing(
+    browser: Client, cluster: Cluster, sent: dict[str, Any], said: str
+) -> None:
+    answer = browser.post(reverse("nodes-bulk"), sent, follow=True)
+    assert said in answer.content.decode()
+    assert not Change.objects.filter(kind="node").exists()
+
+
+def test_deleting_asks_once_more(browser: Client, cluster: Cluster) -> None:
+    mini = Node.objects.get(name="mini")
+    sent = {"node": [str(mini.pk)], "action": "delete"}
+    page = browser.post(reverse("nodes-bulk"), sent)
+    assert "Delete 1 node?" in page.content.decode()
+    assert Node.objects.count() == 3
+    browser.post(reverse("nodes-bulk"), sent | {"sure": "yes"})
+    assert Node.objects.count() == 2
+
+
+def test_the_list_as_a_file_has_what_the_filter_leaves(browser: Client, cluster: Cluster) -> None:
+    answer = browser.get(reverse("nodes-csv"), {"region": "home"})
+    lines = list(csv.DictReader(io.StringIO(answer.content.decode())))
+    assert [line["name"] for line in lines] == ["laptop", "tower"]
+    assert lines[1]["gpu"] == "A100"
+    assert float(lines[1]["memory_bytes"]) == 8e6
+
+
+@pytest.mark.parametrize("page", ["nodes", "changes", "profiles", "models", "clusters"])
+def test_ten_times_the_nodes_need_no_more_queries(
+    browser: Client, cluster: Cluster, page: str
+) -> None:
+    def add(count: int, *, start: int) -> None:
+        Node.objects.bulk_create(
+            Node(cluster=cluster, name=f"n{number}", profile_name="small")
+            for number in range(start, start + count)
+        )
+        NodeTag.objects.bulk_create(
+            NodeTag(node=node, name="x") for node in Node.objects.filter(name__startswith="n")
+            if not node.tags.exists()
+        )  # fmt: skip
+
+    add(4, start=0)
+    few = queries_of(browser, reverse(page))
+    add(60, start=4)
+    assert queries_of(browser, reverse(page)) <= few
+
+
+def test_a_page_of_a_thousand_nodes_is_a_page_of_fifty(browser: Client, cluster: Cluster) -> None:
+    Node.objects.bulk_create(
+        Node(cluster=cluster, name=f"n{number:04}", region=f"r{number % 5}")
+        for number in range(1000)
+    )
+    found = browser.get(reverse("nodes"), {"page": "2"})
+    assert len(found.context["rows"]) == 50
+    assert "51 to 100 of 1003" in found.content.decode()
+    assert nodes_matching(NodeFilter(region="r3"), now=timezone.now()).count() == 200
+    network = browser.get(reverse("network", args=[cluster.pk]))
+    assert network.status_code == 200
+    assert network.context["matrix"].grouped
+    assert len(network.context["matrix"].chart.figure["data"][0]["x"]) == 8
+    opened = browser.get(reverse("network", args=[cluster.pk]), {"from": "r1", "to": "r2"})
+    assert opened.context["matrix"].left_out == 400 - 64

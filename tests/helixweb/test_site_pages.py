@@ -1,0 +1,186 @@
+"""Settings, profiles, incumbents and the demo cluster in the browser."""
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from helixweb.inventory import services
+from helixweb.inventory.models import Cluster, JoinToken, LanguageModel, Node, Origin, Profile
+from helixweb.inventory.profile_view import profile_view
+from helixweb.planning import attempts
+from helixweb.planning import services as planning
+from helixweb.planning.models import Incumbent, Plan, PlanRun, Simulation
+from planner.compute_plan import PlanOptions, compute_plan
+from planner.placers.base import NeverCancelled
+from planner.serialization import problem_from_dict
+
+
+def html(browser: Client, name: str, *args: int, **query: str) -> str:
+    response = browser.get(reverse(name, args=args), query)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def test_times_are_shown_in_the_zone_that_was_chosen(browser: Client, user: object) -> None:
+    cluster = services.create(Cluster, name="c")
+    services.create_join_token(cluster, "node", user)
+    noon = timezone.now().replace(year=2026, month=1, day=5, hour=12, minute=0, second=0)
+    JoinToken.objects.update(created_at=noon)
+    assert "2026-01-05 12:00:00 UTC" in html(browser, "join-tokens")
+    browser.cookies["browser_zone"] = "Asia/Shanghai"
+    assert "2026-01-05 20:00:00 CST" in html(browser, "join-tokens")
+    chosen = browser.post(reverse("settings"), {"theme": "dark", "zone": "Europe/Berlin"})
+    assert chosen.status_code == 302
+    page = html(browser, "join-tokens")
+    assert "2026-01-05 13:00:00 CET" in page
+    assert 'data-theme="dark"' in page
+    browser.post(reverse("settings"), {"theme": "", "zone": ""})
+    assert "2026-01-05 20:00:00 CST" in html(browser, "join-tokens")
+
+
+def test_a_zone_that_is_none_is_refused_and_a_cookie_of_one_is_ignored(browser: Client) -> None:
+    assert browser.post(reverse("settings"), {"zone": "Mars/Base"}).status_code == 422
+    browser.cookies["zone"] = "../../etc/passwd"
+    assert 'data-zone="UTC"' in html(browser, "settings")
+
+
+def test_a_token_that_nobody_used_can_be_taken_back(browser: Client, user: object) -> None:
+    token = services.create_join_token(services.create(Cluster, name="c"), "node", user).row
+    assert "open until" in html(browser, "join-tokens")
+    browser.post(reverse("join-token-revoke", args=[token.pk]))
+    assert "expired" in html(browser, "join-tokens")
+    token.refresh_from_db()
+    assert token.expires_at <= timezone.now()
+    said = browser.post(reverse("join-token-revoke", args=[token.pk]), follow=True)
+    assert "used or had expired already" in said.content.decode()
+
+
+def test_jobs_of_all_kinds_stand_in_one_list(browser: Client, plan: Plan) -> None:
+    Simulation.objects.update(status="failed", error="out of luck")
+    page = html(browser, "jobs")
+    assert f"search {plan.run_id}" in page
+    assert "out of luck" in page
+    assert "1 failed" in page
+    only = browser.get(reverse("jobs"), {"kind": "simulation", "status": "failed"}).context["page"]
+    assert [job["kind"] for job in only] == ["simulation"]
+    assert "No job matches" in html(browser, "jobs", kind="mix")
+
+
+def test_about_tells_the_solvers_and_their_licences(browser: Client) -> None:
+    page = html(browser, "about")
+    assert "HiGHS" in page
+    assert "Gurobi" in page
+    assert "licence" in page.lower()
+
+
+def test_the_demo_cluster_is_loaded_once_and_can_be_planned(browser: Client) -> None:
+    assert "Load the demo cluster" in html(browser, "clusters")
+    for _ in range(2):
+        answer = browser.post(reverse("cluster-demo"))
+        assert answer.headers["Location"] == f"/plans/new?cluster={Cluster.objects.get().pk}"
+    assert Node.objects.count() == 24
+    assert "Load the demo cluster" not in html(browser, "clusters")
+    (model,) = services.models_of(Cluster.objects.get())
+    fit = planning.preview_fit(cluster=Cluster.objects.get(), model=model)
+    assert fit.fits
+
+
+def test_profiles_are_listed_by_where_they_come_from(browser: Client, cluster: Cluster) -> None:
+    Profile.objects.filter(name="big").update(origin=Origin.MEASURED)
+    found = browser.get(reverse("profiles"), {"origin": "measured"})
+    assert [view.profile.name for view in found.context["profiles"]] == ["big"]
+    assert "1 of 1 measured here" in found.content.decode()
+    assert "No profile matches" in html(browser, "profiles", origin="estimated")
+    page = html(browser, "profile", Profile.objects.get(name="big").pk)
+    assert "3 layers \u00d7 1 MB = <strong>3 MB</strong>" in page
+    assert "?cluster=" in page
+
+
+def test_the_curve_of_a_profile_tells_what_a_token_takes(cluster: Cluster) -> None:
+    """3 MB of weights and 2 layers' worth of room lost: 1 MB / 1000 tokens a layer."""
+    view = profile_view(Profile.objects.select_related("model").get(name="big"))
+    assert view.kv_bytes_per_token_layer == pytest.approx(1000)
+    assert view.kv_room_bytes == pytest.approx(2e6)
+    assert view.weights_bytes + (view.kv_room_bytes or 0) + view.left_bytes == pytest.approx(8e6)
+
+
+def test_one_entry_alone_tells_nothing_of_a_token(cluster: Cluster) -> None:
+    row = Profile.objects.select_related("model").get(name="big")
+    row.max_layers, row.tokens_per_s, row.kv_capacity_token_layers = 1, [4.0], [9.0]
+    assert profile_view(row).kv_bytes_per_token_layer is None
+
+
+def test_every_better_placement_of_a_search_can_be_looked_at(
+    browser: Client, cluster: Cluster, user: object
+) -> None:
+    options = PlanOptions(objective="flow", time_limit_s=1)
+    run = planning.start_plan_run(
+        cluster=cluster, model=LanguageModel.objects.get(), options=options, user=user
+    )
+    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
+    assert attempt is not None
+    found = []
+    compute_plan(
+        problem_from_dict(run.problem),
+        options=options,
+        progress=found.append,
+        cancel=NeverCancelled(),
+    )
+    attempts.record_incumbents(run_id=run.pk, attempt=attempt, incumbents=found, elapsed_before_s=0)
+    page = html(browser, "plan-run", run.pk)
+    shown = browser.get(reverse("plan-run", args=[run.pk])).context["incumbents"]
+    flows = [row.flow_tokens_per_s for row in shown]
+    assert flows == sorted(set(flows), reverse=True)
+    for row in shown:
+        url = reverse("incumbent", args=[run.pk, row.pk])
+        assert url in page
+        view = browser.get(url).context["view"]
+        assert view.flow_tokens_per_s == pytest.approx(row.flow_tokens_per_s)
+    other = PlanRun.objects.create(
+        cluster=cluster, model=run.model, problem=run.problem, options=run.options
+    )
+    lost = reverse("incumbent", args=[other.pk, Incumbent.objects.first().pk])  # type: ignore[union-attr]
+    assert browser.get(lost).status_code == 404
+
+
+def test_ten_thousand_searches_are_a_page_of_thirty_with_as_many_queries_as_few(
+    browser: Client, cluster: Cluster
+) -> None:
+    model = LanguageModel.objects.get()
+
+    def add(count: int) -> None:
+        PlanRun.objects.bulk_create(
+            (
+                PlanRun(cluster=cluster, model=model, problem={}, options={}, status="failed")
+                for _ in range(count)
+            ),
+            batch_size=1000,
+        )
+
+    def queries(name: str) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            html(browser, name)
+        return len(captured)
+
+    add(40)
+    few = {name: queries(name) for name in ("plan-runs", "jobs")}
+    add(9_960)
+    assert {name: queries(name) for name in few} == few
+    assert "1 to 30 of 10000" in html(browser, "plan-runs")
+    assert "No search matches" in html(browser, "plan-runs", status="running")
+
+
+def test_a_node_shows_its_changes_and_where_it_is_in_the_log(
+    browser: Client, cluster: Cluster
+) -> None:
+    mini = Node.objects.get(name="mini")
+    services.update(mini, region="moon")
+    page = html(browser, "node", cluster.pk, mini.pk)
+    assert "region: away \u2192 moon" in page
+    assert "None: no deployment gives it layers." in page
+    log = html(browser, "changes", kind="node", row=str(mini.pk))
+    assert "mini" in log
+    assert "moon" in log
