@@ -144,7 +144,7 @@ def _replanned(
         problem,
         chosen.placement,
         options=options,
-        upper_bound_tokens_per_s=bound,
+        upper_bound_tokens_per_s=min(bound, found.upper_bound_tokens_per_s),
         placer=chosen.method,
         is_cancelled=cancel.is_cancelled(),
         elapsed_s=chosen.elapsed_s,

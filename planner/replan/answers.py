@@ -33,12 +33,14 @@ class Replan:
     """The answers. `pareto` rises in bytes and in flow; `chosen` is its best within the budget.
 
     `zero_moves` may carry no flow. `from_scratch` (None: none found in time) ignores what runs.
+    No placement exceeds `upper_bound_tokens_per_s`, the best bound that was proven in the time.
     """
 
     zero_moves: ReplanPoint
     from_scratch: ReplanPoint | None
     pareto: tuple[ReplanPoint, ...]
     chosen: ReplanPoint
+    upper_bound_tokens_per_s: float
 
 
 class ReplanProgress(Protocol):

@@ -3,18 +3,24 @@
 1. Zero moves: what still stands of the placement, with the max flow it has now. Milliseconds.
 2. From scratch: the best placement found without regard to what runs, then with like nodes
    exchanged so that they keep what they hold.
-3. Around the running placement: annealed and climbed within a budget of bytes, for several budgets.
+3. By an integer program: stages that carry almost all the flow, most of them held already.
+4. Around all these: annealed and climbed within a budget of bytes, for several budgets.
+
+The second and the first bounds prove how much flow there can be.
 
 Bytes moved are newly held layers times the bytes of a layer; to drop layers costs nothing. All
 flows are exact max flows of the changed problem under the rules.
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from planner.bounds import upper_bound_tokens_per_s
 from planner.compute_plan import NoPlacementFound, PlanOptions, compute_plan
 from planner.domain.placement import Placement
+from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
 from planner.feasibility import check_rules, conform, restricted_problem
 from planner.flow_check import check_flow
@@ -22,12 +28,14 @@ from planner.placers.alignment import aligned_to
 from planner.placers.base import CancelToken
 from planner.replan.answers import Front, Replan, ReplanPoint, ReplanProgress
 from planner.replan.around import Around
+from planner.replan.by_stages import ByStages
 from planner.replan.options import ReplanOptions
 
 ZERO_MOVES = "zero moves"
 FROM_SCRATCH = "from scratch"
 ALIGNED = "from scratch, like nodes exchanged"
 _SCRATCH_SHARE = 0.3
+_STAGES_SHARE = 0.7
 
 
 def zero_moves(problem: Problem, running: Placement, *, options: PlanOptions) -> ReplanPoint:
@@ -72,15 +80,24 @@ def replan(
     )
     kept = conform(problem, running, plan_options.rules)
     unmoved = front.offer(kept, method=ZERO_MOVES)
-    around = Around(problem, kept, options=replace(options, plan=plan_options), front=front)
+    own_options = replace(options, plan=plan_options)
+    around = Around(problem, kept, options=own_options, front=front)
     around.repair()
-    fresh = None
-    if left_s() > 0 and not cancel.is_cancelled():
+
+    def should_stop() -> bool:
+        return cancel.is_cancelled() or left_s() <= 0
+
+    fresh, bound = None, upper_bound_tokens_per_s(problem)
+    if not should_stop():
         limit_s = min(plan_options.time_limit_s, left_s() * _SCRATCH_SHARE)
-        fresh = _from_scratch(
-            problem, front, options=replace(plan_options, time_limit_s=limit_s), cancel=cancel
+        scratch = replace(plan_options, time_limit_s=limit_s)
+        fresh, proven = _from_scratch(problem, front, options=scratch, cancel=cancel, clock=clock)
+        bound = min(bound, proven)
+    if not should_stop():
+        ByStages(problem, options=own_options, front=front, upper_bound_tokens_per_s=bound).search(
+            time_limit_s=left_s() * _STAGES_SHARE, should_stop=should_stop, clock=clock
         )
-    around.search(fresh, should_stop=lambda: cancel.is_cancelled() or left_s() <= 0)
+    around.search(fresh, should_stop=should_stop)
     pareto = front.pareto()
     for point in pareto:
         check_flow(point.flow, problem=problem)
@@ -91,20 +108,33 @@ def replan(
         from_scratch=fresh,
         pareto=pareto,
         chosen=within[-1] if within else unmoved,
+        upper_bound_tokens_per_s=max(bound, pareto[-1].flow_tokens_per_s),
     )
 
 
 def _from_scratch(
-    problem: Problem, front: Front, *, options: PlanOptions, cancel: CancelToken
-) -> ReplanPoint | None:
+    problem: Problem,
+    front: Front,
+    *,
+    options: PlanOptions,
+    cancel: CancelToken,
+    clock: Callable[[], float],
+) -> tuple[ReplanPoint | None, float]:
+    """The best answer found without regard to what runs, and the bound that was proven."""
+    bound = math.inf
+
+    def hear(incumbent: Incumbent) -> None:
+        nonlocal bound
+        bound = min(bound, incumbent.upper_bound_tokens_per_s)
+
     try:
         plan = compute_plan(
-            problem, options=options.for_flow, progress=lambda _: None, cancel=cancel
+            problem, options=options.for_flow, progress=hear, cancel=cancel, clock=clock
         )
     except NoPlacementFound:
-        return None
+        return None, bound
     fresh = front.offer(plan.placement, method=FROM_SCRATCH)
     front.offer(
         aligned_to(problem, plan.placement, front.running, rules=options.rules), method=ALIGNED
     )
-    return fresh
+    return fresh, plan.upper_bound_tokens_per_s

@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 from tiny_problems import all_placements, placement, tiny_problem
 
-from planner.compute_plan import PlanOptions
+from planner.bounds import knapsack_bound_tokens_per_s
+from planner.compute_plan import PlanOptions, compute_plan
 from planner.domain.cluster import Link
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
@@ -108,6 +109,21 @@ def test_an_added_node_is_used():
     running = placement(n0=(0, 2), n1=(2, 4), n2=(2, 4))
     before = max_flow(without, running, partial_inference=True).value_tokens_per_s
     assert answer(CLUSTER, running).chosen.flow_tokens_per_s > before
+
+
+def test_the_answers_carry_a_bound_as_tight_as_a_search_from_scratch_proves():
+    left = lost(CLUSTER, "n1")
+    plan_options = PlanOptions(objective="flow", solver="highs", time_limit_s=5.0)
+    fresh = compute_plan(
+        left, options=plan_options, progress=lambda _: None, cancel=NeverCancelled()
+    )
+    bound = answer(left, attempts=0).upper_bound_tokens_per_s
+    assert bound == pytest.approx(fresh.upper_bound_tokens_per_s)
+    best = max(
+        max_flow(left, placed, partial_inference=True).value_tokens_per_s
+        for placed in all_placements(left)
+    )
+    assert best <= bound * (1 + 1e-9) < knapsack_bound_tokens_per_s(left)
 
 
 def test_the_same_seed_gives_the_same_front():

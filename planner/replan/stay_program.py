@@ -1,0 +1,180 @@
+"""The integer program over stages at their places: the fewest layers to load for a given flow.
+
+maximise sum over columns of (w * layers of the column - its layers to load) * y
+subject to   sum of columns over a layer <= 1            for every layer,
+             sum of nodes of a group * y <= nodes        for every group,
+             sum of y <= most stages                     where hops are limited,  y in {0, 1};
+
+w, in moved layers, is so large that all layers are held if they can be. Its linear program is
+nearly integral on the published clusters: some thousand columns, and branching for a second.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from planner.bounds.packing_program import PackingProgram
+from planner.domain.placement import LayerRange, Placement
+from planner.placers.solvers.base import MixedIntegerModel, SolveLimits
+from planner.placers.solvers.choice import SolverName, solve
+from planner.replan.stay_patterns import Floats, Prices, StayColumn, StayPatterns
+
+_MOST_ROUNDS = 60
+_MOST_COLUMNS = 10_000
+_FEW_FRESH = 60
+_NODES = 300
+_GAP_LAYERS = 0.5
+# A column whose price exceeds its value by more is left out of the integer program.
+_SPARE_LAYERS = 40.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaySolution:
+    """Chosen stages as a placement; `layers_held` fewer than the model's where not all could be."""
+
+    placement: Placement
+    layers_held: int
+    layers_to_load: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StayLimits:
+    """Who solves, and when to stop before the program's own limits in rounds and branches.
+
+    `should_stop` is asked at least every 50 ms while branching.
+    """
+
+    solver: SolverName
+    seed: int
+    should_stop: Callable[[], bool]
+
+
+class StayProgram:
+    """One target flow; made and solved once."""
+
+    def __init__(self, patterns: StayPatterns, *, max_stages: int | None) -> None:
+        self._patterns = patterns
+        self._num_layers = patterns.num_layers
+        self._value_of_layer = float(2 * patterns.num_layers)
+        self._limits = [1.0] * self._num_layers
+        self._limits += [float(len(group.names)) for group in patterns.groups]
+        self._stage_row: int | None = None
+        if max_stages is not None:
+            self._stage_row = len(self._limits)
+            self._limits.append(float(max_stages))
+        self._columns: list[StayColumn] = []
+
+    def solve(self, limits: StayLimits) -> StaySolution | None:
+        """The best choice found; None if there is none, or was no time for one."""
+        prices = self._generate(limits.should_stop)
+        if prices is None:
+            return None
+        columns = [
+            column for column in self._columns if self._gain(column, prices) > -_SPARE_LAYERS
+        ]
+        chosen = self._choose(columns, limits)
+        return None if chosen is None else self._solution(chosen)
+
+    def _generate(self, should_stop: Callable[[], bool]) -> Prices | None:
+        """Columns for the linear program's optimum, and its prices; nested ones come last."""
+        program = PackingProgram(self._limits)
+        known: set[StayColumn] = set()
+        for _ in range(_MOST_ROUNDS):
+            prices = self._prices(program.solve().row_prices)
+            if should_stop():
+                return None
+            fresh = [c for c in self._patterns.cheapest_stages(prices) if c not in known]
+            if len(fresh) < _FEW_FRESH:
+                # Those without nesting are found far sooner; so they go first.
+                fresh += [c for c in self._patterns.cheapest_nested(prices) if c not in known]
+            if not fresh or len(known) >= _MOST_COLUMNS:
+                return prices
+            for column in fresh:
+                known.add(column)
+                self._columns.append(column)
+                program.add_column(self._use_of_rows(column), value=self._value(column))
+        return self._prices(program.solve().row_prices)
+
+    def _prices(self, of_rows: Floats) -> Prices:
+        groups_end = self._num_layers + len(self._patterns.groups)
+        return Prices(
+            value_of_layer=self._value_of_layer,
+            of_layer=of_rows[: self._num_layers],
+            of_group=of_rows[self._num_layers : groups_end],
+            of_stage=0.0 if self._stage_row is None else float(of_rows[self._stage_row]),
+        )
+
+    def _choose(self, columns: Sequence[StayColumn], limits: StayLimits) -> list[StayColumn] | None:
+        model = MixedIntegerModel()
+        terms: list[list[tuple[float, int]]] = [[] for _ in self._limits]
+        for column in columns:
+            variable = model.add_binary()
+            model.objective[variable] = self._value(column)
+            for row, use in self._use_of_rows(column).items():
+                terms[row].append((use, variable))
+        for row, limit in enumerate(self._limits):
+            model.add_at_most(terms[row], limit)
+        watcher = _Last(limits.should_stop)
+        solve(
+            limits.solver,
+            model,
+            start=None,
+            limits=SolveLimits(
+                time_limit_s=math.inf,
+                relative_gap=_GAP_LAYERS / (self._value_of_layer * self._num_layers),
+                seed=limits.seed,
+                node_limit=_NODES,
+            ),
+            watcher=watcher,
+        )
+        if watcher.values is None:
+            return None
+        return [column for column, y in zip(columns, watcher.values, strict=True) if round(y) == 1]
+
+    def _solution(self, chosen: Sequence[StayColumn]) -> StaySolution:
+        waiting = [list(group.names) for group in self._patterns.groups]
+        layers: dict[str, LayerRange] = {}
+        for column in chosen:
+            for group, held in column.held:
+                layers[waiting[group].pop(0)] = held
+        return StaySolution(
+            placement=Placement(layers=layers),
+            layers_held=sum(len(column.range) for column in chosen),
+            layers_to_load=sum(column.layers_to_load for column in chosen),
+        )
+
+    def _gain(self, column: StayColumn, prices: Prices) -> float:
+        held = column.range
+        price = float(prices.of_layer[held.first : held.end].sum()) + prices.of_stage
+        price += sum(
+            float(prices.of_group[group]) * count for group, count in column.nodes_of_group.items()
+        )
+        return self._value(column) - price
+
+    def _value(self, column: StayColumn) -> float:
+        return self._value_of_layer * len(column.range) - column.layers_to_load
+
+    def _use_of_rows(self, column: StayColumn) -> dict[int, float]:
+        use = {layer: 1.0 for layer in range(column.range.first, column.range.end)}
+        for group, count in column.nodes_of_group.items():
+            use[self._num_layers + group] = float(count)
+        if self._stage_row is not None:
+            use[self._stage_row] = 1.0
+        return use
+
+
+class _Last:
+    """Keeps the solver's best solution."""
+
+    def __init__(self, should_stop: Callable[[], bool]) -> None:
+        self._should_stop = should_stop
+        self.values: list[float] | None = None
+
+    def on_solution(self, values: Sequence[float]) -> None:
+        self.values = list(values)
+
+    def on_bound(self, upper_bound: float) -> None:
+        """Solved to the end or to a limit: nothing depends on the bound."""
+
+    def should_stop(self) -> bool:
+        return self._should_stop()

@@ -1,0 +1,136 @@
+import functools
+from dataclasses import replace
+
+import pytest
+from tiny_problems import all_placements, placement, tiny_problem
+
+from planner.domain.placement import LayerRange
+from planner.domain.rules import PlacementRules
+from planner.max_flow import max_flow
+from planner.placers.budgeted_moves import moved_layers
+from planner.replan.stay_patterns import StayPatterns, least_covers
+from planner.replan.stay_program import StayLimits, StayProgram
+
+FAST = [120.0, 70.0, 45.0]
+SLOW = [60.0, 30.0]
+CLUSTER = tiny_problem([FAST, FAST, SLOW, SLOW], num_layers=4)
+RUNNING = placement(n0=(0, 2), n1=(2, 3), n2=(3, 4), n3=(3, 4))
+
+
+def solved(problem, running, target, *, rules=None, partial_inference=True):
+    rules = rules or PlacementRules()
+    patterns = StayPatterns(
+        problem,
+        running,
+        rules=rules,
+        partial_inference=partial_inference,
+        target_tokens_per_s=target,
+    )
+    program = StayProgram(patterns, max_stages=rules.max_hops)
+    return program.solve(StayLimits(solver="highs", seed=0, should_stop=lambda: False))
+
+
+def flow_of(problem, placed, *, partial_inference=True):
+    return max_flow(problem, placed, partial_inference=partial_inference).value_tokens_per_s
+
+
+@functools.cache
+def all_loads_and_flows(lost, partial_inference):
+    problem = without(lost)
+    return [
+        (
+            moved_layers(RUNNING, placed),
+            flow_of(problem, placed, partial_inference=partial_inference),
+        )
+        for placed in all_placements(problem)
+    ]
+
+
+def fewest_layers(lost, target, *, partial_inference):
+    """By trying every placement; None where no placement carries the target."""
+    return min(
+        (
+            loaded
+            for loaded, flow in all_loads_and_flows(lost, partial_inference)
+            if flow >= target * (1 - 1e-9)
+        ),
+        default=None,
+    )
+
+
+def without(lost):
+    return replace(CLUSTER, cluster=CLUSTER.cluster.without({lost}))
+
+
+@pytest.mark.parametrize("lost", ["n0", "n2"])
+@pytest.mark.parametrize("target", [15.0, 30.0, 45.0, 60.0, 75.0])
+def test_whole_stages_load_as_few_layers_as_any_placement_without_partial_inference(lost, target):
+    problem = without(lost)
+    fewest = fewest_layers(lost, target, partial_inference=False)
+    answer = solved(problem, RUNNING, target, partial_inference=False)
+    if fewest is None:
+        assert answer.layers_held < problem.model.num_layers
+        return
+    assert answer.layers_held == problem.model.num_layers
+    assert answer.layers_to_load == moved_layers(RUNNING, answer.placement) == fewest
+    assert flow_of(problem, answer.placement, partial_inference=False) >= target * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("target", [40.0, 50.0, 60.0, 75.0])
+def test_nested_stages_are_never_below_what_trying_everything_finds(target):
+    problem = without("n0")
+    fewest = fewest_layers("n0", target, partial_inference=True)
+    answer = solved(problem, RUNNING, target)
+    if answer.layers_held == problem.model.num_layers:
+        assert answer.layers_to_load == moved_layers(RUNNING, answer.placement) >= fewest
+        assert flow_of(problem, answer.placement) >= target * (1 - 1e-9)
+    else:
+        whole = solved(problem, RUNNING, target, partial_inference=False)
+        assert whole.layers_held < problem.model.num_layers
+
+
+def test_a_node_over_two_shorter_stages_carries_what_they_do_not():
+    problem = tiny_problem([[90.0, 40.0], [60.0], [60.0]], num_layers=2)
+    running = placement(n1=(0, 1), n2=(1, 2))
+    nested = solved(problem, running, 100.0)
+    assert nested.placement == placement(n0=(0, 2), n1=(0, 1), n2=(1, 2))
+    assert nested.layers_to_load == 2
+    assert flow_of(problem, nested.placement) == pytest.approx(100.0)
+    assert solved(problem, running, 100.0, partial_inference=False).layers_held < 2
+
+
+def test_whoever_holds_a_layer_already_keeps_it_though_its_twin_could_take_it():
+    problem = tiny_problem([SLOW] * 4, num_layers=4)
+    running = placement(n3=(0, 1), n1=(1, 2), n0=(2, 3), n2=(3, 4))
+    answer = solved(problem, running, 60.0)
+    assert answer.placement == running
+    assert answer.layers_to_load == 0
+
+
+def test_a_pinned_node_takes_no_part():
+    rules = PlacementRules(pinned={"n0": LayerRange(first=0, end=2)})
+    answer = solved(CLUSTER, RUNNING, 30.0, rules=rules)
+    assert "n0" not in answer.placement.layers
+
+
+def test_no_more_stages_are_chosen_than_hops_are_allowed():
+    problem = tiny_problem([SLOW] * 6, num_layers=4)
+    free = solved(problem, placement(), 60.0)
+    assert len({(held.first, held.end) for held in free.placement.layers.values()}) == 4
+    few = solved(problem, placement(), 60.0, rules=PlacementRules(max_hops=3))
+    assert len({(held.first, held.end) for held in few.placement.layers.values()}) == 3
+
+
+def test_every_least_cover_is_found_once_and_none_has_a_node_too_many():
+    speeds, counts, flow = [30.0, 20.0, 0.0, 12.0], [2, 3, 9, 4], 60.0
+    found = list(least_covers(speeds, counts, flow))
+    assert len(found) == len(set(found))
+    expected = set()
+    for a in range(3):
+        for b in range(4):
+            for d in range(5):
+                total = a * 30 + b * 20 + d * 12
+                slowest = 12 if d else 20 if b else 30
+                if total >= flow > total - slowest:
+                    expected.add((a, b, 0, d))
+    assert set(found) == expected
