@@ -3,8 +3,9 @@
 1. Apply the rules; refuse what cannot hold the model; prove an upper bound on any placement's flow.
 2. Place by the baselines (separate pipelines, Swarm, Petals). Milliseconds; never do worse.
 3. Unless a baseline is at the bound already, search by the chosen placer, warm-started.
-4. Unless flow is the objective, that took a tenth of the time: its answer, the baselines and much
-   else now compete by what they are forecast to serve (`planner.objectives`).
+4. Unless flow is the objective, that took a tenth of the time, and what it found on the way was
+   estimated and shown: its answer, the baselines and much else now compete by what they are
+   forecast to serve (`planner.objectives`).
 5. Recompute the winner's flow by a second method. A plan that fails its check is an error.
 
 Every flow in here is an exact max flow of a placement, never a search's own bookkeeping.
@@ -20,7 +21,7 @@ from planner.checked_plan import checked_plan
 from planner.domain.errors import PlannerError
 from planner.domain.placement import Placement
 from planner.domain.plan import Incumbent, Plan
-from planner.domain.plan_forecast import Objective
+from planner.domain.plan_forecast import LimitPercentile, Objective
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.domain.serving_policy import RUNTIME_POLICY, ServingPolicy
@@ -41,6 +42,7 @@ _CHECK_S_PER_NODE = 6e-4
 # Of the time, where flow is not the objective: for the flow, and when all searching ends, by how
 # long the simulations will take.
 _FLOW_SHARE_OF_TIME = 0.1
+_ESTIMATING_SHARE_OF_TIME = 0.2  # of the search for flow, to show what it finds
 _MOST_SEARCH_SHARE_OF_TIME = 0.6
 _LEAST_SEARCH_SHARE_OF_TIME = 0.35
 
@@ -50,6 +52,8 @@ BASELINES: dict[str, Callable[[Problem], Placement | None]] = {
     "petals": place_petals,
 }
 START = "start"
+# Marks what the search for flow found, in the progress of another objective.
+FOR_FLOW = ", for flow"
 NO_SOLVER = "none"
 
 
@@ -67,15 +71,16 @@ class PlanOptions:
     the MILP; None keeps all.
 
     `objective`: "decode" makes the forecast decode throughput under `policy` large, "flow" the
-    paper's max flow, "latency" the throughput at which the median request keeps to `ttft_limit_s`
-    and `tpot_limit_s`, "cost" the tokens per price of the nodes in use; "fewest_nodes" leaves as
-    many nodes idle as `demand_tokens_per_s` of decode throughput allows.
+    paper's max flow, "latency" the throughput at which the request at `limit_percentile` keeps to
+    `ttft_limit_s` and `tpot_limit_s`, "cost" the tokens per price of the nodes in use;
+    "fewest_nodes" leaves as many nodes idle as `demand_tokens_per_s` of decode throughput allows.
     """
 
     time_limit_s: float = 60.0
     objective: Objective = "decode"
     ttft_limit_s: float | None = None
     tpot_limit_s: float | None = None
+    limit_percentile: LimitPercentile = "p50"
     demand_tokens_per_s: float | None = None
     policy: ServingPolicy = RUNTIME_POLICY
     partial_inference: bool = True
@@ -104,6 +109,7 @@ class PlanOptions:
             ttft_limit_s=self.ttft_limit_s,
             tpot_limit_s=self.tpot_limit_s,
             demand_tokens_per_s=self.demand_tokens_per_s,
+            limit_percentile=self.limit_percentile,
         )
         self.search_options(time_limit_s=self.time_limit_s)
         self.placer_options(known_upper_bound_tokens_per_s=math.inf)
@@ -116,6 +122,7 @@ class PlanOptions:
             objective="flow",
             ttft_limit_s=None,
             tpot_limit_s=None,
+            limit_percentile="p50",
             demand_tokens_per_s=None,
         )
 
@@ -153,7 +160,7 @@ def compute_plan(
     on from it. `start` may come from anywhere, another problem's plan too: what of it fits this
     problem and its rules is a candidate like the baselines. `progress` hears of every better
     placement and bound. Raises ModelDoesNotFit (ModelOutOfReach for want of links), InvalidRules,
-    NoPlacementFound, InvalidOptions and FlowCheckFailed.
+    NoPlacementFound, LimitsNotKept, InvalidOptions and FlowCheckFailed.
     """
     started_s = clock()
     check_rules(problem, options.rules)
@@ -209,6 +216,7 @@ def serving_trials(problem: Problem, options: PlanOptions) -> Trials:
             ttft_limit_s=options.ttft_limit_s,
             tpot_limit_s=options.tpot_limit_s,
             demand_tokens_per_s=options.demand_tokens_per_s,
+            limit_percentile=options.limit_percentile,
         ),
         policy=options.policy,
         partial_inference=options.partial_inference,
@@ -219,13 +227,10 @@ def serving_trials(problem: Problem, options: PlanOptions) -> Trials:
 def _plan_for_serving(run: _Run, *, best_known: Incumbent | None, start: Placement | None) -> Plan:
     """As much of the goal as is found; the flow's answer where nothing is forecast to serve."""
     options, limit_s = run.options, run.options.time_limit_s
-    silent = replace(
-        run,
-        options=replace(options, time_limit_s=limit_s * _FLOW_SHARE_OF_TIME),
-        progress=lambda _: None,
-    )
-    found = _largest_flow(silent, best_known=best_known, start=start)
     trials = serving_trials(run.problem, options)
+    upper_bound = math.inf  # until the search for flow tells one
+    if best_known is not None or start is not None:
+        upper_bound = upper_bound_tokens_per_s(run.problem)
 
     def report(trial: Trial) -> None:
         flow = trial.flow.value_tokens_per_s
@@ -233,7 +238,7 @@ def _plan_for_serving(run: _Run, *, best_known: Incumbent | None, start: Placeme
             Incumbent(
                 elapsed_s=run.elapsed_s,
                 flow_tokens_per_s=flow,
-                upper_bound_tokens_per_s=max(found.standing.upper_bound, flow),
+                upper_bound_tokens_per_s=max(upper_bound, flow),
                 placer=trial.placer,
                 placement=trial.placement,
                 objective_value=trial.value,
@@ -252,6 +257,26 @@ def _plan_for_serving(run: _Run, *, best_known: Incumbent | None, start: Placeme
         serving.offer(best_known.placement, placer=best_known.placer, is_guard=True)
     if start is not None:
         serving.offer(conform(run.problem, start, options.rules), placer=START, is_guard=True)
+    estimating_s = 0.0
+
+    def offer_on_the_way(incumbent: Incumbent, /) -> None:
+        nonlocal upper_bound, estimating_s
+        upper_bound = min(upper_bound, incumbent.upper_bound_tokens_per_s)
+        begun_s = run.elapsed_s
+        if estimating_s <= _ESTIMATING_SHARE_OF_TIME * begun_s or begun_s == 0:
+            serving.offer(incumbent.placement, placer=f"{incumbent.placer}{FOR_FLOW}")
+            estimating_s += run.elapsed_s - begun_s
+
+    found = _largest_flow(
+        replace(
+            run,
+            options=replace(options, time_limit_s=limit_s * _FLOW_SHARE_OF_TIME),
+            progress=offer_on_the_way,
+        ),
+        best_known=best_known,
+        start=start,
+    )
+    upper_bound = found.standing.upper_bound
     for name, placement in found.placed.items():
         if placement is not None:
             serving.offer(placement, placer=name, is_guard=True)

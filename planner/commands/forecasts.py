@@ -29,10 +29,15 @@ def forecast_lines(forecast: PlanForecast) -> Iterator[str]:
     )
     seeds = ", ".join(str(seed) for seed in simulated.seeds)
     yield (
-        f"simulated: {simulated.decode_tokens_per_s:.1f} decode and "
+        f"simulated, a short run: {simulated.decode_tokens_per_s:.1f} decode and "
         f"{simulated.prompt_tokens_per_s:.1f} prompt tokens/s, {offered}, over "
         f"{simulated.window_s:.0f} s (seeds {seeds})"
     )
+    if simulated.simulated_share < 1:
+        yield (
+            f"  of {simulated.simulated_share:.0%} of the nodes, the same share of every stage, "
+            "and scaled up; `planner simulate` runs them all"
+        )
     yield (
         f"  p50/p95/p99: TTFT {_shown(simulated.ttft)}, ITL {_shown(simulated.itl)}, "
         f"TPOT {_shown(simulated.tpot)}, end to end {_shown(simulated.e2e)}"

@@ -10,7 +10,7 @@ from planner.commands.files import read_problem, read_text
 from planner.compute_plan import BASELINES, PlanOptions
 from planner.domain.errors import InvalidPlacement, InvalidProblem
 from planner.domain.placement import LayerRange
-from planner.domain.plan_forecast import Objective
+from planner.domain.plan_forecast import LimitPercentile, Objective
 from planner.domain.problem import Problem
 from planner.domain.rules import InvalidRules, PlacementRules
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
@@ -85,10 +85,17 @@ def add_objective_options(command: argparse.ArgumentParser) -> None:
         "fewest_nodes: idle nodes at a decode throughput of --demand",
     )
     command.add_argument(
-        "--ttft-limit", type=float, metavar="S", help="median seconds to the first token, at most"
+        "--ttft-limit", type=float, metavar="S", help="seconds to the first token, at most"
     )
     command.add_argument(
-        "--tpot-limit", type=float, metavar="S", help="median seconds per output token, at most"
+        "--tpot-limit", type=float, metavar="S", help="seconds per output token, at most"
+    )
+    command.add_argument(
+        "--limit-percentile",
+        choices=get_args(LimitPercentile),
+        default=PlanOptions().limit_percentile,
+        help="which request has to keep to the limits: the median one, or p95 (default: "
+        "%(default)s)",
     )
     command.add_argument(
         "--demand", type=float, metavar="TOKENS", help="decode tokens/s that must be served"
@@ -130,6 +137,7 @@ def with_objective(
         objective=parsed.objective or default,
         ttft_limit_s=parsed.ttft_limit,
         tpot_limit_s=parsed.tpot_limit,
+        limit_percentile=parsed.limit_percentile,
         demand_tokens_per_s=parsed.demand,
         policy=POLICIES[parsed.policy],
     )

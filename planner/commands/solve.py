@@ -95,12 +95,19 @@ def run(parsed: argparse.Namespace) -> None:
         return
     print(
         f"{output}: {plan.flow.value_tokens_per_s:.1f} tokens/s by {plan.placer}, "
-        f"{plan.gap:.1%} below the bound, {plan.hops:.1f} hops, "
+        f"{plan.gap:.1%} below the bound{_of_what(plan)}, {plan.hops:.1f} hops, "
         f"{len(plan.placement.layers)} nodes; stopped: {plan.stop_reason}, solver: {plan.solver}"
     )
     if plan.forecast is not None:
         for line in forecast_lines(plan.forecast):
             print(line)
+
+
+def _of_what(plan: Plan) -> str:
+    """What the bound is of, where flow is not what the plan was made for."""
+    if plan.forecast is None:
+        return ""
+    return f" on flow (no bound on {plan.forecast.objective!r} is known)"
 
 
 def _robust_plan(

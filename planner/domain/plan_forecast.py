@@ -6,6 +6,8 @@ from typing import Literal
 from planner.domain.serving_policy import ServingPolicy
 
 Objective = Literal["decode", "flow", "latency", "cost", "fewest_nodes"]
+# Which request has to keep to latency limits: the median one, or all but the slowest twentieth.
+LimitPercentile = Literal["p50", "p95"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +17,9 @@ class Percentiles:
     p50_s: float
     p95_s: float
     p99_s: float
+
+    def at(self, percentile: LimitPercentile) -> float:
+        return self.p50_s if percentile == "p50" else self.p95_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +37,8 @@ class SimulatedFigures:
     """By `planner.simulator`, means over `seeds`.
 
     `requests_per_s` is the offered rate; None where requests always wait, and TTFT and end-to-end
-    times then begin when a request is let in.
+    times then begin when a request is let in. Runs are short: minutes of a plan's life. Of large
+    plans only `simulated_share` of the nodes is simulated, and the rates are scaled up.
     """
 
     seeds: tuple[int, ...]
@@ -46,6 +52,7 @@ class SimulatedFigures:
     e2e: Percentiles
     requests_in_flight: float
     utilisation_mean: float
+    simulated_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
-from planner.domain.plan_forecast import Objective
+from planner.domain.plan_forecast import LimitPercentile, Objective
 from planner.domain.problem import Problem
 from planner.estimate.compiled.stage_search import Aim
 from planner.placers.base import InvalidOptions
@@ -17,12 +18,14 @@ _TOKENS_PER_MILLION = 1e6
 class Goal:
     """`price_of` is per hour of a node, whatever the currency; only the objective "cost" reads it.
 
-    Limits are on mean TTFT and TPOT and hold for "latency" only.
+    Limits are on TTFT and TPOT of the request at `limit_percentile` and hold for "latency" only;
+    estimates hold their means against them.
     """
 
     objective: Objective
     ttft_limit_s: float = math.inf
     tpot_limit_s: float = math.inf
+    limit_percentile: LimitPercentile = "p50"
     demand_tokens_per_s: float = 0.0
     price_of: Mapping[str, float] = field(default_factory=dict)
 
@@ -56,6 +59,7 @@ def goal_for(
     ttft_limit_s: float | None,
     tpot_limit_s: float | None,
     demand_tokens_per_s: float | None,
+    limit_percentile: LimitPercentile = "p50",
 ) -> Goal:
     """Raises InvalidOptions for an objective that lacks what it needs."""
     prices: dict[str, float] = {}
@@ -73,6 +77,7 @@ def goal_for(
         objective=objective,
         ttft_limit_s=ttft_limit_s if is_latency and ttft_limit_s is not None else math.inf,
         tpot_limit_s=tpot_limit_s if is_latency and tpot_limit_s is not None else math.inf,
+        limit_percentile=limit_percentile,
         demand_tokens_per_s=demand_tokens_per_s or 0.0,
         price_of=prices,
     )
@@ -84,6 +89,7 @@ def check_goal_options(
     ttft_limit_s: float | None,
     tpot_limit_s: float | None,
     demand_tokens_per_s: float | None,
+    limit_percentile: LimitPercentile = "p50",
 ) -> None:
     """Raises InvalidOptions for limits out of range, missing, or of another objective."""
     for key, value, owner in (
@@ -99,6 +105,15 @@ def check_goal_options(
             raise InvalidOptions(
                 f"{key} is {value} but the objective is {objective!r}; it is for {owner!r} only"
             )
+    if limit_percentile not in get_args(LimitPercentile):
+        raise InvalidOptions(
+            f"limit_percentile is {limit_percentile!r}; use one of: {get_args(LimitPercentile)}"
+        )
+    if limit_percentile != "p50" and objective != "latency":
+        raise InvalidOptions(
+            f"limit_percentile is {limit_percentile!r} but the objective is {objective!r}; it is "
+            "for 'latency' only"
+        )
     if objective == "latency" and ttft_limit_s is None and tpot_limit_s is None:
         raise InvalidOptions(
             "objective is 'latency' without a limit; give ttft_limit_s or "

@@ -12,12 +12,14 @@
 Rounds count moves, not seconds: the clock only cuts them off.
 """
 
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from planner.capacity import allowed_layers
+from planner.domain.errors import PlannerError
 from planner.domain.placement import Placement
 from planner.domain.plan_forecast import PlanForecast
 from planner.domain.rules import PlacementRules
@@ -51,6 +53,10 @@ _WORTH_A_SIMULATION = 0.95  # of the estimate of the plan that a neighbour is to
 
 
 _Key: TypeAlias = tuple[tuple[tuple[str, int, int], ...], frozenset[frozenset[str]]]
+
+
+class LimitsNotKept(PlannerError):
+    """No plan that was found keeps to the latency limits at any rate that was tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +94,13 @@ class ServingSearch:
         self._contest = Contest(trials, seed=seed, cancel=cancel, clock=clock)
 
     def offer(self, placement: Placement, *, placer: str, is_guard: bool = False) -> Trial:
-        """Estimate it; a guard is simulated whatever its estimate."""
+        """Estimate it; a guard is simulated whatever its estimate, and goes by its own name."""
         ranges = ((name, held.first, held.end) for name, held in placement.layers.items())
         key = (tuple(sorted(ranges)), frozenset(placement.components))
         if key not in self._tried:
             self._tried[key] = self._trials.estimated(placement, placer=placer)
+        elif self._tried[key].placer != placer and is_guard:
+            self._tried[key] = replace(self._tried[key], placer=placer)
         trial = self._tried[key]
         if is_guard and trial not in self._guards:
             self._guards.append(trial)
@@ -142,7 +150,10 @@ class ServingSearch:
         return "time limit" if self._clock() >= ends_s else "heuristic"
 
     def decide(self, *, time_limit_s: float) -> Decision | None:
-        """Simulate the most promising; None where no candidate serves anything."""
+        """Simulate the most promising; None where no candidate serves anything.
+
+        Raises LimitsNotKept.
+        """
         ends_s = self._clock() + time_limit_s
         ranked = sorted(self._tried.values(), key=lambda trial: trial.value, reverse=True)
         ranked = _distinct(trial for trial in ranked[:_COMPARED] if trial.value > 0)
@@ -152,10 +163,46 @@ class ServingSearch:
         outcome = self._contest.decide(
             ranked[:_SIMULATED], guards, neighbours=self._neighbours, ends_s=ends_s
         )
+        if self._trials.goal.objective == "latency" and outcome.figures is None:
+            self._check_limits(outcome.trial)
         return Decision(
             trial=outcome.trial,
             forecast=self._trials.forecast(outcome.trial, outcome.figures),
             stop_reason="cancelled" if self._cancel.is_cancelled() else "heuristic",
+        )
+
+    def _check_limits(self, best: Trial) -> None:
+        """`best` was not simulated, or not within the limits. Raises LimitsNotKept."""
+        goal, miss = self._trials.goal, self._trials.nearest_miss
+        if miss is None and best.keeps_limits:
+            return  # time allowed no simulation, and by estimate there is a rate
+        limits = " and ".join(
+            f"{name} of at most {limit_s:g} s"
+            for name, limit_s in (("TTFT", goal.ttft_limit_s), ("TPOT", goal.tpot_limit_s))
+            if limit_s < math.inf
+        )
+        if miss is None:
+            reached = (
+                f"estimated without limits, the best ({best.placer}) has a mean TTFT of "
+                f"{best.estimate.ttft_s:.3g} s and TPOT of {best.estimate.tpot_s:.3g} s"
+            )
+        else:
+            over = [
+                name
+                for name, seconds, limit_s in (
+                    ("TTFT", miss.ttft_s, goal.ttft_limit_s),
+                    ("TPOT", miss.tpot_s, goal.tpot_limit_s),
+                )
+                if seconds > limit_s
+            ]
+            reached = (
+                f"the nearest ({miss.placer}) misses {' and '.join(over)}: at "
+                f"{miss.requests_per_s:.2g} requests/s its {goal.limit_percentile} TTFT is "
+                f"{miss.ttft_s:.3g} s and TPOT {miss.tpot_s:.3g} s"
+            )
+        raise LimitsNotKept(
+            f"no plan found keeps a {goal.limit_percentile} {limits}; {reached}; raise the limit, "
+            "allow fewer hops (max_hops), or give the search more time"
         )
 
     def expected_decision_s(self) -> float:

@@ -1,5 +1,6 @@
 """One placement held against a goal: its balanced flow, its estimate, and its simulations."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -37,8 +38,13 @@ _ROUTED_NODES_PER_S = 2e5
 _LEAST_WARM_UP_REQUESTS, _LEAST_REQUESTS = 100.0, 400.0
 # Larger plans are simulated by a share of every stage.
 _MOST_SIMULATED_NODES = 64
-_LATENCY_TRIES = 4
-_LATENCY_STEP_DOWN = 0.9
+_LATENCY_TRIES = 8
+_LATENCY_STEP_DOWN = 0.7
+_LATENCY_PRECISION = 1.06
+# Plans that miss the limits by estimate rank below all others, and are tried nearly idle.
+_UNLIKELY = 1e-3
+_NEARLY_IDLE = 0.05
+_MOST_LONGER = 10.0
 
 
 _Key: TypeAlias = tuple[frozenset[tuple[str, LayerRange]], tuple[frozenset[str], ...]]
@@ -46,13 +52,28 @@ _Key: TypeAlias = tuple[frozenset[tuple[str, LayerRange]], tuple[frozenset[str],
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """`value` is the goal's, by the estimate."""
+    """`value` is the goal's, by the estimate.
+
+    `keeps_limits`: whether latency limits are kept by estimate; if not, the estimate is without.
+    """
 
     placement: Placement
     placer: str
     flow: Flow
     estimate: Estimate
     value: float
+    keeps_limits: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Miss:
+    """How near a plan came to latency limits that it did not keep."""
+
+    placer: str
+    requests_per_s: float
+    ttft_s: float
+    tpot_s: float
+    excess: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +116,16 @@ class Trials:
         self.partial_inference = partial_inference
         self._max_hops = max_hops
         self._share_of: dict[_Key, Trial] = {}
-        self.estimator = Estimator(
-            problem,
-            policy=policy,
-            ttft_limit_s=goal.ttft_limit_s,
-            tpot_limit_s=goal.tpot_limit_s,
-        )
+        self.nearest_miss: Miss | None = None
+        self._unlimited = Estimator(problem, policy=policy)
+        self.estimator = self._unlimited
+        if goal.objective == "latency":
+            self.estimator = Estimator(
+                problem,
+                policy=policy,
+                ttft_limit_s=goal.ttft_limit_s,
+                tpot_limit_s=goal.tpot_limit_s,
+            )
 
     def estimated(self, placement: Placement, *, placer: str) -> Trial:
         """Raises InvalidPlacement."""
@@ -111,12 +136,18 @@ class Trials:
             max_hops=self._max_hops,
         )
         estimate = self.estimator.of(placement, flow)
+        rate = estimate.decode_tokens_per_s
+        keeps_limits = rate > 0
+        if not keeps_limits and self.goal.objective == "latency":
+            estimate = self._unlimited.of(placement, flow)
+            rate = _UNLIKELY * estimate.decode_tokens_per_s
         return Trial(
             placement=placement,
             placer=placer,
             flow=flow,
             estimate=estimate,
-            value=self.value(placement, estimate.decode_tokens_per_s),
+            value=self.value(placement, rate),
+            keeps_limits=keeps_limits,
         )
 
     def value(self, placement: Placement, decode_tokens_per_s: float) -> float:
@@ -133,11 +164,13 @@ class Trials:
 
         Of large plans a share of every stage is simulated; what it serves is taken times the ratio
         of the whole plan's estimate to the share's. Requests always wait; for "latency" they arrive
-        at random, at the highest rate tried at which the median request keeps to the limits.
+        at random, at the highest rate found at which the request at the goal's percentile keeps to
+        the limits; None where that is at none, `nearest_miss` then tells how near one came.
         """
         whole_rate = trial.estimate.decode_tokens_per_s
         if whole_rate <= 0:
             return None
+        nodes = len(trial.placement.layers)
         trial = self._to_simulate(trial)
         rate = trial.estimate.decode_tokens_per_s
         lifetime_s = self._lifetime_s(trial)
@@ -145,34 +178,79 @@ class Trials:
         options = SimulationOptions(
             warm_up_s=enough.warm_up * lifetime_s, window_s=enough.window * lifetime_s
         )
-        weights = routing_weights(trial.flow)
         try:
-            if self.goal.objective != "latency":
-                found = _mean(
-                    [self._run(trial, weights, options, seed=seed) for seed in seeds],
-                    seeds=seeds,
-                    requests_per_s=None,
-                )
-                return _times(found, whole_rate / rate)
-            offered = rate / self.problem.workload.mean_output_tokens
-            for _ in range(_LATENCY_TRIES):
-                found = _mean(
-                    [
-                        self._run(trial, weights, options, seed=seed, requests_per_s=offered)
-                        for seed in seeds
-                    ],
-                    seeds=seeds,
-                    requests_per_s=offered,
-                )
-                if (
-                    found.ttft.p50_s <= self.goal.ttft_limit_s
-                    and found.tpot.p50_s <= self.goal.tpot_limit_s
-                ):
-                    return _times(found, whole_rate / rate)
-                offered *= _LATENCY_STEP_DOWN
+            if self.goal.objective == "latency":
+                found = self._within_limits(trial, options, seeds=seeds)
+            else:
+                found = self._runs(trial, options, seeds=seeds, requests_per_s=None)
         except (InvalidSimulation, InvalidWorkload):
             return None  # requests that never fit, or all served at once: nothing to measure
-        return None
+        if found is None:
+            return None
+        return _scaled(
+            found, whole_rate / rate, simulated_share=len(trial.placement.layers) / nodes
+        )
+
+    def _within_limits(
+        self, trial: Trial, options: SimulationOptions, *, seeds: Sequence[int]
+    ) -> SimulatedFigures | None:
+        """At the highest rate of a few tries; downwards first, then between the nearest two."""
+        best: SimulatedFigures | None = None
+        full = trial.estimate.decode_tokens_per_s / self.problem.workload.mean_output_tokens
+        offered = full
+        if not trial.keeps_limits:
+            offered *= _NEARLY_IDLE
+        kept, missed = 0.0, math.inf
+        for _ in range(_LATENCY_TRIES):
+            longer = min(full / offered, _MOST_LONGER)  # so that as many requests are seen
+            found = self._runs(
+                trial,
+                replace(options, window_s=longer * options.window_s),
+                seeds=seeds,
+                requests_per_s=offered,
+            )
+            if self._keeps_limits(trial, found):
+                best, kept = found, offered
+            else:
+                missed = offered
+            if (kept > 0 and missed <= _LATENCY_PRECISION * kept) or missed == math.inf:
+                break
+            offered = (kept + missed) / 2 if kept > 0 else _LATENCY_STEP_DOWN * offered
+        return best
+
+    def _keeps_limits(self, trial: Trial, found: SimulatedFigures) -> bool:
+        percentile = self.goal.limit_percentile
+        ttft_s, tpot_s = found.ttft.at(percentile), found.tpot.at(percentile)
+        excess = max(ttft_s / self.goal.ttft_limit_s, tpot_s / self.goal.tpot_limit_s)
+        if excess <= 1:
+            return True
+        if self.nearest_miss is None or excess < self.nearest_miss.excess:
+            self.nearest_miss = Miss(
+                placer=trial.placer,
+                requests_per_s=found.requests_per_s or 0.0,
+                ttft_s=ttft_s,
+                tpot_s=tpot_s,
+                excess=excess,
+            )
+        return False
+
+    def _runs(
+        self,
+        trial: Trial,
+        options: SimulationOptions,
+        *,
+        seeds: Sequence[int],
+        requests_per_s: float | None,
+    ) -> SimulatedFigures:
+        weights = routing_weights(trial.flow)
+        return _mean(
+            [
+                self._run(trial, weights, options, seed=seed, requests_per_s=requests_per_s)
+                for seed in seeds
+            ],
+            seeds=seeds,
+            requests_per_s=requests_per_s,
+        )
 
     def simulation_s(self, trial: Trial, span: Span) -> float:
         """About how long the simulator will need; by its speed on the published clusters."""
@@ -282,9 +360,10 @@ def _mean(
     )
 
 
-def _times(figures: SimulatedFigures, ratio: float) -> SimulatedFigures:
+def _scaled(figures: SimulatedFigures, ratio: float, *, simulated_share: float) -> SimulatedFigures:
     return replace(
         figures,
+        simulated_share=simulated_share,
         requests_per_s=None if figures.requests_per_s is None else ratio * figures.requests_per_s,
         decode_tokens_per_s=ratio * figures.decode_tokens_per_s,
         prompt_tokens_per_s=ratio * figures.prompt_tokens_per_s,

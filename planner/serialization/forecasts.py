@@ -71,6 +71,10 @@ def _simulated(section: Section) -> SimulatedFigures:
         e2e=_percentiles(section.section("e2e")),
         requests_in_flight=section.number_from_zero("requests_in_flight"),
         utilisation_mean=section.number_from_zero("utilisation_mean"),
+        # Files of before have no share: what they tell of was simulated whole, or not said.
+        simulated_share=section.positive_number("simulated_share")
+        if section.has("simulated_share")
+        else 1.0,
     )
 
 

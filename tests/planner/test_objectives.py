@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from tiny_problems import placement, tiny_problem
 
-from planner.compute_plan import BASELINES, PlanOptions, compute_plan
+from planner.commands.forecasts import forecast_lines
+from planner.compute_plan import BASELINES, FOR_FLOW, PlanOptions, compute_plan
 from planner.domain.cluster import Cluster, Link, Node
 from planner.domain.placement import LayerRange
 from planner.domain.plan import Incumbent
@@ -15,6 +16,7 @@ from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
 from planner.feasibility import conform
 from planner.objectives.goal import Goal
 from planner.objectives.partitions import partitions
+from planner.objectives.search import LimitsNotKept
 from planner.objectives.trial import Span, Trials
 from planner.placers.base import InvalidOptions, NeverCancelled
 from planner.serialization.plan_file import plan_from_dict, plan_to_dict
@@ -135,6 +137,45 @@ def test_latency_limits_hold_in_the_simulation_and_cost_throughput():
     assert simulated.requests_per_s > 0
 
 
+def test_limits_may_bind_the_slow_requests_too():
+    free = trials()
+    placed = placement(n0=(0, 2), n1=(2, 4))
+    span = Span(warm_up=1.0, window=1.5)
+    found = free.simulated(free.estimated(placed, placer="by hand"), seeds=(0,), span=span)
+    limit = found.ttft.p95_s
+    for percentile in ("p50", "p95"):
+        goal = Goal(objective="latency", ttft_limit_s=limit, limit_percentile=percentile)
+        bound = trials(goal=goal)
+        kept = bound.simulated(bound.estimated(placed, placer="by hand"), seeds=(0,), span=span)
+        assert kept.ttft.at(percentile) <= limit
+
+
+def test_a_limit_that_no_plan_keeps_is_said_with_the_nearest_that_was_reached():
+    message = "keeps a p95 TTFT of at most 1e-06 s; the nearest .* misses TTFT: at .* raise the"
+    with pytest.raises(LimitsNotKept, match=message):
+        solve(objective="latency", ttft_limit_s=1e-6, limit_percentile="p95", time_limit_s=5.0)
+
+
+def test_what_the_search_for_flow_finds_is_shown_at_once_and_marked():
+    heard: list[Incumbent] = []
+    plan = solve(progress=heard.append, time_limit_s=5.0)
+    assert heard[0].placer.endswith(FOR_FLOW)
+    assert heard[0].objective_value > 0
+    assert not plan.placer.endswith(FOR_FLOW)
+
+
+def test_a_forecast_tells_which_share_of_the_nodes_was_simulated():
+    plan = solve(time_limit_s=5.0)
+    assert plan.forecast.simulated.simulated_share == 1.0
+    document = plan_to_dict(plan)
+    shares = replace(plan.forecast.simulated, simulated_share=0.25)
+    told = replace(plan, forecast=replace(plan.forecast, simulated=shares))
+    assert plan_from_dict(plan_to_dict(told)) == told
+    assert "25% of the nodes" in "".join(forecast_lines(told.forecast))
+    del document["forecast"]["simulated"]["simulated_share"]
+    assert plan_from_dict(document) == plan
+
+
 def test_cost_prefers_the_cheap_machine_that_serves_as_much():
     problem = tiny_problem([[50.0, 20.0], [50.0, 20.0]], num_layers=2)
     nodes = tuple(
@@ -183,6 +224,7 @@ def test_a_workload_too_long_for_the_kv_room_leaves_the_plan_for_flow_without_a_
         ({"ttft_limit_s": 1.0}, "it is for 'latency' only"),
         ({"objective": "latency", "ttft_limit_s": -1.0}, "ttft_limit_s is -1"),
         ({"objective": "latency"}, "without a limit"),
+        ({"limit_percentile": "p95"}, "it is for 'latency' only"),
         ({"objective": "fewest_nodes"}, "without a demand"),
     ],
 )
