@@ -439,7 +439,7 @@ def test_solve_forecasts_what_the_plan_serves_and_says_what_the_times_are(
     assert plan.forecast.objective == "decode"
     assert plan.forecast.simulated.decode_tokens_per_s == plan.forecast.value
     assert "derived layer times" in captured.out
-    assert "simulated:" in captured.out
+    assert "simulated, a short run:" in captured.out
     assert all("forecast" in line for line in captured.err.splitlines())
 
 
