@@ -11,11 +11,14 @@ from statistics import fmean
 from planner.balanced_flow import balanced_weights
 from planner.commands.files import read_plan
 from planner.commands.options import POLICIES, add_timing_options, timed_problem
+from planner.commands.request_rows import COLUMNS, request_rows
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
+from planner.estimate.model import prompts_in_flight
 from planner.max_flow import max_flow, routing_weights
 from planner.routers.choice import ROUTER_NAMES
 from planner.simulator.forecast import Forecast, Spread
+from planner.simulator.record import OnRequest
 from planner.simulator.simulate import SimulationOptions, simulate
 from planner.timing import timing_source
 from planner.workload.arrivals import (
@@ -60,6 +63,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--window", type=float, metavar="S", default=defaults.window_s)
     command.add_argument("--json", action="store_true", help="the whole forecast as JSON")
+    command.add_argument(
+        "--requests",
+        type=Path,
+        metavar="FILE.csv",
+        help="write every request that finishes, warm-up included, with the columns "
+        + "; ".join(f"{column}: {meaning}" for column, meaning in COLUMNS.items()),
+    )
     _add_workload(command.add_argument_group("workload"))
     add_timing_options(command.add_argument_group("measured times"))
 
@@ -101,7 +111,7 @@ def run(parsed: argparse.Namespace) -> None:
     weights = _weights(problem, plan, routing=parsed.routing)
     options = SimulationOptions(warm_up_s=parsed.warm_up, window_s=parsed.window, seed=parsed.seed)
 
-    def forecast_of(demand: Demand) -> Forecast:
+    def forecast_of(demand: Demand, on_request: OnRequest | None = None) -> Forecast:
         return simulate(
             problem,
             placement=plan.placement,
@@ -111,22 +121,33 @@ def run(parsed: argparse.Namespace) -> None:
             partial_inference=plan.partial_inference,
             router=parsed.router,
             options=options,
+            on_request=on_request,
+        )
+
+    def backlog() -> Backlog:
+        return Backlog(
+            lengths=_lengths(problem, parsed),
+            prompts_in_flight=prompts_in_flight(len(plan.placement.layers)),
         )
 
     rate_per_s: float | None = None
-    if parsed.workload == "backlog":
-        forecast = forecast_of(Backlog(lengths=_lengths(problem, parsed)))
-    else:
+    demand: Demand = backlog()
+    if parsed.workload != "backlog":
         rate_per_s = parsed.rate
         if rate_per_s is None:
-            peak = forecast_of(Backlog(lengths=_lengths(problem, parsed)))
+            peak = forecast_of(backlog())
             rate_per_s = rate_at_share_of_peak(
                 peak.decode_tokens_per_s + peak.prompt_tokens_per_s,
                 share=parsed.share,
                 mean_tokens_per_request=_mean_tokens(_lengths(problem, parsed)),
             )
         times = _times(parsed, rate_per_s=rate_per_s)
-        forecast = forecast_of(Arrivals(requests=requests(times, _lengths(problem, parsed))))
+        demand = Arrivals(requests=requests(times, _lengths(problem, parsed)))
+    if parsed.requests is None:
+        forecast = forecast_of(demand)
+    else:
+        with request_rows(parsed.requests) as on_request:
+            forecast = forecast_of(demand, on_request)
     if parsed.json:
         print(json.dumps(_document(forecast, problem, plan, parsed, rate_per_s), allow_nan=False))
     else:

@@ -14,6 +14,7 @@ from planner.routers.measured_rates import MeasuredRates
 from planner.routers.waiting import kept_for
 from planner.simulator.engine import NEVER, Engine, Occurrence, OccurrenceKind, StageVisit
 from planner.simulator.forecast import Tally
+from planner.simulator.record import OnRequest, RequestRecord
 from planner.simulator.translation import Links, Numbering
 from planner.workload.request import InvalidWorkload, Lengths, Request
 
@@ -53,10 +54,13 @@ class _Way(TypedDict):
 
 @dataclass(slots=True, kw_only=True)
 class _Running:
-    """A request that was let in, and what is reserved for it at present."""
+    """A request that was let in as the `number`th, and what is reserved for it at present."""
 
     request: Request
     size: RequestSize
+    number: int
+    admitted_s: float
+    pipeline: Pipeline
     attempts: int = 1
     has_first_token: bool = False
 
@@ -66,7 +70,8 @@ class Admission:
 
     Reservations grow by pages of `page_tokens`; None leaves them as they were at admission.
     `prompts` counts the requests without a first token yet, by component of the placement.
-    Preempted requests wait in front of all others for the next that finishes.
+    Preempted requests wait in front of all others for the next that finishes. `on_request` hears of
+    each that has.
     """
 
     def __init__(
@@ -80,11 +85,14 @@ class Admission:
         prediction: OutputPrediction,
         page_tokens: int | None,
         recorded_pipelines: int,
+        on_request: OnRequest | None,
     ) -> None:
         self._engine, self._router, self._kv, self._links = engine, router, kv, links
         self._prediction = prediction
         self._page_tokens = page_tokens
         self._recorded = recorded_pipelines
+        self._on_request = on_request
+        self._admitted = 0
         self._placement = placement
         self._running: dict[int, _Running] = {}
         self._preempted: list[int] = []
@@ -125,7 +133,14 @@ class Admission:
             output_tokens=lengths.output_tokens,
             **self._way(pipeline, size),
         )
-        self._running[number] = _Running(request=request, size=size)
+        self._running[number] = _Running(
+            request=request,
+            size=size,
+            number=self._admitted,
+            admitted_s=self._engine.now,
+            pipeline=pipeline,
+        )
+        self._admitted += 1
         self._enter(number, pipeline)
         self.queue.add(self._engine.now - request.arrival_s)
         return True
@@ -148,8 +163,10 @@ class Admission:
             self._leave(number)
             return self._wait_again(number, tokens=occurrence.tokens)
         else:
-            request = self._running.pop(number).request
+            running = self._running.pop(number)
+            request = running.request
             self._leave(number)
+            self._record(running, occurrence)
             self.e2e.add(now - request.arrival_s)
             output = request.lengths.output_tokens
             self._prediction.observe(output)
@@ -158,6 +175,26 @@ class Admission:
             self._begin_anew()
             return True
         return False
+
+    def _record(self, running: _Running, finished: Occurrence) -> None:
+        if self._on_request is None:
+            return
+        request, pipeline = running.request, running.pipeline
+        waits_s = self._engine.stage_waits_s(finished.request, num_stages=len(pipeline.stages))
+        self._on_request(
+            RequestRecord(
+                number=running.number,
+                arrival_s=request.arrival_s,
+                admitted_s=running.admitted_s,
+                first_token_s=finished.first_token_s,
+                finished_s=finished.time_s,
+                prompt_tokens=request.lengths.prompt_tokens,
+                output_tokens=request.lengths.output_tokens,
+                attempts=running.attempts,
+                pipeline=pipeline,
+                waits_s=tuple(waits_s),
+            )
+        )
 
     def _wait_again(self, number: int, *, tokens: int) -> bool:
         """In front of all others, with what it has so far as its prompt; see `hear`."""
@@ -206,6 +243,7 @@ class Admission:
 
     def _enter(self, number: int, pipeline: Pipeline) -> None:
         running = self._running[number]
+        running.pipeline = pipeline
         self._kv.admit(number, pipeline, size=running.size)
         self.running += 1
         if len(self.pipelines) < self._recorded:

@@ -82,6 +82,7 @@ class EngineSetup:
     """Nodes, policy, and bandwidths that links share.
 
     0 means none for `chunk_tokens`, `cap_divisor`, `most_micro_batches` and `starvation_limit`.
+    `measures_waits` of requests at their stages, which costs time.
     """
 
     nodes: tuple[NodeSetup, ...]
@@ -95,6 +96,7 @@ class EngineSetup:
     piece_bytes: float
     starvation_limit: int
     page_tokens: int
+    measures_waits: bool
     overhead_s: float
     copy_s_per_token: float
     activation_bytes: float
@@ -234,6 +236,12 @@ class Engine(Protocol):
 
     def advance(self, until_s: float) -> Occurrence | None:
         """Run to the next occurrence, or to `until_s` and return None."""
+
+    def stage_waits_s(self, request: int, *, num_stages: int) -> list[float]:
+        """Seconds for which chunks and decodes of a request waited for steps, by stage of its way.
+
+        Added up; of one that has just finished too. All 0 unless waits are measured.
+        """
 
     def waiting(self, node: int) -> int:
         """Items that wait at a node: prompts or chunks of them, and decodes."""

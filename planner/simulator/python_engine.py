@@ -167,6 +167,9 @@ class PythonEngine:
             self._free.append(occurrence.request)
         return occurrence
 
+    def stage_waits_s(self, request: int, *, num_stages: int) -> list[float]:
+        return [stay.waited_s for stay in self._requests[request].stays[:num_stages]]
+
     def waiting(self, node: int) -> int:
         return self._nodes[node].waiting
 
@@ -303,6 +306,9 @@ class PythonEngine:
                 node.batch.append(queue.decodes.popleft())
             else:
                 break
+        if setup.measures_waits:
+            for item in node.batch:
+                item.request.stays[item.stage].waited_s += self.now
         node.waiting -= len(node.batch)
         self._pages.make_room(node, number)
         gone = [item for item in node.batch if is_gone(item)]
@@ -330,6 +336,8 @@ class PythonEngine:
     def _wait(self, queue: Queue, item: Item) -> None:
         self._queue_order += 1
         item.order = self._queue_order
+        if self._setup.measures_waits and not is_gone(item):
+            item.request.stays[item.stage].waited_s -= self.now
         (queue.prompts if item.tokens else queue.decodes).append(item)
 
     def _step_done(self, number: int) -> None:

@@ -66,11 +66,12 @@ class Messages:
 class Stay:
     """A request at one of its stages: `came` counts the requests that came to the node."""
 
-    __slots__ = ("blocks", "came", "left_s")
+    __slots__ = ("blocks", "came", "left_s", "waited_s")
 
     def __init__(self) -> None:
         self.left_s: float | None = None  # when it left the stage last, after the prompt
         self.came = self.blocks = 0
+        self.waited_s = 0.0  # for steps of the node, where that is measured
 
 
 class Request:

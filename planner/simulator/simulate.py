@@ -33,6 +33,7 @@ from planner.simulator.compiled.compiled_engine import new_engine
 from planner.simulator.engine import Engine, EngineSetup
 from planner.simulator.feeders import feeder_for, layer_use_of
 from planner.simulator.forecast import Forecast, LinkForecast, NodeForecast, spread_of
+from planner.simulator.record import OnRequest
 from planner.simulator.translation import (
     Links,
     Numbering,
@@ -100,10 +101,12 @@ def simulate(
     options: SimulationOptions | None = None,
     engine_maker: Callable[[EngineSetup], Engine] = new_engine,
     router_maker: Callable[..., Router] = make_router,
+    on_request: OnRequest | None = None,
 ) -> Forecast:
     """Serve the demand with this placement and report; the same arguments give the same forecast.
 
-    `router_maker` is called as `make_router` is. Stops before the window's end when the demand is
+    `router_maker` is called as `make_router` is. `on_request` hears of every request when it has
+    finished, in the warm-up too. Stops before the window's end when the demand is
     exhausted and served. Raises InvalidPlacement, InvalidWorkload and InvalidSimulation.
     """
     options = options or SimulationOptions()
@@ -117,6 +120,7 @@ def simulate(
             numbering=numbering,
             policy=policy,
             page_tokens=options.page_tokens,
+            measures_waits=on_request is not None,
             host_copy_s_per_byte=options.host_copy_s_per_byte,
         )
     )
@@ -155,6 +159,7 @@ def simulate(
         prediction=prediction,
         page_tokens=options.page_tokens if options.fixed_output_tokens is None else None,
         recorded_pipelines=options.recorded_pipelines,
+        on_request=on_request,
     )
     feeder = feeder_for(
         demand,

@@ -87,6 +87,7 @@ def engine_setup(
     numbering: Numbering,
     policy: ServingPolicy,
     page_tokens: int,
+    measures_waits: bool,
     host_copy_s_per_byte: float,
 ) -> EngineSetup:
     """Raises InvalidPlacement for a node without layer times or, where asked for, batch limits."""
@@ -123,6 +124,7 @@ def engine_setup(
         piece_bytes=policy.piece_bytes or 0.0,
         starvation_limit=policy.starvation_limit or 0,
         page_tokens=page_tokens,
+        measures_waits=measures_waits,
         overhead_s=policy.step_overhead_s,
         copy_s_per_token=model.activation_bytes_per_token * host_copy_s_per_byte,
         activation_bytes=model.activation_bytes_per_token,

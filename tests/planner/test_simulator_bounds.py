@@ -42,7 +42,7 @@ def test_the_compiled_engine_forecasts_what_the_engine_in_python_does(seed, poli
         return Arrivals(requests=requests(poisson(rate_per_s=3.0, seed=seed), endless))
 
     compiled, in_python = (
-        simulate(
+        recorded(
             problem,
             placement=placement,
             routing_weights=weights,
@@ -72,6 +72,12 @@ def most_decodes_per_s(problem, placement):
         for layer in range(held.first, held.end):
             by_layer[layer] += best / len(held)
     return min(by_layer)
+
+
+def recorded(*arguments, **options):
+    """The forecast and what became of each request."""
+    records = []
+    return simulate(*arguments, **options, on_request=records.append), records
 
 
 def served(seed, policy, pairs, **case):

@@ -1,13 +1,16 @@
 """`planner simulate` from files to figures, and what it says of bad ones."""
 
+import csv
 import dataclasses
 import json
+import re
 
 import pytest
 from tiny_problems import placement, tiny_problem
 
 from planner.__main__ import main
 from planner.checked_plan import checked_plan
+from planner.commands.request_rows import COLUMNS
 from planner.serialization import plan_to_dict, problem_to_dict
 
 PROBLEM = tiny_problem([[100.0, 60.0], [100.0, 60.0], [50.0, 24.0]], num_layers=4)
@@ -133,6 +136,29 @@ def test_a_forecast_whose_kv_room_runs_out_says_so(files, capsys, tmp_path):
     assert "times a request lost its KV pages" in simulated(
         files, capsys, "--lengths", str(trace), "--window", "600"
     )
+
+
+def test_every_request_is_written_as_a_row_with_its_path_and_waits(files, capsys, tmp_path):
+    path = tmp_path / "requests.csv"
+    text = simulated(files, capsys, "--workload", "poisson", "--rate", "2", "--requests", str(path))
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == list(COLUMNS)
+    assert len(rows) >= int(re.search(r"(\d+) requests finished", text)[1]) > 50
+    assert len({row["request"] for row in rows}) == len(rows)
+    for row in rows:
+        hops, waits = row["path"].split(), row["hop_waits_s"].split()
+        assert hops[0] == "n0[0:2]"
+        assert hops[1] in ("n1[2:4]", "n2[2:4]")
+        assert len(waits) == len(hops)
+        assert min(map(float, waits)) >= 0
+        times = ("arrival_s", "admitted_s", "first_token_s", "finished_s")
+        assert sorted(times, key=lambda key: float(row[key])) == list(times)
+
+
+def test_a_folder_that_is_not_there_is_named(files, capsys, tmp_path):
+    path = tmp_path / "nowhere" / "requests.csv"
+    assert str(path) in refused(files, capsys, "--requests", str(path))
 
 
 def test_a_plan_that_lacks_layers_is_refused_by_the_first(files, capsys, tmp_path):

@@ -25,7 +25,7 @@ from planner.simulator.engine import (
 from planner.simulator.python_engine import PythonEngine
 
 _LIBRARY_NAME = "_engine"
-_EDITION = 9  # of module.c
+_EDITION = 10  # of module.c
 _I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
@@ -48,6 +48,7 @@ _WHOLE_KEYS = (
     "transmission",
     "starvation_limit",
     "page_tokens",
+    "measures_waits",
 )
 _REAL_KEYS = (
     "cap_divisor",
@@ -233,6 +234,11 @@ class CompiledEngine:
             occurred.first_token_s,
         )
 
+    def stage_waits_s(self, request: int, *, num_stages: int) -> list[float]:
+        waited_s = (_REAL * num_stages)()
+        self._library.simulator_waits(self._engine, request, waited_s)
+        return list(waited_s)
+
     def waiting(self, node: int) -> int:
         return int(self._library.simulator_waiting(self._engine, node))
 
@@ -314,6 +320,7 @@ def _library() -> ctypes.CDLL | None:
         "set_grow_at": (None, (_POINTER, _I64, _I64)),
         "advance": (_I64, (_POINTER, _REAL, _POINTER)),
         "now": (_REAL, (_POINTER,)),
+        "waits": (None, (_POINTER, _I64, _POINTER)),
         "waiting": (_I64, (_POINTER, _I64)),
         "resident": (_I64, (_POINTER, _I64)),
         "tokens": (_I64, (_POINTER, _I64)),

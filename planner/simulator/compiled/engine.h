@@ -52,6 +52,7 @@ typedef struct {
     double left_s; /* when it left the stage last, after the prompt */
     i64 came;      /* the order in which requests came to the node */
     i64 blocks;
+    double waited_s; /* for steps of the node, where that is measured */
 } Stay;
 
 typedef struct {
@@ -108,7 +109,7 @@ typedef struct {
 } Occurrence;
 
 typedef struct {
-    i64 chunk_tokens, cap_floor, grouped, transmission, starvation_limit, page_tokens;
+    i64 chunk_tokens, cap_floor, grouped, transmission, starvation_limit, page_tokens, measures_waits;
     double cap_divisor, most_micro_batches, lane_share, piece_bytes, overhead_s, copy_s_per_token;
     double activation_bytes, token_bytes;
 } Policy;

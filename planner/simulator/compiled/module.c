@@ -7,7 +7,7 @@
 
 /* Raised with every change of a source here, and in compiled_engine.py: a library that was built
    before the change is not used. */
-const int64_t simulator_edition = 9;
+const int64_t simulator_edition = 10;
 
 void *PyInit__engine(void);
 
@@ -164,7 +164,7 @@ i64 simulator_begin_anew(Engine *e, i64 number, i64 grow_at, i64 num_stages, con
     }
     memcpy(request->stages, stages, (size_t)num_stages * sizeof(Stage));
     request->num_stages = (i32)num_stages;
-    for (i64 i = 0; i < num_stages; i++) request->stays[i] = (Stay){NOT_YET, 0, 0};
+    for (i64 i = 0; i < num_stages; i++) request->stays[i] = (Stay){NOT_YET, 0, 0, 0.0};
     request->link_home = (i32)link_home;
     request->link_back = (i32)link_back;
     request->prefill_tokens = prefill;
@@ -240,6 +240,12 @@ i64 simulator_advance(Engine *e, double until_s, Occurrence *occurrence) {
     *occurrence = e->occurred[e->first_occurred++];
     if (occurrence->kind == FINISHED) put_back(e, (i32)occurrence->request);
     return 1;
+}
+
+/* Seconds that the request's items waited for steps, by stage of its way. */
+void simulator_waits(const Engine *e, i64 number, double *waited_s) {
+    const Request *request = &e->requests[number];
+    for (i32 i = 0; i < request->num_stages; i++) waited_s[i] = request->stays[i].waited_s;
 }
 
 double simulator_now(const Engine *e) { return e->now; }

@@ -44,8 +44,13 @@ static i32 take_first(Engine *e, List *list) {
     return item;
 }
 
+static Stay *stay_of(Engine *e, i32 item) {
+    return &e->requests[e->items[item].request].stays[e->items[item].stage];
+}
+
 static void wait(Engine *e, Segment *segment, i32 item) {
     e->items[item].order = ++e->queue_order;
+    if (e->policy.measures_waits && !is_gone(e, item)) stay_of(e, item)->waited_s -= e->now;
     append(e, e->items[item].tokens ? &segment->prompts : &segment->decodes, item);
 }
 
@@ -128,6 +133,7 @@ static void take(Engine *e, i32 number_of_node, i64 *taken_prompt_tokens, i64 *t
             if (taken->opens_block) pages += e->requests[taken->request].stages[taken->stage].layers;
             append(e, &node->batch, take_first(e, &segment->decodes));
         }
+        if (policy->measures_waits) stay_of(e, node->batch.last)->waited_s += e->now;
         node->batch_count++;
     }
     node->waiting -= node->batch_count;
