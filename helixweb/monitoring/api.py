@@ -11,14 +11,22 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring.history import has_simulated, latest_sample, points, smallest_step_s
+from helixweb.monitoring.history import (
+    KEEP_ROLLUPS,
+    has_simulated,
+    latest_sample,
+    points,
+    smallest_step_s,
+)
+from helixweb.monitoring.load import finding_of
 from helixweb.monitoring.serializers import (
+    FindingSerializer,
     LatestQuerySerializer,
     SampleSerializer,
     SeriesQuerySerializer,
     SeriesSerializer,
 )
-from helixweb.monitoring.services import KEEP, sample_document
+from helixweb.monitoring.services import sample_document
 
 DEFAULT_LENGTH = timedelta(minutes=5)
 
@@ -26,7 +34,7 @@ DEFAULT_LENGTH = timedelta(minutes=5)
 class SeriesView(APIView):
     @extend_schema(parameters=[SeriesQuerySerializer], responses=SeriesSerializer)
     def get(self, request: Request, pk: int) -> Response:
-        """A cluster's metrics over time, at most a day back and at most 900 points.
+        """A cluster's metrics over time, at most seven days back and at most 900 points.
 
         A step without a report has no point.
         """
@@ -34,7 +42,7 @@ class SeriesView(APIView):
         asked = SeriesQuerySerializer(data=request.query_params)
         asked.is_valid(raise_exception=True)
         now = timezone.now()
-        since = max(asked.validated_data.get("since", now - DEFAULT_LENGTH), now - KEEP)
+        since = max(asked.validated_data.get("since", now - DEFAULT_LENGTH), now - KEEP_ROLLUPS)
         step_s = max(asked.validated_data.get("step", 1), smallest_step_s(since=since, now=now))
         found = [
             {"at": point.at, **point.values}
@@ -65,3 +73,14 @@ class LatestView(APIView):
                 "its coordinator reports once it has joined."
             )
         return Response(SampleSerializer(sample_document(sample)).data)
+
+
+class BottleneckView(APIView):
+    @extend_schema(responses=FindingSerializer)
+    def get(self, request: Request, pk: int) -> Response:
+        """What limits a cluster now, in words."""
+        cluster = get_object_or_404(Cluster, pk=pk)
+        finding = finding_of(cluster, now=timezone.now())
+        if finding is None:
+            raise Http404(f"Cluster {cluster} serves nothing, or its coordinator does not report.")
+        return Response(FindingSerializer(finding).data)

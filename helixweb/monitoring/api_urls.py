@@ -12,5 +12,6 @@ router.register("requests", TracedRequestViewSet, basename="api-request")
 urlpatterns = [
     *router.urls,
     path("clusters/<int:pk>/metrics/", api.SeriesView.as_view(), name="api-cluster-metrics"),
+    path("clusters/<int:pk>/bottleneck/", api.BottleneckView.as_view(), name="api-bottleneck"),
     path("metrics/latest/", api.LatestView.as_view(), name="api-metrics-latest"),
 ]

@@ -3,15 +3,19 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from statistics import mean
 from typing import Any
 
 from django.db.models import Avg, F, FloatField, Max
 
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring.models import MetricSample
+from helixweb.monitoring.models import MetricRollup, MetricSample
 from helixweb.monitoring.services import KEEP, KEEP_ALL, THINNED_STEP_S
 
 MAX_POINTS = 900
+# Samples are kept for a day; what they said in steps of this length, for a week.
+ROLLUP_STEP_S = 300
+KEEP_ROLLUPS = timedelta(days=7)
 # Reports come about once a second; after this long without one nothing is known of now.
 SILENT_AFTER_S = 5.0
 MEANS = (
@@ -51,15 +55,20 @@ def current_sample(cluster: Cluster, *, now: datetime) -> MetricSample | None:
 
 def has_simulated(cluster: Cluster, *, since: datetime) -> bool:
     """Whether any sample since then is of simulated traffic."""
-    return MetricSample.objects.filter(
-        cluster=cluster, second__gte=int(since.timestamp()), simulated_plan__isnull=False
-    ).exists()
+    second = int(since.timestamp())
+    samples = MetricSample.objects.filter(
+        cluster=cluster, second__gte=second, simulated_plan__isnull=False
+    )
+    rolled_up = MetricRollup.objects.filter(cluster=cluster, second__gte=second, simulated=True)
+    return samples.exists() or rolled_up.exists()
 
 
 def smallest_step_s(*, since: datetime, now: datetime) -> int:
     """The step with at most MAX_POINTS from `since` to `now`, no finer than what is kept."""
-    age = min(max(now - since, timedelta(0)), KEEP)
+    age = min(max(now - since, timedelta(0)), KEEP_ROLLUPS)
     step_s = max(1, -(-int(age.total_seconds()) // MAX_POINTS))
+    if age > KEEP:
+        return -(-step_s // ROLLUP_STEP_S) * ROLLUP_STEP_S
     return max(step_s, THINNED_STEP_S) if age > KEEP_ALL else step_s
 
 
@@ -69,25 +78,61 @@ def points(cluster: Cluster, *, since: datetime, until: datetime, step_s: int) -
     Where no report came for a while stands one point without values, so that lines break there;
     also at the end, so that an old value is not taken for the present one.
     """
-    bucket = F("second") - F("second") % step_s
+    rows = _rolled_up(cluster, since, until) if until - since > KEEP else []
+    sampled_since = rows[-1].second + ROLLUP_STEP_S if rows else int(since.timestamp())
+    moments = _by_step(rows, step_s) + _sampled(cluster, sampled_since, until, step_s)
+    found: list[Point] = []
+    longest_s = max(4.0, 2.5 * step_s)
+    for second, values in moments:
+        at = datetime.fromtimestamp(second, tz=UTC)
+        if found and (at - found[-1].at).total_seconds() > longest_s:
+            found.append(Point(at=found[-1].at + (at - found[-1].at) / 2, values=None))
+        if not found or found[-1].at < at:
+            found.append(Point(at=at, values=values))
+    if found and (until - found[-1].at).total_seconds() > longest_s:
+        found.append(Point(at=until, values=None))
+    return found
+
+
+_Values = dict[str, float | None]
+
+
+def _sampled(
+    cluster: Cluster, since: int, until: datetime, step_s: int
+) -> list[tuple[int, _Values]]:
+    """(second its step begins, values), from samples."""
     means: dict[str, Any] = {f"step_{name}": Avg(name, output_field=FloatField()) for name in MEANS}
     maxima = {f"step_{name}": Max(name) for name in MAXIMA}
     rows: Iterable[Any] = (
         MetricSample.objects.filter(
-            cluster=cluster, second__gte=int(since.timestamp()), second__lte=int(until.timestamp())
+            cluster=cluster, second__gte=since, second__lte=int(until.timestamp())
         )
-        .annotate(bucket=bucket)
+        .annotate(bucket=F("second") - F("second") % step_s)
         .order_by("bucket")
         .values("bucket")
         .annotate(**means, **maxima)
     )
-    found: list[Point] = []
-    longest_s = max(4.0, 2.5 * step_s)
+    return [(row["bucket"], {name: row[f"step_{name}"] for name in FIELDS}) for row in rows]
+
+
+def _rolled_up(cluster: Cluster, since: datetime, until: datetime) -> list[MetricRollup]:
+    rows = MetricRollup.objects.filter(
+        cluster=cluster, second__gte=int(since.timestamp()), second__lte=int(until.timestamp())
+    )
+    return list(rows.order_by("second"))
+
+
+def _by_step(rows: Iterable[MetricRollup], step_s: int) -> list[tuple[int, _Values]]:
+    """The same of roll-ups: means of means, maxima of maxima."""
+    steps: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
-        at = datetime.fromtimestamp(row["bucket"], tz=UTC)
-        if found and (at - found[-1].at).total_seconds() > longest_s:
-            found.append(Point(at=found[-1].at + (at - found[-1].at) / 2, values=None))
-        found.append(Point(at=at, values={name: row[f"step_{name}"] for name in FIELDS}))
-    if found and (until - found[-1].at).total_seconds() > longest_s:
-        found.append(Point(at=until, values=None))
+        steps.setdefault(row.second - row.second % step_s, []).append(row.values)
+    found = []
+    for second, together in steps.items():
+        values: _Values = {}
+        for name in FIELDS:
+            known = [each[name] for each in together if each.get(name) is not None]
+            join = max if name in MAXIMA else mean
+            values[name] = join(known) if known else None
+        found.append((second, values))
     return found

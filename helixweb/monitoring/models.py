@@ -81,7 +81,8 @@ class MetricRollup(models.Model):
 class TracedRequest(models.Model):
     """A request that its coordinator traced; `detail` is the whole trace.
 
-    `path` has the names of its nodes, each in a line of its own, an empty one before and after.
+    `path` has the names of its nodes, each in a line of its own, an empty one before and after;
+    `transfers_s` the seconds on each link it took, by the link's name.
     """
 
     cluster = models.ForeignKey(
@@ -100,6 +101,7 @@ class TracedRequest(models.Model):
     e2e_s = models.FloatField()
     attempts = models.PositiveIntegerField()
     path = models.TextField()
+    transfers_s = models.JSONField(default=dict)
     detail = models.JSONField()
 
     class Meta:

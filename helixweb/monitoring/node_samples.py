@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.domain.cluster import SOURCE
-from runtime.protocol.control import CoordinatorReport, StageStats
+from runtime.protocol.control import CoordinatorReport, NodeTraffic, StageStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,8 @@ class NodeSample:
 
     `busy_ratio` (computing ÷ time) and `tokens_per_s` (prompt and output) are between its last two
     heartbeats; `flow_share` is the share of the cluster's tokens that passed it over the last
-    minute. None: not known. The rest are the counters they come from; `heard_second` is when the
+    minute; `kv_promised_ratio` what running requests may need ÷ all its pages, as the coordinator
+    counts. None: not known. The rest are the counters they come from; `heard_second` is when the
     stage's counters last moved (Unix seconds).
     """
 
@@ -29,6 +30,7 @@ class NodeSample:
     busy_ratio: float | None = None
     tokens_per_s: float | None = None
     flow_share: float | None = None
+    kv_promised_ratio: float | None = None
     heard_second: int | None = None
     uptime_s: float | None = None
     busy_s_total: float | None = None
@@ -69,7 +71,8 @@ def node_samples(
     entered = entered_tokens_total(report)
     samples = {}
     for name in sorted({*report.nodes, *stats}):
-        routed = report.nodes[name].tokens_total if name in report.nodes else 0
+        traffic = report.nodes.get(name)
+        routed = traffic.tokens_total if traffic else 0
         stage = _stage_sample(
             stats.get(name),
             previous.get(name),
@@ -80,6 +83,7 @@ def node_samples(
             stage,
             routed_tokens_total=routed,
             flow_share=_flow_share(name, routed, entered, reference),
+            kv_promised_ratio=_kv_promised_ratio(traffic),
         )
     return samples
 
@@ -121,6 +125,12 @@ def _stage_sample(
         busy_ratio=busy_ratio,
         tokens_per_s=tokens_per_s,
     )
+
+
+def _kv_promised_ratio(traffic: NodeTraffic | None) -> float | None:
+    if traffic is None or traffic.kv_capacity_token_layers <= 0:
+        return None
+    return traffic.kv_estimate_token_layers / traffic.kv_capacity_token_layers
 
 
 def _flow_share(name: str, routed: int, entered: int, reference: Reference | None) -> float | None:

@@ -5,6 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from helixweb.common.serializers import StrictFieldsMixin
+from helixweb.monitoring.bottleneck import Limit
 from helixweb.monitoring.history import FIELDS
 
 
@@ -15,6 +16,7 @@ class NodeSampleSerializer(serializers.Serializer[Any]):
     busy_ratio = serializers.FloatField(allow_null=True)
     tokens_per_s = serializers.FloatField(allow_null=True)
     flow_share = serializers.FloatField(allow_null=True)
+    kv_promised_ratio = serializers.FloatField(allow_null=True)
 
 
 class SampleSerializer(serializers.Serializer[Any]):
@@ -66,3 +68,13 @@ class SeriesQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
 
 class LatestQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     cluster = serializers.IntegerField(min_value=1)
+
+
+class FindingSerializer(serializers.Serializer[Any]):
+    """What limits; `subject` is the node or link at fault, empty if none is."""
+
+    limit = serializers.ChoiceField(choices=[limit.value for limit in Limit])
+    subject = serializers.CharField()
+    headline = serializers.CharField()
+    evidence = serializers.CharField()
+    advice = serializers.CharField()

@@ -148,7 +148,7 @@ def sample_document(sample: MetricSample) -> dict[str, Any]:
             key: getattr(node, key)
             for key in (
                 "kv_used_pages", "kv_total_pages", "sequences", "busy_ratio", "tokens_per_s",
-                "flow_share",
+                "flow_share", "kv_promised_ratio",
             )
         }
         for name, node in _nodes(sample).items()

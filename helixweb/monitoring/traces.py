@@ -7,12 +7,15 @@ from django.db.models import QuerySet
 
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import TracedRequest
-from runtime.protocol.request_trace import RequestTrace
+from runtime.protocol.request_trace import PartKind, RequestTrace
 
 KEEP = timedelta(hours=24)
 # At about 10 kB each; the newest of a cluster.
 MOST_OF_A_CLUSTER = 20_000
 COMPLETE = ("stop", "length")
+# What is said of links now stands on these requests.
+LATELY = timedelta(minutes=1)
+MOST_LATELY = 50
 
 
 def record_traces(cluster_id: int, traces: Sequence[RequestTrace]) -> None:
@@ -31,6 +34,18 @@ def prune_traces(now: datetime) -> None:
             kept.filter(arrived_at__lt=oldest).delete()
 
 
+def transfer_ratios(cluster: Cluster, *, now: datetime) -> dict[str, float]:
+    """Share of the time of the newest requests of the last minute that each link took."""
+    newest = TracedRequest.objects.filter(cluster=cluster, arrived_at__gte=now - LATELY)
+    rows = newest.values_list("e2e_s", "transfers_s")[:MOST_LATELY]
+    total_s = sum(e2e_s for e2e_s, _ in rows)
+    seconds: dict[str, float] = {}
+    for _, transfers_s in rows:
+        for link, link_s in transfers_s.items():
+            seconds[link] = seconds.get(link, 0.0) + link_s
+    return {link: link_s / total_s for link, link_s in seconds.items()} if total_s > 0 else {}
+
+
 def traced_requests() -> QuerySet[TracedRequest]:
     """All, newest first, without what only one page needs of each."""
     return TracedRequest.objects.defer("detail").select_related("cluster")
@@ -44,6 +59,15 @@ def trace_of(row: TracedRequest) -> RequestTrace:
 def visits(rows: QuerySet[TracedRequest], node: str) -> QuerySet[TracedRequest]:
     """Those whose pipeline `node` was part of."""
     return rows.filter(path__contains=f"\n{node}\n")
+
+
+def _transfers_s(trace: RequestTrace) -> dict[str, float]:
+    seconds: dict[str, float] = {}
+    for part in trace.parts:
+        if part.kind == PartKind.TRANSFER:
+            link = f"{part.node} → {part.to}"
+            seconds[link] = round(seconds.get(link, 0.0) + part.seconds, 6)
+    return seconds
 
 
 def _row(cluster_id: int, trace: RequestTrace) -> TracedRequest:
@@ -64,6 +88,7 @@ def _row(cluster_id: int, trace: RequestTrace) -> TracedRequest:
         tpot_s=tpot_s,
         e2e_s=trace.e2e_s,
         attempts=trace.attempts,
+        transfers_s=_transfers_s(trace),
         path="".join(f"\n{stage.node}" for stage in trace.pipeline) + "\n",
         detail=trace.model_dump(mode="json"),
     )

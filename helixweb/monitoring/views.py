@@ -3,6 +3,7 @@
 import httpx
 from asgiref.sync import sync_to_async
 from django.http import (
+    Http404,
     HttpRequest,
     HttpResponse,
     HttpResponseBase,
@@ -14,15 +15,19 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
+from helixweb.charts.measured_flow import measured_flow
 from helixweb.common import events
 from helixweb.common.queries import query_id
 from helixweb.deployment.services import current_generation
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring import chat_proxy
 from helixweb.monitoring.endpoints import NoEndpoint, all_endpoints, endpoint_of
+from helixweb.monitoring.flow_view import measured_rates
 from helixweb.monitoring.history import SILENT_AFTER_S, age_s, current_sample, latest_sample
+from helixweb.monitoring.history_view import KIND_TITLES, RANGES, Range, heat, history
+from helixweb.monitoring.load import find
 from helixweb.monitoring.overview import focus, overview_of
-from helixweb.monitoring.presentation import RANGES, history, node_charts, numbers, serving_of
+from helixweb.monitoring.presentation import node_charts, numbers, serving_of
 
 
 @require_GET
@@ -50,8 +55,7 @@ def monitor(request: HttpRequest) -> HttpResponse:
     latest = latest_sample(cluster)
     sample = current_sample(cluster, now=now)
     serving = serving_of(cluster, sample)
-    asked = request.GET.get("range")
-    chosen = next((range_ for range_ in RANGES if range_.name == asked), RANGES[0])
+    chosen, kind = _range(request), _kind(request)
     context = {
         "clusters": clusters,
         "cluster": cluster,
@@ -59,6 +63,11 @@ def monitor(request: HttpRequest) -> HttpResponse:
         "serving": serving,
         "charts": node_charts(serving) if serving else None,
         "history": history(cluster, chosen, now=now),
+        "finding": find(cluster, serving, sample, now=now),
+        "flow": measured_flow(serving.plan, measured_rates(cluster, sample)) if serving else None,
+        "kinds": KIND_TITLES,
+        "kind": kind,
+        "heat": heat(cluster, kind, chosen, now=now),
         "sample": sample,
         "now": numbers(sample),
         "generation": current_generation(cluster.pk),
@@ -69,6 +78,23 @@ def monitor(request: HttpRequest) -> HttpResponse:
         "last_event_id": last_event_id,
     }
     return render(request, "monitoring/monitor.html", context)
+
+
+@require_GET
+@never_cache
+def monitor_chart(request: HttpRequest, name: str) -> JsonResponse:
+    """`?cluster=&range=&kind=`: what monitor.js draws anew: "heat" or "flow-measured"."""
+    cluster = get_object_or_404(Cluster, pk=query_id(request, "cluster"))
+    now = timezone.now()
+    if name == "heat":
+        chart = heat(cluster, _kind(request), _range(request), now=now)
+    else:
+        sample = current_sample(cluster, now=now)
+        serving = serving_of(cluster, sample)
+        if serving is None:
+            raise Http404(f"Cluster {cluster} serves nothing.")
+        chart = measured_flow(serving.plan, measured_rates(cluster, sample))
+    return JsonResponse({"figure": chart.figure, "summary": chart.summary, "rows": chart.rows})
 
 
 @require_GET
@@ -110,6 +136,17 @@ async def playground_chat(request: HttpRequest) -> HttpResponseBase:
 
 def _refusal(status: int, message: str, *, code: str, param: str | None = None) -> JsonResponse:
     return JsonResponse(chat_proxy.error_object(message, code=code, param=param), status=status)
+
+
+def _range(request: HttpRequest) -> Range:
+    asked = request.GET.get("range")
+    return next((range_ for range_ in RANGES if range_.name == asked), RANGES[0])
+
+
+def _kind(request: HttpRequest) -> str:
+    """Of latency."""
+    asked = request.GET.get("kind", "")
+    return asked if asked in KIND_TITLES else "itl"
 
 
 def _chosen(request: HttpRequest) -> Cluster | None:

@@ -3,7 +3,9 @@
 "use strict";
 
 (() => {
-  const { step, length, generation, maxFlow, age, silentAfter, simulated } = document.currentScript.dataset;
+  const {
+    step, length, generation, maxFlow, forecast, age, silentAfter, simulated, cluster, range, kind,
+  } = document.currentScript.dataset;
   const maxPoints = 900;
   const tableRows = 60;
   const unknown = "—";
@@ -41,6 +43,8 @@
     requests: [(sample) => [sample.running, sample.waiting], "requests"],
     ttft: [(sample) => [sample.ttft_p50_s, sample.ttft_p95_s].map(milliseconds), "ms"],
     itl: [(sample) => [sample.itl_p50_s, sample.itl_p95_s].map(milliseconds), "ms"],
+    tpot: [(sample) => [sample.tpot_p50_s, sample.tpot_p95_s].map(milliseconds), "ms"],
+    e2e: [(sample) => [sample.e2e_p50_s, sample.e2e_p95_s].map(milliseconds), "ms"],
   };
   // Appends a sample to the lines of a chart; returns whether it was due (at is in milliseconds).
   const append = (figure, sample, values) => {
@@ -132,10 +136,17 @@
     show("ttft-p95", latency(sample.ttft_p95_s));
     show("itl-p50", latency(sample.itl_p50_s));
     show("itl-p95", latency(sample.itl_p95_s));
+    show("tpot-p50", latency(sample.tpot_p50_s));
+    show("tpot-p95", latency(sample.tpot_p95_s));
+    show("e2e-p50", latency(sample.e2e_p50_s));
+    show("e2e-p95", latency(sample.e2e_p95_s));
     show("running", count(sample.running));
     show("waiting", count(sample.waiting));
-    const measured = sample.output_tokens_per_s + sample.prompt_tokens_per_s;
-    show("efficiency", percent(Number(maxFlow) && known(sample.output_tokens_per_s) ? measured / maxFlow : null));
+    // As Serving.efficiency does it.
+    const [measured, expected] = Number(forecast)
+      ? [sample.output_tokens_per_s, Number(forecast)]
+      : [sample.output_tokens_per_s + sample.prompt_tokens_per_s, Number(maxFlow)];
+    show("efficiency", percent(expected && known(sample.output_tokens_per_s) ? measured / expected : null));
     const heard = Object.values(sample.nodes).filter((node) => node.kv_total_pages);
     const total = heard.reduce((sum, node) => sum + node.kv_total_pages, 0);
     show("kv", percent(total ? heard.reduce((sum, node) => sum + node.kv_used_pages, 0) / total : null));
@@ -148,6 +159,38 @@
     bars("kv", sample.nodes, pagesUsed,
       (node) => (known(node?.kv_total_pages) ? `${count(node.kv_used_pages)} of ${count(node.kv_total_pages)} pages` : "no report"));
     flowShares(sample.nodes);
+  };
+
+  // What limits, and the charts that are made of many samples: asked for while samples come.
+  const findingEvery = 2000;
+  const chartsEvery = 15000;
+  const asked = { finding: performance.now(), charts: performance.now() };
+  const isDue = (name, every) => {
+    if (performance.now() - asked[name] < every) return false;
+    asked[name] = performance.now();
+    return true;
+  };
+  const get = async (url) => {
+    const response = await fetch(url, { headers: { Accept: "application/json" } }).catch(() => null);
+    return response?.ok ? response.json() : null;
+  };
+  const showFinding = async () => {
+    const finding = await get(`/api/v1/clusters/${cluster}/bottleneck/`);
+    if (!finding) return;
+    for (const element of document.querySelectorAll("[data-finding]")) {
+      const text = finding[element.dataset.finding];
+      if (element.textContent !== text) element.textContent = text; // said aloud only when it changes
+    }
+    const badge = document.querySelector('[data-finding="limit"]');
+    if (badge) badge.className = `badge ${{ nothing: "good", unknown: "" }[finding.limit] ?? "warn"}`;
+  };
+  const redraw = async (id) => {
+    const chart = document.getElementById(id);
+    const found = chart && await get(`/monitor/chart/${id}/?cluster=${cluster}&range=${range}&kind=${kind}`);
+    if (!found) return;
+    HelixCharts.draw(chart, found.figure);
+    fill(id, found.rows);
+    describe(chart, found.summary);
   };
 
   const silence = document.getElementById("silence");
@@ -170,6 +213,8 @@
     silence.hidden = true;
     waiting.push(event.detail);
     if (waiting.length === 1) requestAnimationFrame(flush);
+    if (isDue("finding", findingEvery)) showFinding();
+    if (isDue("charts", chartsEvery)) { redraw("heat"); redraw("flow-measured"); }
   });
   setInterval(() => {
     if (heardAt === null) return;

@@ -96,7 +96,7 @@ class FakeAgent(FakeProcess):
         """One heartbeat; returns the generation the web wants."""
         observed = {"generation": generation, "phase": phase.value, "message": message, **more}
         if phase is Phase.READY:
-            observed["stage"] = STATS.model_dump(mode="json")
+            observed.setdefault("stage", STATS.model_dump(mode="json"))
         answer = self.http.post("/api/v1/agent/heartbeat", {"observed": observed})
         assert answer.status_code == 200, answer.content
         wanted: int = answer.json()["generation"]

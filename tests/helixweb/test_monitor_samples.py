@@ -102,7 +102,7 @@ def test_a_stage_that_was_started_anew_has_no_rates_at_first() -> None:
 
 
 def test_a_node_without_a_stage_is_listed_as_unknown() -> None:
-    assert one_node(None, None, second=100) == NodeSample()
+    assert one_node(None, None, second=100) == NodeSample(kv_promised_ratio=0.0)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,8 @@ def test_a_line_breaks_where_nothing_was_reported(cluster: Cluster) -> None:
         (timedelta(hours=1), 4),
         (timedelta(hours=2), 10),
         (timedelta(hours=24), 96),
-        (timedelta(days=9), 96),
+        (timedelta(days=7), 900),
+        (timedelta(days=9), 900),
         (timedelta(seconds=-5), 1),
     ],
 )

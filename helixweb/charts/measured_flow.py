@@ -1,0 +1,168 @@
+"""The flow that was measured beside the one that was planned, as a Sankey diagram."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from helixweb.charts.chart import (
+    UNKNOWN,
+    Chart,
+    Legend,
+    figure_json,
+    plain,
+    shortened,
+    tokens_per_s,
+)
+from planner.domain.cluster import SINK, SOURCE
+from planner.domain.plan import Plan
+
+# Okabe-Ito; what a colour says stands in the table in words, too.
+LESS, AS_PLANNED, MORE, NOTHING = "#E69F00", "#0072B2", "#CC79A7", "#999999"
+WORDS = {
+    LESS: "less than planned",
+    AS_PLANNED: "as planned",
+    MORE: "more than planned",
+    NOTHING: "nothing passed",
+}
+# Within this of its planned share a connection carries what it shall.
+TOLERANCE = 0.25
+# From this many nodes on those that hold the same layers are drawn as one.
+GROUPED_FROM = 64
+HEIGHT_PX = 240
+PX_PER_NODE = 12
+PX_PER_STEP = 110
+STEPS_THAT_FIT = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Connection:
+    source: str
+    target: str
+    planned: float
+    measured: float | None
+
+
+def measured_flow(plan: Plan, measured: Mapping[tuple[str, str], float] | None) -> Chart:
+    """Links as wide as planned, coloured by how their share of the flow compares with the plan's.
+
+    `measured` is tokens/s by (source, target); None: not known. Shares are compared, not rates:
+    at half the load every link carries half of what it could.
+    """
+    connections = _connections(plan, measured)
+    whole = None
+    if measured is not None:
+        whole = sum(rate for (source, _), rate in measured.items() if source == SOURCE)
+    colours = [
+        _colour(each, whole=whole or 0.0, planned_whole=plan.flow.value_tokens_per_s)
+        for each in connections
+    ]
+    names = list(dict.fromkeys(end for each in connections for end in (each.source, each.target)))
+    layout: dict[str, object] = {
+        "height": HEIGHT_PX + PX_PER_NODE * len(names),
+        "margin": {"l": 8, "r": 8, "t": 20, "b": 20},
+    }
+    steps = round(plan.hops) + 2
+    if steps > STEPS_THAT_FIT:
+        layout["width"] = PX_PER_STEP * steps
+    return Chart(
+        figure=figure_json([_sankey(connections, names, colours)], layout),
+        summary=_summary(colours, whole),
+        columns=("From", "To", "Measured (tokens/s)", "Planned (tokens/s)", "Share of the flow"),
+        rows=tuple(
+            (
+                _shown(each.source),
+                _shown(each.target),
+                _rate(each),
+                tokens_per_s(each.planned),
+                WORDS[colour],
+            )
+            for each, colour in zip(connections, colours, strict=True)
+        ),
+        legend=tuple(Legend(colour=colour, label=label) for colour, label in WORDS.items()),
+    )
+
+
+def _connections(plan: Plan, measured: Mapping[tuple[str, str], float] | None) -> list[_Connection]:
+    """Those that the plan uses, the widest first; between groups their sums."""
+    layers = plan.placement.layers
+    grouped = len(layers) >= GROUPED_FROM
+    key_of = {name: f"layers {held}" if grouped else name for name, held in layers.items()}
+    planned: Counter[tuple[str, str]] = Counter()
+    passed: Counter[tuple[str, str]] = Counter()
+    for edge in plan.flow.edges:
+        if edge.flow_tokens_per_s > 0:
+            ends = key_of.get(edge.source, edge.source), key_of.get(edge.target, edge.target)
+            planned[ends] += edge.flow_tokens_per_s  # type: ignore[assignment]
+            if measured is not None:
+                passed[ends] += measured.get((edge.source, edge.target), 0.0)  # type: ignore[assignment]
+    return [
+        _Connection(
+            source=source,
+            target=target,
+            planned=rate,
+            measured=None if measured is None else passed[source, target],
+        )
+        for (source, target), rate in planned.most_common()
+    ]
+
+
+def _colour(each: _Connection, *, whole: float, planned_whole: float) -> str:
+    if not each.measured or whole <= 0:
+        return NOTHING
+    ratio = (each.measured / whole) / (each.planned / planned_whole)
+    if ratio < 1 - TOLERANCE:
+        return LESS
+    return MORE if ratio > 1 + TOLERANCE else AS_PLANNED
+
+
+def _sankey(connections: list[_Connection], names: list[str], colours: list[str]) -> go.Sankey:
+    number_of = {name: number for number, name in enumerate(names)}
+    return go.Sankey(
+        textfont={"color": "var(--text)", "size": 11},
+        node={
+            "label": [shortened(_shown(name)) for name in names],
+            "color": "var(--muted)",
+            "line": {"width": 0},
+            "pad": 18,
+            "thickness": 14,
+            "customdata": [plain(_shown(name)) for name in names],
+            "hovertemplate": "%{customdata}<extra></extra>",
+        },
+        link={
+            "source": [number_of[each.source] for each in connections],
+            "target": [number_of[each.target] for each in connections],
+            "value": [each.planned for each in connections],
+            "color": [f"{colour}99" for colour in colours],
+            "customdata": [
+                f"{plain(_shown(each.source))} → {plain(_shown(each.target))}<br>"
+                f"{_rate(each)} measured, {tokens_per_s(each.planned)} planned tokens/s<br>"
+                f"{WORDS[colour]}"
+                for each, colour in zip(connections, colours, strict=True)
+            ],
+            "hovertemplate": "%{customdata}<extra></extra>",
+        },
+    )
+
+
+def _shown(name: str) -> str:
+    return "coordinator" if name in (SOURCE, SINK) else name
+
+
+def _rate(each: _Connection) -> str:
+    return UNKNOWN if each.measured is None else tokens_per_s(each.measured)
+
+
+def _summary(colours: list[str], whole: float | None) -> str:
+    if whole is None:
+        return "The flow of this moment is not known."
+    if whole <= 0:
+        return "No token passed in the last minute."
+    off = sum(colour in (LESS, MORE) for colour in colours)
+    silent = colours.count(NOTHING)
+    return (
+        f"{tokens_per_s(whole)} tokens/s leave the coordinator; {off} of {len(colours)} "
+        f"connections carry another share than planned, {silent} carried nothing in the last "
+        "minute."
+    )

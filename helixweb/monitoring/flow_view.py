@@ -1,0 +1,35 @@
+"""The flow of the last minute over every connection. Reads only."""
+
+from helixweb.inventory.models import Cluster
+from helixweb.monitoring.models import MetricSample
+from helixweb.monitoring.services import SHARE_WINDOW_S
+
+
+def measured_rates(
+    cluster: Cluster, sample: MetricSample | None
+) -> dict[tuple[str, str], float] | None:
+    """Tokens/s by (source, target), until `sample`; None: not known.
+
+    A coordinator that was started anew within the minute counts from zero again: not known.
+    """
+    if sample is None or not sample.edge_tokens_total:
+        return None
+    before = (
+        MetricSample.objects.filter(
+            cluster=cluster,
+            second__gte=sample.second - SHARE_WINDOW_S,
+            second__lt=sample.second,
+            generation=sample.generation,
+            simulated_plan=None,
+        )
+        .order_by("second")
+        .first()
+    )
+    if before is None:
+        return None
+    elapsed_s = sample.second - before.second
+    rates = {}
+    for edge, total in sample.edge_tokens_total.items():
+        source, _, target = edge.partition("->")
+        rates[source, target] = (total - before.edge_tokens_total.get(edge, 0)) / elapsed_s
+    return None if any(rate < 0 for rate in rates.values()) else rates

@@ -1,0 +1,122 @@
+"""What limits a cluster is named rightly, from made-up loads."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from helixweb.monitoring.bottleneck import Finding, Limit, Load, NodeLoad, bottleneck
+
+NAMES = ("a100", "l4", "t4")
+CAPACITIES = {"a100": 1000.0, "l4": 400.0, "t4": 200.0}
+
+
+def node(name: str, *, busy: float = 0.5, speed: float = 1.0, **changes: Any) -> NodeLoad:
+    """As fast as the plan takes it to be, times `speed`."""
+    capacity = CAPACITIES[name]
+    load = NodeLoad(
+        name=name,
+        capacity_tokens_per_s=capacity,
+        busy_ratio=busy,
+        tokens_per_s=busy * capacity * speed,
+        kv_used_ratio=0.3,
+        kv_promised_ratio=0.4,
+    )
+    return replace(load, **changes)
+
+
+def find(*nodes: NodeLoad, waiting: int = 0, running: int = 8, **links: float) -> Finding:
+    transfers = {name.replace("_", " → "): ratio for name, ratio in links.items()}
+    load = Load(nodes=nodes, running=running, waiting=waiting, transfer_ratios=transfers)
+    return bottleneck(load)
+
+
+@pytest.mark.parametrize("slow", NAMES)
+@pytest.mark.parametrize("all_speeds", [0.3, 1.0, 3.0])
+def test_a_node_at_half_speed_is_named(slow: str, all_speeds: float) -> None:
+    """Also where all are faster or slower than their profiles, by batching or by mistake."""
+    found = find(
+        *(
+            node(name, busy=1.0, speed=0.5 * all_speeds)
+            if name == slow
+            else node(name, busy=0.5, speed=all_speeds)
+            for name in NAMES
+        )
+    )
+    assert (found.limit, found.subject) == (Limit.SLOW_NODE, slow)
+    assert f"{slow} is slow" in found.headline
+    assert "50%" in found.headline
+    assert "replan" in found.advice
+
+
+def test_a_slow_node_is_named_before_the_requests_that_pile_up_for_it() -> None:
+    nodes = [node(name, kv_used_ratio=0.95, busy=0.5) for name in NAMES[:2]]
+    found = find(*nodes, node("t4", busy=1.0, speed=0.5, kv_used_ratio=0.97), waiting=9)
+    assert (found.limit, found.subject) == (Limit.SLOW_NODE, "t4")
+    assert "9 requests wait" in found.evidence
+
+
+def test_a_slow_node_with_time_to_spare_limits_nothing() -> None:
+    found = find(node("a100"), node("l4"), node("t4", busy=0.6, speed=0.5))
+    assert found.limit == Limit.NOTHING
+
+
+@pytest.mark.parametrize("full", NAMES)
+@pytest.mark.parametrize(
+    "kv", [{"kv_used_ratio": 0.96}, {"kv_promised_ratio": 0.9}, {"kv_used_ratio": None,
+    "kv_promised_ratio": 0.88}]
+)  # fmt: skip
+def test_a_kv_cache_that_is_nearly_full_is_named(full: str, kv: dict[str, float | None]) -> None:
+    found = find(*(node(name, **(kv if name == full else {})) for name in NAMES), waiting=3)
+    assert (found.limit, found.subject) == (Limit.KV_CACHE, full)
+    assert f"KV cache of {full} is nearly full" in found.headline
+    assert "3 requests wait" in found.evidence
+    assert "Computing is not what limits" in found.evidence
+
+
+def test_a_full_kv_cache_beside_a_busy_node_says_that_room_alone_would_bring_little() -> None:
+    found = find(node("a100", busy=0.99), node("t4", kv_used_ratio=0.97), waiting=3)
+    assert (found.limit, found.subject) == (Limit.KV_CACHE, "t4")
+    assert "a100 computes 99% of the time" in found.evidence
+
+
+def test_a_busy_node_is_what_limits_when_nothing_is_wrong() -> None:
+    found = find(node("a100", busy=0.97), node("l4", busy=0.6), node("t4", busy=0.4))
+    assert (found.limit, found.subject) == (Limit.COMPUTE, "a100")
+    assert "The others do 50% on average" in found.evidence
+
+
+def test_a_lone_node_has_nobody_to_be_slower_than() -> None:
+    found = find(node("t4", busy=0.99, speed=0.2))
+    assert (found.limit, found.subject) == (Limit.COMPUTE, "t4")
+
+
+def test_a_link_that_takes_much_of_requests_time_is_named_where_nodes_are_not_busy() -> None:
+    found = find(node("a100"), node("t4"), a100_t4=0.55, coordinator_a100=0.05)
+    assert (found.limit, found.subject) == (Limit.LINK, "a100 → t4")
+    busy = find(node("a100", busy=0.95), node("t4"), a100_t4=0.55)
+    assert busy.limit == Limit.COMPUTE
+
+
+def test_a_node_that_says_nothing_comes_before_all_else() -> None:
+    found = find(node("a100", busy=0.99), node("t4", busy_ratio=None, tokens_per_s=None))
+    assert (found.limit, found.subject) == (Limit.SILENT_NODE, "t4")
+    several = find(node("a100"), *(node(name, busy_ratio=None) for name in NAMES[1:]))
+    assert "l4, t4 are not reporting" in several.headline
+
+
+def test_without_any_report_nothing_is_claimed() -> None:
+    found = find(node("a100", busy_ratio=None))
+    assert (found.limit, found.subject) == (Limit.UNKNOWN, "")
+
+
+def test_requests_that_wait_though_nothing_is_full_are_said_to_wait() -> None:
+    assert find(node("a100"), waiting=1).limit == Limit.ADMISSION
+    assert "One request waits" in find(node("a100"), waiting=1).headline
+
+
+def test_at_a_light_load_nothing_limits() -> None:
+    found = find(node("a100", busy=0.2), node("t4", busy=0.1))
+    assert found.limit == Limit.NOTHING
+    assert "a100, computes 20%" in found.evidence
+    assert "Idle" in find(node("a100", busy=0.0, tokens_per_s=0.0), running=0).headline

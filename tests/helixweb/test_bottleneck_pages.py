@@ -1,0 +1,117 @@
+"""A slow node and a full KV cache are named on the page and by REST, from what processes report."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db.models import F
+from django.test import Client
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from helixweb.deployment import services as deployment
+from helixweb.deployment.options import DeployOptions
+from helixweb.inventory.models import Cluster
+from helixweb.monitoring.models import MetricSample
+from planner.serialization import plan_from_dict
+from runtime.protocol.control import NodeTraffic, Phase
+from tests.helixweb.process_doubles import STATS, FakeCluster
+
+
+@pytest.fixture
+def joined(cluster: Cluster, user: Any) -> FakeCluster:
+    joined = FakeCluster(cluster, user)
+    deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    return joined
+
+
+def serve(joined: FakeCluster, *, slow: str = "", full: str = "", **report: Any) -> None:
+    """Two heartbeats and reports, two seconds apart; every node computes half of the time.
+
+    Tokens are as many as the plan takes nodes to be capable of; the slow one makes half as many
+    and computes all the time.
+    """
+    flows = plan_from_dict(joined.plan.document).flow.nodes
+    for seconds in (100, 102):
+        MetricSample.objects.update(second=F("second") - 2, at=F("at") - timedelta(seconds=2))
+        for name, agent in joined.used_agents.items():
+            share, speed = (1.0, 0.5) if name == slow else (0.5, 1.0)
+            tokens = share * speed * flows[name].capacity_tokens_per_s * seconds
+            stage = STATS.model_copy(
+                update={
+                    "uptime_s": float(seconds),
+                    "busy_s_total": share * seconds,
+                    "prompt_tokens_total": 0,
+                    "decode_tokens_total": int(tokens),
+                    "kv_pages_used": 97 if name == full else 10,
+                }
+            )
+            agent.beat(Phase.READY, generation=1, stage=stage.model_dump(mode="json"))
+        joined.coordinator.report(**report)
+
+
+def test_a_node_at_half_speed_is_named(
+    joined: FakeCluster, browser: Client, api: APIClient
+) -> None:
+    slow = min(joined.used_agents)
+    serve(joined, slow=slow)
+    answer = api.get(f"/api/v1/clusters/{joined.cluster.pk}/bottleneck/").json()
+    assert (answer["limit"], answer["subject"]) == ("slow node", slow)
+    page = browser.get("/monitor/").content.decode()
+    assert f"{slow} is slow: it runs at 50% of the speed the plan gives it." in page
+
+
+@pytest.mark.parametrize("by", ["pages", "promises"])
+def test_a_kv_cache_that_is_nearly_full_is_named(
+    joined: FakeCluster, browser: Client, api: APIClient, by: str
+) -> None:
+    full = max(joined.used_agents)
+    traffic = {
+        name: NodeTraffic(
+            kv_estimate_token_layers=88 if name == full and by == "promises" else 10,
+            kv_capacity_token_layers=100,
+            tokens_total=0,
+            ready=True,
+        )
+        for name in joined.used_agents
+    }
+    serve(joined, full=full if by == "pages" else "", nodes=traffic, requests_waiting=4)
+    answer = api.get(f"/api/v1/clusters/{joined.cluster.pk}/bottleneck/").json()
+    assert (answer["limit"], answer["subject"]) == ("KV cache", full)
+    page = browser.get("/monitor/").content.decode()
+    assert f"The KV cache of {full} is nearly full." in page
+    assert "4 requests wait" in page
+
+
+def test_without_trouble_nothing_is_blamed(joined: FakeCluster, browser: Client) -> None:
+    serve(joined)
+    assert "Nothing limits at this load." in browser.get("/monitor/").content.decode()
+
+
+def test_without_a_report_nothing_is_claimed(cluster: Cluster, api: APIClient) -> None:
+    assert api.get(f"/api/v1/clusters/{cluster.pk}/bottleneck/").status_code == 404
+
+
+def test_overview_monitor_and_api_agree(
+    joined: FakeCluster, browser: Client, api: APIClient
+) -> None:
+    numbers = {
+        "output_tokens_per_s": 432.0,
+        "prompt_tokens_per_s": 77.0,
+        "ttft_p50_s": 0.321,
+        "ttft_p95_s": 0.654,
+        "itl_p50_s": 0.055,
+        "itl_p95_s": 0.066,
+    }
+    serve(joined, **numbers)
+    latest = api.get("/api/v1/metrics/latest/", {"cluster": joined.cluster.pk}).json()
+    assert {name: latest[name] for name in numbers} == numbers
+    series = api.get(f"/api/v1/clusters/{joined.cluster.pk}/metrics/").json()
+    assert {name: series["points"][-1][name] for name in numbers} == numbers
+    overview = browser.get("/").content.decode()
+    monitor = browser.get("/monitor/").content.decode()
+    measured = 432.0 + 77.0
+    efficiency = f"{measured / joined.plan.flow_tokens_per_s:.1%}".replace("%", " %")
+    for text in (">432<", ">321 ms<", "654 ms", ">55 ms<", "66 ms", f">{efficiency}<"):
+        assert text in overview, text
+        assert text in monitor, text

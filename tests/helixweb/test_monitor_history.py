@@ -1,0 +1,212 @@
+"""Seven days of metrics, latencies as counts, deployments marked, flow measured and planned."""
+
+import json
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from helixweb.charts.measured_flow import measured_flow
+from helixweb.deployment import services as deployment
+from helixweb.deployment.options import DeployOptions
+from helixweb.inventory.models import Cluster
+from helixweb.monitoring.flow_view import measured_rates
+from helixweb.monitoring.history import points, smallest_step_s
+from helixweb.monitoring.latency_counts import latency_columns
+from helixweb.monitoring.models import MetricRollup, MetricSample
+from helixweb.monitoring.rollups import roll_up
+from helixweb.planning.models import Plan
+from planner.domain.cluster import SINK, SOURCE
+from planner.serialization import plan_from_dict
+from runtime.protocol.control import LATENCY_BOUNDS_S
+from tests.helixweb.metric_samples import bare_sample
+from tests.helixweb.process_doubles import FakeCluster
+
+INTERVALS = len(LATENCY_BOUNDS_S) + 1
+
+
+def totals(**counted: int) -> dict[str, list[int]]:
+    """Everything in the fourth interval."""
+    return {
+        kind: [number if index == 3 else 0 for index in range(INTERVALS)]
+        for kind, number in counted.items()
+    }
+
+
+def test_samples_are_rolled_up_once_and_forgotten_after_a_week(cluster: Cluster) -> None:
+    now = timezone.now().replace(minute=7, second=0, microsecond=0)
+    begin = now - timedelta(minutes=27)  # twenty minutes before the hour
+    MetricSample.objects.bulk_create(
+        bare_sample(
+            cluster,
+            begin + timedelta(seconds=second),
+            output=float(second // 300),
+            ttft_p95_s=second / 1000,
+            latency_totals=totals(ttft=second),
+        )
+        for second in range(0, 1500, 10)
+    )
+    MetricRollup.objects.create(
+        cluster=cluster,
+        second=int((now - timedelta(days=8)).timestamp()) // 300 * 300,
+        values={},
+        simulated=False,
+    )
+    roll_up(now)
+    roll_up(now)
+    rows = list(MetricRollup.objects.all())
+    assert [row.values["output_tokens_per_s"] for row in rows] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert [row.values["ttft_p95_s"] for row in rows] == [0.29, 0.59, 0.89, 1.19, 1.49]
+    assert rows[0].values["latency_totals"]["ttft"][3] == 290
+    assert not any(row.simulated for row in rows)
+
+
+def test_a_week_is_shown_from_roll_ups_and_the_newest_samples(cluster: Cluster) -> None:
+    now = timezone.now()
+    second = int((now - timedelta(days=3)).timestamp()) // 900 * 900
+    MetricRollup.objects.bulk_create(
+        MetricRollup(
+            cluster=cluster,
+            second=second + 300 * step,
+            values={"output_tokens_per_s": 10.0 + step, "ttft_p95_s": float(step)},
+            simulated=False,
+        )
+        for step in range(3)
+    )
+    bare_sample(cluster, now, output=99.0).save()
+    since = now - timedelta(days=7)
+    step_s = smallest_step_s(since=since, now=now)
+    assert step_s == 900
+    found = [
+        point
+        for point in points(cluster, since=since, until=now, step_s=step_s)
+        if point.values is not None
+    ]
+    assert [point["output_tokens_per_s"] for point in found] == [11.0, 99.0]
+    assert found[0]["ttft_p95_s"] == 2.0
+    assert found[0]["itl_p50_s"] is None
+
+
+def test_a_program_gets_a_week(cluster: Cluster, api: APIClient) -> None:
+    since = (timezone.now() - timedelta(days=30)).isoformat()
+    series = api.get(f"/api/v1/clusters/{cluster.pk}/metrics/", {"since": since}).json()
+    assert series["step_s"] == 900
+
+
+def test_columns_hold_what_was_counted_in_their_step(cluster: Cluster) -> None:
+    now = timezone.now()
+    MetricSample.objects.bulk_create(
+        bare_sample(
+            cluster,
+            now - timedelta(seconds=60 - second),
+            output=1.0,
+            latency_totals=totals(itl=7 * second),
+        )
+        for second in range(60)
+    )
+    columns = latency_columns(cluster, "itl", since=now - timedelta(seconds=60), until=now)
+    assert len(columns) >= 55
+    assert {column.counts[3] for column in columns if column.counts} == {7}
+
+
+def test_a_coordinator_that_began_anew_counts_from_zero_again(cluster: Cluster) -> None:
+    now = timezone.now()
+    for age, counted in ((3, 500), (2, 510), (1, 4), (0, 6)):
+        bare_sample(
+            cluster, now - timedelta(seconds=age), output=1.0, latency_totals=totals(itl=counted)
+        ).save()
+    columns = latency_columns(cluster, "itl", since=now - timedelta(seconds=60), until=now)
+    assert [column.counts[3] for column in columns if column.counts] == [10, 4, 2]
+
+
+def test_after_a_silence_nothing_is_claimed_of_it(cluster: Cluster) -> None:
+    now = timezone.now()
+    for age, counted in ((40, 1), (1, 900), (0, 910)):
+        bare_sample(
+            cluster, now - timedelta(seconds=age), output=1.0, latency_totals=totals(itl=counted)
+        ).save()
+    columns = latency_columns(cluster, "itl", since=now - timedelta(seconds=60), until=now)
+    assert [None if column.counts is None else column.counts[3] for column in columns] == [None, 10]
+
+
+@pytest.mark.parametrize("age_s", [0, 3 * 86400])
+def test_the_page_draws_every_range(cluster: Cluster, browser: Client, age_s: int) -> None:
+    at = timezone.now() - timedelta(seconds=age_s)
+    bare_sample(cluster, at, output=1.0, latency_totals=totals(ttft=1)).save()
+    for name in ("5m", "1h", "6h", "24h", "7d"):
+        for kind in ("ttft", "itl", "tpot", "e2e"):
+            page = browser.get("/monitor/", {"range": name, "kind": kind}).content.decode()
+            assert 'id="heat-figure"' in page
+            assert 'id="e2e-figure"' in page
+
+
+def test_deployments_are_marked_in_charts_and_named_below(
+    cluster: Cluster, user: Any, browser: Client
+) -> None:
+    joined = FakeCluster(cluster, user)
+    made = deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    joined.coordinator.report()
+    page = browser.get("/monitor/").content.decode()
+    found = re.search(r'<script id="ttft-figure" type="application/json">(.*?)</script>', page)
+    assert found is not None
+    layout = json.loads(found[1])["layout"]
+    assert [each["text"] for each in layout["annotations"]] == [f"#{made.pk}"]
+    assert layout["shapes"][0]["x0"] == layout["annotations"][0]["x"]
+    assert f"deployment #{made.pk} at" in page
+
+
+def rates_as_planned(plan: Plan, *, share: float) -> dict[tuple[str, str], float]:
+    return {
+        (edge.source, edge.target): share * edge.flow_tokens_per_s
+        for edge in plan_from_dict(plan.document).flow.edges
+    }
+
+
+def test_flow_at_half_the_load_is_as_planned(plan: Plan) -> None:
+    chart = measured_flow(plan_from_dict(plan.document), rates_as_planned(plan, share=0.5))
+    assert {row[4] for row in chart.rows} == {"as planned"}
+    assert "0 of" in chart.summary
+
+
+def test_a_connection_that_carries_another_share_is_told_apart(plan: Plan) -> None:
+    rates = rates_as_planned(plan, share=1.0)
+    ends = [edge for edge in rates if SINK not in edge and SOURCE not in edge and rates[edge] > 0]
+    rates[ends[0]] *= 0.3
+    chart = measured_flow(plan_from_dict(plan.document), rates)
+    odd = {(row[0], row[1]): row[4] for row in chart.rows if row[4] != "as planned"}
+    assert odd == {ends[0]: "less than planned"}
+    assert "nothing passed" in {row[4] for row in measured_flow(
+        plan_from_dict(plan.document), dict.fromkeys(rates, 0.0)).rows}  # fmt: skip
+
+
+def test_rates_are_of_the_last_minute_of_the_same_coordinator(cluster: Cluster) -> None:
+    now = timezone.now()
+    for age, total in ((90, 0), (40, 1000), (0, 3000)):
+        bare_sample(
+            cluster,
+            now - timedelta(seconds=age),
+            output=1.0,
+            edge_tokens_total={"source->tower": total, "tower->sink": total},
+        ).save()
+    newest = MetricSample.objects.order_by("-second")[0]
+    assert measured_rates(cluster, newest) == {
+        ("source", "tower"): pytest.approx(50.0),
+        ("tower", "sink"): pytest.approx(50.0),
+    }
+    newest.edge_tokens_total = {"source->tower": 5}
+    assert measured_rates(cluster, newest) is None
+    assert measured_rates(cluster, None) is None
+
+
+def test_charts_can_be_asked_for_anew(cluster: Cluster, user: Any, browser: Client) -> None:
+    address = {"cluster": cluster.pk, "kind": "ttft", "range": "1h"}
+    assert browser.get("/monitor/chart/flow-measured/", address).status_code == 404
+    joined = FakeCluster(cluster, user)
+    deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    for name in ("heat", "flow-measured"):
+        answer = browser.get(f"/monitor/chart/{name}/", address).json()
+        assert set(answer) == {"figure", "summary", "rows"}
