@@ -4,6 +4,7 @@ Legend: T rows of the step, R of them sampled from, D hidden, V vocabulary.
 """
 
 import logging
+import math
 from collections.abc import Sequence as Items
 
 import torch
@@ -78,12 +79,13 @@ class ModelBackend:
         if not chosen:
             return StepResult(rows=rows)
         logits_RV = self._runner.logits(hidden_TD[ends])
-        wrong_R = logits_RV.isnan().any(-1).tolist()
-        best_R = logits_RV.argmax(-1).tolist()
+        largest_R, best_R = (found_R.tolist() for found_R in logits_RV.max(-1))
         drawn, failed = {}, {}
-        for index, logits_V, best, wrong in zip(chosen, logits_RV, best_R, wrong_R, strict=True):
+        for index, logits_V, best, largest in zip(
+            chosen, logits_RV, best_R, largest_R, strict=True
+        ):
             request = step[index].sequence.key.request
-            if wrong:
+            if not math.isfinite(largest):  # NaN anywhere is the largest; some may be -inf
                 logger.error("request %d: logits are no numbers", request)
                 failed[index] = Reason.NOT_A_NUMBER
                 continue

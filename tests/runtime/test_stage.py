@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from stage_cluster import GENERATION, GREEDY, StageCluster
 
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
@@ -455,4 +456,22 @@ def test_rows_that_are_not_numbers_refuse_their_request_and_no_other(checkpoint:
     assert cluster.answers[2, 1].token_ids == greedy_oracle(
         checkpoint, random_prompt(2, 6), max_tokens=16
     )
+    cluster.release_all()
+
+
+def test_infinite_logits_refuse_their_request_as_logits_that_are_no_numbers_do(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    """As of weights that overflow their format: the largest logit is infinite, none is NaN."""
+    for file in checkpoint.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["lm_head.weight"][5, 0] = torch.inf
+    tensors["lm_head.weight"][6, 0] = -torch.inf
+    save_file(tensors, tmp_path / "model.safetensors")
+    cluster = StageCluster(tmp_path, {"solo": (0, LAYERS)})
+    cluster.prompt(1, random_prompt(1, 6), [("solo", 0, LAYERS)])
+    cluster.run_all()
+    assert cluster.answers[1, 1].nacks == [("solo", Reason.NOT_A_NUMBER)]
+    assert cluster.answers[1, 1].token_ids == []
     cluster.release_all()
