@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations
+from itertools import combinations, permutations
 from statistics import fmean
 
 AS_PUBLISHED = "as published"
@@ -46,7 +46,8 @@ class Row:
 class Order:
     """Methods by a quantity, best first, as published and by our means.
 
-    `ties` are pairs whose published figures are too close for an order.
+    `ties` are pairs whose published figures are too close for an order; `level` are pairs, either
+    way round, whose means of ours differ by no more than what one of them spreads over the seeds.
     """
 
     figure: int
@@ -56,6 +57,7 @@ class Order:
     published: tuple[str, ...]
     ours: tuple[str, ...]
     ties: frozenset[tuple[str, str]] = frozenset()
+    level: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def inverted(self) -> tuple[tuple[str, str], ...]:
@@ -68,7 +70,12 @@ class Order:
         )
 
     def as_dict(self) -> dict[str, object]:
-        return {**asdict(self), "ties": sorted(self.ties), "inverted": self.inverted}
+        return {
+            **asdict(self),
+            "ties": sorted(self.ties),
+            "level": sorted(self.level),
+            "inverted": self.inverted,
+        }
 
 
 def orders_of(rows: Iterable[Row]) -> Iterator[Order]:
@@ -98,6 +105,11 @@ def orders_of(rows: Iterable[Row]) -> Iterator[Order]:
                     for better, worse in combinations(names, 2)
                     if published[worse] >= (1 - _TIE) * published[better]
                 ),
+                level=frozenset(
+                    (one.method, other.method)
+                    for one, other in permutations(compared, 2)
+                    if abs(one.mean - other.mean) <= max(one.spread, other.spread)
+                ),
                 ours=tuple(
                     row.method for row in sorted(compared, key=lambda row: row.mean, reverse=True)
                 ),
@@ -126,7 +138,11 @@ def order_lines(orders: Iterable[Order]) -> Iterator[str]:
     for order in orders:
         where = f"Figure {order.figure}, {order.problem}, {order.reading}"
         if order.inverted:
-            pairs = "; ".join(f"{worse} above {better}" for better, worse in order.inverted)
+            pairs = "; ".join(
+                f"{worse} above {better}"
+                + (" by less than seeds differ" if (better, worse) in order.level else "")
+                for better, worse in order.inverted
+            )
             yield f"{where}: NOT the published order: {pairs}"
         else:
             yield f"{where}: the published order ({' > '.join(order.ours)})"

@@ -60,6 +60,24 @@ def test_published_figures_that_are_nearly_equal_have_no_order():
     assert order.inverted == ()
 
 
+def test_a_pair_turned_round_by_less_than_seeds_differ_is_told_from_one_by_more():
+    rows = [
+        row("random", 84.0, 90.0, published=87.4),
+        row("shortest queue", 86.0, 90.0, published=83.6),
+        row("swarm", 94.0, 96.0, published=81.7),
+    ]
+    (order,) = orders_of(rows)
+    assert set(order.inverted) == {
+        ("random", "shortest queue"),
+        ("random", "swarm"),
+        ("shortest queue", "swarm"),
+    }
+    assert order.level == {("random", "shortest queue"), ("shortest queue", "random")}
+    (line,) = order_lines([order])
+    assert "shortest queue above random by less than seeds differ;" in line
+    assert "swarm above random;" in line
+
+
 def test_on_equal_terms_the_order_is_held_against_that_of_the_published_figures():
     rows = [
         row("helix", 100.0, published=98.0),
