@@ -2,13 +2,15 @@
 
     OMP_NUM_THREADS=1 python benchmarks/planner/replan.py cluster.json --change lost --seconds 10
 
-README.md beside this file says how to read the table.
+Seconds are of CPU time. README.md beside this file says how to read the table.
 """
 
 import argparse
+import json
 import sys
+import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from planner.serialization import problem_from_text
 
 HEADER = (
     f"{'change':<28}{'zero moves':>11}{'scratch':>9}{'GB':>7}{'alike':>7}"
-    f"{'1/4 of GB':>11}{'at':>6}{'of alike':>10}{'at':>6}{'first':>7}"
+    f"{'1/4 of GB':>11}{'at':>6}{'of alike':>10}{'at':>6}{'GB for 97 %':>13}{'gap':>7}{'first':>7}"
 )
 QUARTER = 0.25
 CLOSE_ENOUGH = 0.97
@@ -38,6 +40,7 @@ def main() -> int:
     parser.add_argument("problem", type=Path, metavar="PROBLEM")
     parser.add_argument("--change", choices=sorted(CHANGES), default="lost")
     parser.add_argument("--seconds", type=float, default=10.0, help="per change, and from scratch")
+    parser.add_argument("--output", type=Path, metavar="ROWS.json", help="the rows, to keep")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--every", type=int, default=1, help="make only every so many-th change")
     parsed = parser.parse_args()
@@ -47,12 +50,55 @@ def main() -> int:
     print(f"{problem.name}: {running.flow.value_tokens_per_s:.1f} tokens/s before")
     print(HEADER, flush=True)
     changes = list(CHANGES[parsed.change](problem, running.placement))
-    reached = [
-        _replan(label, changed, running.placement, options=options)
-        for label, changed in changes[:: parsed.every]
-    ]
-    print(f"{sum(reached)} of {len(reached)} within 3 % of the flow at a quarter of the bytes")
+    rows = []
+    for label, changed in changes[:: parsed.every]:
+        rows.append(
+            replanned(
+                label, changed, running.placement, fresh=_plan(changed, options), options=options
+            )
+        )
+        print(rows[-1].text(), flush=True)
+        if parsed.output is not None:
+            parsed.output.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    close = sum(row.quarter.share >= CLOSE_ENOUGH for row in rows)
+    print(f"{close} of {len(rows)} within 3 % of the flow at a quarter of the bytes")
     return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Within:
+    """The best answer's share of the flow within a limit, and when one first came close enough."""
+
+    share: float
+    close_at_s: float | None
+
+    def text(self, width: int) -> str:
+        return f"{self.share:>{width}.3f}{_seconds(self.close_at_s):>6}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What one change led to; bytes are those that are moved, flows in tokens/s."""
+
+    change: str
+    zero_moves_flow: float
+    fresh_flow: float
+    fresh_bytes: float
+    alike_bytes: float
+    quarter: Within
+    quarter_of_alike: Within
+    bytes_close_enough: float | None
+    gap: float
+    first_s: float | None
+
+    def text(self) -> str:
+        close = "-" if self.bytes_close_enough is None else f"{self.bytes_close_enough / 1e9:.1f}"
+        return (
+            f"{self.change:<28}{self.zero_moves_flow:>11.1f}{self.fresh_flow:>9.1f}"
+            f"{self.fresh_bytes / 1e9:>7.1f}{self.alike_bytes / 1e9:>7.1f}"
+            f"{self.quarter.text(11)}{self.quarter_of_alike.text(10)}{close:>13}"
+            f"{self.gap:>7.1%}{_seconds(self.first_s):>7}"
+        )
 
 
 def _lost(problem: Problem, running: Placement) -> Iterator[tuple[str, Problem]]:
@@ -97,12 +143,19 @@ def _without(problem: Problem, names: set[str]) -> Problem:
 
 
 def _plan(problem: Problem, options: PlanOptions) -> Plan:
-    return compute_plan(problem, options=options, progress=lambda _: None, cancel=NeverCancelled())
+    return compute_plan(
+        problem,
+        options=options,
+        progress=lambda _: None,
+        cancel=NeverCancelled(),
+        clock=time.process_time,
+    )
 
 
-def _replan(label: str, changed: Problem, running: Placement, *, options: PlanOptions) -> bool:
-    """Print a row; whether the plain reading of the aim is reached."""
-    fresh = _plan(changed, options)
+def replanned(
+    label: str, changed: Problem, running: Placement, *, fresh: Plan, options: PlanOptions
+) -> Row:
+    """Replan, and hold every answer on the way against the plan from scratch."""
     alike = aligned_to(changed, fresh.placement, running, rules=options.rules)
     heard: list[ReplanPoint] = []
     found = replan(
@@ -111,34 +164,36 @@ def _replan(label: str, changed: Problem, running: Placement, *, options: PlanOp
         options=ReplanOptions(plan=options, time_limit_s=options.time_limit_s),
         progress=heard.append,
         cancel=NeverCancelled(),
+        clock=time.process_time,
     )
     flow = fresh.flow.value_tokens_per_s
     moved, moved_alike = (
         moved_layers(running, placed) * changed.model.bytes_per_layer
         for placed in (fresh.placement, alike)
     )
-    first = next((point.elapsed_s for point in heard if point.flow_tokens_per_s > 0), None)
-    quarters = [_within(heard, QUARTER * limit, flow) for limit in (moved, moved_alike)]
-    columns = "".join(
-        f"{ratio:>{width}.3f}{_seconds(at):>6}"
-        for width, (ratio, at) in zip((11, 10), quarters, strict=True)
+    close = [p.moved_bytes for p in heard if p.flow_tokens_per_s >= CLOSE_ENOUGH * flow]
+    bound = found.upper_bound_tokens_per_s
+    return Row(
+        change=label,
+        zero_moves_flow=found.zero_moves.flow_tokens_per_s,
+        fresh_flow=flow,
+        fresh_bytes=moved,
+        alike_bytes=moved_alike,
+        quarter=_within(heard, QUARTER * moved, flow),
+        quarter_of_alike=_within(heard, QUARTER * moved_alike, flow),
+        bytes_close_enough=min(close, default=None),
+        gap=1 - found.chosen.flow_tokens_per_s / bound,
+        first_s=next((point.elapsed_s for point in heard if point.flow_tokens_per_s > 0), None),
     )
-    print(
-        f"{label:<28}{found.zero_moves.flow_tokens_per_s:>11.1f}{flow:>9.1f}{moved / 1e9:>7.1f}"
-        f"{moved_alike / 1e9:>7.1f}{columns}{_seconds(first):>7}",
-        flush=True,
-    )
-    return quarters[0][0] >= CLOSE_ENOUGH
 
 
-def _within(
-    heard: list[ReplanPoint], limit_bytes: float, flow: float
-) -> tuple[float, float | None]:
-    """The best answer's share of the flow, and when one first came close enough."""
+def _within(heard: list[ReplanPoint], limit_bytes: float, flow: float) -> Within:
     within = [point for point in heard if point.moved_bytes <= limit_bytes]
     shares = [(point.flow_tokens_per_s / flow, point.elapsed_s) for point in within]
-    at = next((elapsed_s for share, elapsed_s in shares if share >= CLOSE_ENOUGH), None)
-    return max((share for share, _ in shares), default=0.0), at
+    return Within(
+        share=max((share for share, _ in shares), default=0.0),
+        close_at_s=next((at for share, at in shares if share >= CLOSE_ENOUGH), None),
+    )
 
 
 def _seconds(elapsed_s: float | None) -> str:

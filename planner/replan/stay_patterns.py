@@ -31,6 +31,9 @@ _MOST_COVERS = 400
 # A node that carries less of the flow beside shorter stages is not worth a nested stage.
 _LEAST_NESTED_SHARE = 0.01
 _MOST_OUTER = 2
+# Where kinds are many, nested stages are not made once so many covers are known (counted anew for
+# every nested stage). The published 42 nodes need 14 000.
+_MOST_COVERS_TOGETHER = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +132,7 @@ class StayPatterns:
         ]
         self._known_loads: dict[tuple[int, int], Integers] = {}
         self._row_of: dict[int, dict[tuple[int, ...], int]] = {}
+        self._num_covers = 0
         covers: dict[int, list[tuple[int, ...]]] = {}
         self._whole = self._rows_of(covers, self._target, longest=self.num_layers)
         may_nest = partial_inference and rules.max_hops is None
@@ -285,17 +289,27 @@ class StayPatterns:
                 found.append(self._row(covers, layers, cover))
                 if len(found) == _MOST_COVERS:
                     break
+            self._num_covers += len(found)
             if found:
                 rows[layers] = np.array(found, dtype=np.int64)
         return rows
 
     def _nested_stages(self, covers: dict[int, list[tuple[int, ...]]]) -> Iterator[_Nested]:
-        for layers in range(2, self.num_layers + 1):
-            speeds = [kind.tokens_per_s.get(layers, 0.0) for kind in self._kinds]
-            for outer in few_nodes(self._free, most=_MOST_OUTER):
-                carried = sum(speed * count for speed, count in zip(speeds, outer, strict=True))
-                is_able = all(speeds[kind] > 0 for kind, count in enumerate(outer) if count)
-                if not is_able or not _LEAST_NESTED_SHARE * self._target < carried < self._target:
+        """Those of one node over all layers first."""
+        longest = max((max(kind.tokens_per_s) for kind in self._kinds), default=0)
+        for outer in few_nodes(self._free, most=_MOST_OUTER):
+            for layers in range(2, longest + 1):
+                if self._num_covers >= _MOST_COVERS_TOGETHER:
+                    return
+                speeds = [
+                    kind.tokens_per_s.get(layers, 0.0)
+                    for kind, count in zip(self._kinds, outer, strict=True)
+                    for _ in range(count)
+                ]
+                carried = sum(speeds)
+                if min(speeds) <= 0 or not (
+                    _LEAST_NESTED_SHARE * self._target < carried < self._target
+                ):
                     continue
                 rows = self._rows_of(covers, self._target - carried, longest=layers - 1)
                 if rows:
