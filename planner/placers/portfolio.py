@@ -1,6 +1,7 @@
 """The default search: every placer in turn, each from the best so far, until nothing is to gain.
 
-1. The stage-pattern program: a second at most, and often the best aligned stages there are.
+1. The stage-pattern program: a second at most, and often the best aligned stages there are. With a
+   hop limit, which annealing rarely betters, again: from another start it prices other patterns.
 2. The quick bounds; wherever a bound is reached, the search ends.
 3. Where links are slow or share bandwidth: regions apart, regions in levels (for what is shared),
    wide stages and chains of regions, then the bounds that charge the links.
@@ -98,6 +99,8 @@ class PortfolioPlacer:
         if start is not None:
             board.start_from(start)
         board.run(self._pattern_placer())
+        if options.rules.max_hops is not None:
+            board.run(self._pattern_placer())
         for bound in quick_bounds(problem, rules=options.rules):
             board.tighten(bound.tokens_per_s)
             if board.should_stop():
