@@ -81,7 +81,7 @@ def assemble(
     stages = [
         _Visit(name=node, spans=told[node], offset_s=offsets_s[node]) for node in attempt.nodes
     ]
-    _sent_before_received(stages, tokens)
+    _sent_before_received(stages, routed_s=attempt.routed_s, token_times_s=tokens)
     _add_prompt(line, stages, routed_s=attempt.routed_s)
     recorded = min([len(tokens) - 1, *(len(stage.rounds) for stage in stages)])
     _add_rounds(line, stages, recorded)
@@ -93,12 +93,18 @@ def assemble(
     return line.done()
 
 
-def _sent_before_received(stages: Sequence["_Visit"], tokens: Sequence[float]) -> None:
-    """Move all stages back together until no token left the last one after it came here."""
+def _sent_before_received(
+    stages: Sequence["_Visit"], *, routed_s: float, token_times_s: Sequence[float]
+) -> None:
+    """Move all stages together until none acts on the prompt, or sends a token, out of turn."""
     sent_s = [stages[-1].prompt_end_s, *stages[-1].rounds[:, _ENDED]]
-    early_s = max(sent - came for sent, came in zip(sent_s, tokens, strict=False))
-    for stage in stages:
-        stage.shift(max(0.0, early_s))
+    early_s = max(sent - came for sent, came in zip(sent_s, token_times_s, strict=False))
+    stays_s = sum(stage.prompt_end_s - stage.prompt_came_s for stage in stages)
+    late_s = routed_s + stays_s - stages[-1].prompt_end_s
+    if early_s > 0 or late_s > 0:
+        shift_s = early_s if early_s > 0 else -min(late_s, -early_s)
+        for stage in stages:
+            stage.shift(shift_s)
 
 
 _CAME, _UNSEEN, _BEGAN, _ENDED = range(4)

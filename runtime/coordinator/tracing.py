@@ -81,6 +81,7 @@ class Tracer:
             exchange = Exchange(
                 asked_s=asked.asked_s,
                 heard_s=spans.heard_s,
+                unseen_s=spans.heard_unseen_s,
                 told_s=spans.told_s,
                 answered_s=self._clock(),
             )

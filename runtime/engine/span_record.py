@@ -59,10 +59,14 @@ class SpanRecord:
             first_began_s, _, tokens = self._chunks[-1]
             self._chunks[-1] = (first_began_s, ended_s, tokens + n_tokens)
 
-    def told(self, *, heard_s: float, now_s: float) -> StageSpans:
-        """Everything so far, for a question heard at `heard_s` and answered `now_s`."""
+    def told(self, *, heard_s: float, unseen_s: float, now_s: float) -> StageSpans:
+        """Everything so far, for a question heard at `heard_s` and answered `now_s`.
+
+        It may have lain there for `unseen_s` before.
+        """
         return StageSpans(
             heard_s=heard_s,
+            heard_unseen_s=unseen_s,
             told_s=now_s,
             first_s=heard_s if self._first_s is None else self._first_s,
             last_s=heard_s if self._first_s is None else self._last_s,

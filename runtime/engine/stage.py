@@ -275,7 +275,7 @@ class Stage:
     def _accept(self, message: Message, *, sender: str, unseen_s: float = 0.0) -> None:
         now_s = self._clock()
         if message.kind == Kind.RELEASE and sender == COORDINATOR:
-            self._tell_spans(message.entries, heard_s=now_s)
+            self._tell_spans(message.entries, heard_s=now_s, unseen_s=unseen_s)
         self._refuse(self._intake.accept(message, sender=sender, now_s=now_s, unseen_s=unseen_s))
         if message.kind in (Kind.ROWS, Kind.SAMPLED):
             self._observe_returns(message, now_s=now_s)
@@ -288,14 +288,14 @@ class Stage:
             if sequence is not None and sequence.left_s is not None and sequence.is_decoding:
                 self._decode_cap.observe_return(now_s - sequence.left_s)
 
-    def _tell_spans(self, entries: Items[Entry], *, heard_s: float) -> None:
+    def _tell_spans(self, entries: Items[Entry], *, heard_s: float, unseen_s: float) -> None:
         """What was measured of requests that end, to whoever asks."""
         for entry in entries:
             key = RequestKey(request=entry.request, epoch=entry.epoch)
             sequence = self._intake.sequences.get(key)
             if sequence is None or Flag.TRACED not in entry.flags:
                 continue
-            spans = sequence.spans.told(heard_s=heard_s, now_s=self._clock())
+            spans = sequence.spans.told(heard_s=heard_s, unseen_s=unseen_s, now_s=self._clock())
             self._tell_coordinator(
                 Message(
                     kind=Kind.TRACE,

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from runtime.protocol.data import FrameError
 
-# heard, told, first, last, last unseen, tail compute; chunks, rounds
-_HEAD = struct.Struct("<ddddddII")
+# heard, heard unseen, told, first, last, last unseen, tail compute; chunks, rounds
+_HEAD = struct.Struct("<dddddddII")
 _CHUNK = struct.Struct("<ddI")  # began, ended, tokens
 ROUND_FIELDS = 4  # came, unseen, began, ended
 
@@ -35,10 +35,11 @@ class StageSpans:
     up to `last_unseen_s` earlier, while the stage computed. `tail_compute_s` of its own steps were
     after that. `rounds` is [round, 4]: rows of one decode came, for how long at most they may have
     lain there unseen, their step began, it ended. `heard_s` and `told_s` are when the stage was
-    asked for this and when it answered.
+    asked for this, which may have lain there for `heard_unseen_s`, and when it answered.
     """
 
     heard_s: float
+    heard_unseen_s: float
     told_s: float
     first_s: float
     last_s: float
@@ -55,6 +56,7 @@ def pack_spans(spans: StageSpans) -> bytes:
         (
             _HEAD.pack(
                 spans.heard_s,
+                spans.heard_unseen_s,
                 spans.told_s,
                 spans.first_s,
                 spans.last_s,
@@ -73,7 +75,7 @@ def unpack_spans(payload: bytes | bytearray | memoryview) -> StageSpans:
     """Raises FrameError when the payload is cut short, too long, or holds no numbers."""
     view = memoryview(payload).cast("B")
     try:
-        heard, told, first, last, unseen, tail, n_chunks, n_rounds = _HEAD.unpack_from(view)
+        heard, hidden, told, first, last, unseen, tail, n_chunks, n_rounds = _HEAD.unpack_from(view)
     except struct.error as error:
         raise FrameError(f"TRACE carries {len(view)} bytes: {error}") from error
     rounds_at = _HEAD.size + n_chunks * _CHUNK.size
@@ -87,12 +89,13 @@ def unpack_spans(payload: bytes | bytearray | memoryview) -> StageSpans:
         ChunkSpan(began_s=began, ended_s=ended, n_tokens=n_tokens)
         for began, ended, n_tokens in _CHUNK.iter_unpack(view[_HEAD.size : rounds_at])
     )
-    times = [heard, told, first, last, unseen, tail]
+    times = [heard, hidden, told, first, last, unseen, tail]
     times += [time for chunk in chunks for time in (chunk.began_s, chunk.ended_s)]
     if not (np.isfinite(times).all() and np.isfinite(rounds).all()):
         raise FrameError("TRACE carries times that are no numbers")
     return StageSpans(
         heard_s=heard,
+        heard_unseen_s=hidden,
         told_s=told,
         first_s=first,
         last_s=last,

@@ -67,7 +67,7 @@ class Bench:
     def tell(self) -> None:
         """Every stage that was asked."""
         for peer, entry in self.asked():
-            spans = SpanRecord().told(heard_s=self.clock.now, now_s=self.clock.now)
+            spans = SpanRecord().told(heard_s=self.clock.now, unseen_s=0.0, now_s=self.clock.now)
             self.stages.deliver(
                 peer,
                 Message(kind=Kind.TRACE, generation=7, entries=(entry,), payload=pack_spans(spans)),

@@ -86,6 +86,7 @@ def truth(*, stages: int, tokens: int, seed: int, unseen: bool = False) -> Truth
     told = {
         name: StageSpans(
             heard_s=0.0,
+            heard_unseen_s=0.0,
             told_s=0.0,
             first_s=came[name],
             last_s=came[name],
@@ -227,27 +228,44 @@ def test_a_request_that_never_left_the_queue_has_only_that_part() -> None:
     assert (part.kind, part.seconds) == (PartKind.QUEUE, 60.0)
 
 
-def exchange(*, clock: float, there_s: float, back_s: float) -> Exchange:
-    heard_s = 100.0 + there_s
+def exchange(
+    *, clock: float, there_s: float, back_s: float, waited_s: float = 0.0, unseen_s: float = 0.0
+) -> Exchange:
+    """It lay at the node for `waited_s` of the `unseen_s` in which the node did not look."""
+    heard_s = 100.0 + there_s + waited_s
     return Exchange(
         asked_s=100.0,
         heard_s=heard_s + clock,
+        unseen_s=unseen_s,
         told_s=heard_s + 3.0 + clock,
         answered_s=heard_s + 3.0 + back_s,
     )
 
 
-def test_the_quickest_exchange_tells_how_clocks_differ() -> None:
+def test_idle_nodes_tell_how_clocks_differ() -> None:
     offsets = ClockOffsets()
-    offsets.add("a", exchange(clock=500.0, there_s=0.8, back_s=0.01))
-    offsets.add("a", exchange(clock=500.0, there_s=0.011, back_s=0.01))
-    offsets.add("a", exchange(clock=500.0, there_s=0.1, back_s=0.01))
-    assert offsets.of("a") == pytest.approx(500.0, abs=0.001)
+    for there_s, back_s in ((0.012, 0.012), (0.011, 0.01), (0.03, 0.012)):
+        offsets.add("a", exchange(clock=500.0, there_s=there_s, back_s=back_s))
+    assert offsets.of("a") == pytest.approx(500.0, abs=0.002)
+
+
+@pytest.mark.parametrize("way_s", [0.0005, 0.05])
+def test_a_node_that_always_computes_tells_it_too(way_s: float) -> None:
+    """Questions lie there for up to a step of 100 ms; answers come at once."""
+    rng = random.Random(1)
+    offsets = ClockOffsets()
+    for _ in range(EXCHANGES_KEPT):
+        waited_s = rng.uniform(0.0, 0.1)
+        offsets.add(
+            "a",
+            exchange(clock=500.0, there_s=way_s, back_s=way_s, waited_s=waited_s, unseen_s=0.1),
+        )
+    assert offsets.of("a") == pytest.approx(500.0, abs=1.01 * way_s)
 
 
 def test_clocks_that_drift_are_followed_and_those_of_restarted_machines_forgotten() -> None:
     offsets = ClockOffsets()
-    offsets.add("a", exchange(clock=500.0, there_s=0.01, back_s=0.01))
+    offsets.add("a", exchange(clock=502.0, there_s=0.01, back_s=0.01))
     for _ in range(EXCHANGES_KEPT):
         offsets.add("a", exchange(clock=501.0, there_s=0.02, back_s=0.02))
     assert offsets.of("a") == pytest.approx(501.0)

@@ -23,7 +23,7 @@ def record(*, chunks: int = 2, rounds: int = 3) -> SpanRecord:
 
 
 def test_a_record_tells_when_rows_came_and_ran() -> None:
-    spans = record().told(heard_s=30.0, now_s=31.0)
+    spans = record().told(heard_s=30.0, unseen_s=0.5, now_s=31.0)
     assert (spans.first_s, spans.last_s, spans.last_unseen_s) == (10.0, 11.0, 0.25)
     assert spans.tail_compute_s == 1.0  # the chunk after the last rows had come
     assert [chunk.n_tokens for chunk in spans.chunks] == [8, 4]
@@ -32,7 +32,7 @@ def test_a_record_tells_when_rows_came_and_ran() -> None:
 
 
 def test_a_payload_says_what_the_record_said() -> None:
-    told = record().told(heard_s=30.0, now_s=31.0)
+    told = record().told(heard_s=30.0, unseen_s=0.5, now_s=31.0)
     read = unpack_spans(pack_spans(told))
     assert read.chunks == told.chunks
     np.testing.assert_allclose(read.rounds, told.rounds, atol=1e-5)
@@ -43,31 +43,34 @@ def test_a_payload_says_what_the_record_said() -> None:
 
 def test_a_token_costs_sixteen_bytes_on_the_wire() -> None:
     one, many = (
-        len(pack_spans(record(rounds=rounds).told(heard_s=30.0, now_s=31.0))) for rounds in (1, 101)
+        len(pack_spans(record(rounds=rounds).told(heard_s=30.0, unseen_s=0.5, now_s=31.0)))
+        for rounds in (1, 101)
     )
     assert many - one == 100 * 16
 
 
 def test_a_long_request_is_remembered_within_bounds() -> None:
-    spans = record(chunks=3 * MAX_CHUNKS, rounds=2 * MAX_ROUNDS).told(heard_s=9e9, now_s=9e9)
+    spans = record(chunks=3 * MAX_CHUNKS, rounds=2 * MAX_ROUNDS).told(
+        heard_s=9e9, unseen_s=0.0, now_s=9e9
+    )
     assert len(spans.chunks) == MAX_CHUNKS
     assert sum(chunk.n_tokens for chunk in spans.chunks) == 8 + 4 * (3 * MAX_CHUNKS - 1)
     assert len(spans.rounds) == MAX_ROUNDS
 
 
 def test_a_request_whose_rows_never_came_has_no_time() -> None:
-    spans = SpanRecord().told(heard_s=30.0, now_s=31.0)
+    spans = SpanRecord().told(heard_s=30.0, unseen_s=0.5, now_s=31.0)
     assert (spans.first_s, spans.last_s, spans.chunks, len(spans.rounds)) == (30.0, 30.0, (), 0)
 
 
 @pytest.mark.parametrize("cut", [0, 10, 56, -1])
 def test_a_payload_that_is_cut_short_is_refused(cut: int) -> None:
-    payload = pack_spans(record().told(heard_s=30.0, now_s=31.0))
+    payload = pack_spans(record().told(heard_s=30.0, unseen_s=0.5, now_s=31.0))
     with pytest.raises(FrameError, match="TRACE carries"):
         unpack_spans(payload[:cut])
 
 
 def test_times_that_are_no_numbers_are_refused() -> None:
-    payload = pack_spans(record().told(heard_s=float("nan"), now_s=31.0))
+    payload = pack_spans(record().told(heard_s=float("nan"), unseen_s=0.0, now_s=31.0))
     with pytest.raises(FrameError, match="no numbers"):
         unpack_spans(payload)
