@@ -252,7 +252,7 @@ def replayed(
     ]
 
 
-@pytest.mark.parametrize("router", ["iwrr", "published", "random", "round_robin"])
+@pytest.mark.parametrize("router", ["iwrr", "published", "random", "round_robin", "weighted_round_robin"])
 @pytest.mark.parametrize("plan", [{}, APART], ids=["one component", "two components"])
 def test_the_coordinator_routes_a_list_of_requests_as_the_simulator_does(
     tmp_path: Path, router: RouterName, plan: dict[str, object]
