@@ -1,5 +1,7 @@
 """Separate pipelines: one replica of the model for each kind of machine (Helix §6.2, "SP")."""
 
+from collections.abc import Sequence
+
 from planner.capacity import max_layers
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
@@ -27,3 +29,40 @@ def place_separate_pipelines(problem: Problem) -> Placement | None:
     if not components:
         return None
     return Placement(layers=layers, components=tuple(components) if len(components) > 1 else ())
+
+
+def place_separate_pipelines_plus(problem: Problem) -> Placement | None:
+    """Separate pipelines, and one more of all nodes that are in none (Helix §6.2, "SP+").
+
+    The last one's nodes hold layers in proportion to what they could. None where they cannot hold
+    the model together: there is nothing to add then.
+    """
+    separate = place_separate_pipelines(problem)
+    layers = dict(separate.layers) if separate is not None else {}
+    left = [node.name for node in problem.cluster.nodes if node.name not in layers]
+    stages = _stages_of(left, [max_layers(problem, name) for name in left], problem)
+    if stages is None:
+        return None
+    parts = separate.components or (frozenset(layers),) if separate is not None else ()
+    components = (*parts, frozenset(stages))
+    return Placement(
+        layers={**layers, **stages}, components=components if len(components) > 1 else ()
+    )
+
+
+def _stages_of(
+    names: Sequence[str], most: Sequence[int], problem: Problem
+) -> dict[str, LayerRange] | None:
+    """A stage for each node, its end rounded up from its share; None where they hold too little."""
+    num_layers, whole = problem.model.num_layers, sum(most)
+    if whole < num_layers:
+        return None
+    stages: dict[str, LayerRange] = {}
+    held, first = 0, 0
+    for name, count in zip(names, most, strict=True):
+        held += count
+        end = -(-num_layers * held // whole)
+        if end > first:
+            stages[name] = LayerRange(first=first, end=end)
+            first = end
+    return stages

@@ -11,7 +11,10 @@ from planner.flow_graph import check_placement
 from planner.max_flow import max_flow
 from planner.placers.base import InvalidOptions, SearchOptions, equal_split
 from planner.placers.petals import place_petals
-from planner.placers.separate_pipelines import place_separate_pipelines
+from planner.placers.separate_pipelines import (
+    place_separate_pipelines,
+    place_separate_pipelines_plus,
+)
 from planner.placers.swarm import place_swarm
 
 
@@ -64,6 +67,25 @@ def test_separate_pipelines_splits_the_model_over_each_kind_that_can_hold_it():
 def test_separate_pipelines_leaves_out_nodes_beyond_one_per_layer():
     problem = tiny_problem([[5.0]] * 3, num_layers=2)
     assert place_separate_pipelines(problem) == placement(n0=(0, 1), n1=(1, 2))
+
+
+def test_one_more_pipeline_is_made_of_what_separate_ones_leave():
+    problem = tiny_problem([[9.0, 9.0], [5.0], [9.0, 9.0], [4.0], [3.0]], num_layers=3)
+    placed = place_separate_pipelines_plus(problem)
+    assert placed.components == (frozenset({"n0", "n2"}), frozenset({"n1", "n3", "n4"}))
+    held = [placed.layers[name] for name in ("n1", "n3", "n4")]
+    assert [(one.first, one.end) for one in held] == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_nothing_is_added_to_separate_pipelines_that_leave_too_little():
+    problem = tiny_problem([[9.0, 9.0], [5.0], [9.0, 9.0]], num_layers=3)
+    assert place_separate_pipelines_plus(problem) is None
+
+
+def test_nodes_left_over_hold_in_proportion_to_what_they_can():
+    problem = tiny_problem([[5.0], [4.0, 4.0, 4.0], [3.0, 3.0]], num_layers=5)
+    placed = place_separate_pipelines_plus(problem)
+    assert placed == placement(n0=(0, 1), n1=(1, 4), n2=(4, 5))
 
 
 def test_separate_pipelines_needs_one_kind_that_can_hold_the_model():
