@@ -5,8 +5,10 @@
 
 For each cluster of compare_objectives.json: simulated decode tokens/s of our plan and of every
 baseline, with balanced weights and the same KV rule, means over seeds that the search did not use;
-the ratio to the best baseline, and the CPU seconds of the search. A "small model" has 32 layers of
-0.44 GB, which a few machines of every kind hold: pipelines per kind are hard to beat.
+the ratio to the best baseline, and the CPU seconds of the search. A "small" model has 32 layers of
+0.44 GB, which a few machines of every kind hold: pipelines per kind are hard to beat. A "whole"
+model has 28 of 0.22 GB and fits each single machine. One of the baselines is "SP+", pipelines per
+kind and one more of the nodes that are left.
 """
 
 import argparse
@@ -27,15 +29,25 @@ from planner.generate import generated_cluster
 from planner.objectives.goal import Goal
 from planner.objectives.trial import Span, Trials
 from planner.placers.base import NeverCancelled
+from planner.placers.separate_pipelines import place_separate_pipelines_plus
 
 PARAMETERS = Path(__file__).with_name("compare_objectives.json")
-SMALL_MODEL = ModelSpec(
-    name="small",
-    num_layers=32,
-    activation_bytes_per_token=8192,
-    token_bytes=2,
-    bytes_per_layer=0.44e9,
-)
+MODELS = {
+    "small": ModelSpec(
+        name="small",
+        num_layers=32,
+        activation_bytes_per_token=8192,
+        token_bytes=2,
+        bytes_per_layer=0.44e9,
+    ),
+    "whole": ModelSpec(
+        name="whole",
+        num_layers=28,
+        activation_bytes_per_token=6144,
+        token_bytes=2,
+        bytes_per_layer=0.22e9,
+    ),
+}
 _LARGE_LAYER_BYTES = 1.53e9
 _HALF = 0.5  # of a node's memory may hold weights
 
@@ -60,8 +72,8 @@ def compared(cluster: Mapping[str, Any], parameters: Mapping[str, Any], *, secon
     problem = generated_cluster(
         num_nodes=cluster["num_nodes"], num_regions=cluster["num_regions"], seed=cluster["seed"]
     )
-    if cluster.get("small_model", False):
-        problem = with_small_model(problem)
+    if "model" in cluster:
+        problem = with_model(problem, MODELS[cluster["model"]])
     started_s = time.process_time()
     plan = compute_plan(
         problem,
@@ -80,6 +92,7 @@ def compared(cluster: Mapping[str, Any], parameters: Mapping[str, Any], *, secon
     )
     span = Span(warm_up=parameters["warm_up_lifetimes"], window=parameters["window_lifetimes"])
     placements = {name: place(problem) for name, place in BASELINES.items()}
+    placements["SP+"] = place_separate_pipelines_plus(problem)
     rates = {}
     for name, placement in {"ours": plan.placement, **placements}.items():
         if placement is not None:
@@ -89,7 +102,7 @@ def compared(cluster: Mapping[str, Any], parameters: Mapping[str, Any], *, secon
     ours = rates.pop("ours")
     ratio = ours / max(rates.values())
     what = f"{cluster['num_nodes']} nodes, {cluster['num_regions']} regions"
-    what += ", small" if cluster.get("small_model", False) else ""
+    what += f", {cluster['model']}" if "model" in cluster else ""
     simulated = plan.forecast is not None and plan.forecast.simulated is not None
     shown = ", ".join(f"{name} {rate:.1f}" for name, rate in rates.items())
     print(
@@ -100,25 +113,24 @@ def compared(cluster: Mapping[str, Any], parameters: Mapping[str, Any], *, secon
     return ratio
 
 
-def with_small_model(problem: Problem) -> Problem:
+def with_model(problem: Problem, model: ModelSpec) -> Problem:
     """A node holds as many layers as half its memory has room for, each as fast as before by
     size, and keeps KV in the rest.
     """
     return replace(
         problem,
-        name=f"{problem.name}-small",
-        model=SMALL_MODEL,
+        name=f"{problem.name}-{model.name}",
+        model=model,
         compute_profiles={
-            name: _small_profile(profile) for name, profile in problem.compute_profiles.items()
+            name: _small_profile(profile, model)
+            for name, profile in problem.compute_profiles.items()
         },
     )
 
 
-def _small_profile(profile: ComputeProfile) -> ComputeProfile:
-    size = SMALL_MODEL.bytes_per_layer / _LARGE_LAYER_BYTES
-    most = min(
-        SMALL_MODEL.num_layers, int(_HALF * profile.vram_bytes / SMALL_MODEL.bytes_per_layer)
-    )
+def _small_profile(profile: ComputeProfile, model: ModelSpec) -> ComputeProfile:
+    size = model.bytes_per_layer / _LARGE_LAYER_BYTES
+    most = min(model.num_layers, int(_HALF * profile.vram_bytes / model.bytes_per_layer))
     tokens = profile.tokens_per_s
     full_kv = profile.kv_capacity_token_layers[0] + _LARGE_LAYER_BYTES * _kv_per_byte(profile)
 
@@ -135,7 +147,7 @@ def _small_profile(profile: ComputeProfile) -> ComputeProfile:
         max_layers=most,
         tokens_per_s=tuple(speed(layers) for layers in range(1, most + 1)),
         kv_capacity_token_layers=tuple(
-            full_kv - layers * SMALL_MODEL.bytes_per_layer * _kv_per_byte(profile)
+            full_kv - layers * model.bytes_per_layer * _kv_per_byte(profile)
             for layers in range(1, most + 1)
         ),
     )

@@ -1,23 +1,27 @@
 """What plans for decode throughput serve, against the published plans on the same machines.
 
     OMP_NUM_THREADS=1 python -m benchmarks.planner.decode_bars DATA_FOLDER
-        [--instances NAME ...] [--parts PART ...] [--parameters FILE]
+        [--instances NAME ...] [--parts PART ...] [--parameters FILE] [--output FILE.json]
 
 DATA_FOLDER has problems/ and profiles/ as the Helix artifact published them. Per instance and seed,
 which is the search's and that of the simulated lengths, sustained decode tokens/s of
 
     routing      the published placement, balanced weights for plain max-flow weights
     greedy       our plan for the published policy against the published one, both greedy
-    runtime      our plan under our runtime's policy against the published plan and policy
-    placement    the same against the published placement, with balanced weights, under our policy
+    runtime      our plan under our runtime's policy against the published plan and policy, its TTFT
+                 too; and, "placement", against the published placement, with balanced weights,
+                 under our policy
     hop_limited  our plan with a hop limit, greedy: against plain max-flow weights on the same plan,
                  and against the published plan
 
-Plans come from `compute_plan` with objective "decode" in the time limit, in seconds of CPU.
+Plans come from `compute_plan` with objective "decode" in the time limit, in seconds of CPU, one
+after the other. With --output every part is written when it is done, and one that is in the file
+already, of the same parameters, is not run again: a run that was cut off goes on.
 """
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,7 +45,8 @@ from planner.workload.demand import Backlog
 from planner.workload.lengths import published_lengths
 
 PARAMETERS = Path(__file__).with_name("decode_bars.json")
-PARTS = ("routing", "greedy", "runtime", "placement", "hop_limited")
+TTFT = "runtime, TTFT p50"  # a ratio that is better the smaller
+PARTS = ("routing", "greedy", "runtime", "hop_limited")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,21 +129,42 @@ def main() -> None:
     parser.add_argument("--instances", nargs="+", metavar="NAME")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--parameters", type=Path, default=PARAMETERS)
+    parser.add_argument("--output", type=Path, metavar="FILE.json")
     parsed = parser.parse_args()
     parameters = json.loads(read_text(parsed.parameters))
+    done = Done.read(parsed.output, parameters)
+    steps = [
+        (name, seed, part)
+        for name in parsed.instances or parameters["instances"]
+        for seed in parameters["seeds"]
+        for part in parsed.parts
+    ]
     print(f"{'instance':<20}{'seed':>5}  {'part':<12}{'':<34}{'tokens/s':>9}{'TTFT':>8}{'TPOT':>8}")
+    started_s = time.monotonic()
     ratios: dict[tuple[str, str], list[float]] = {}
-    for name in parsed.instances or parameters["instances"]:
-        for seed in parameters["seeds"]:
+    for number, (name, seed, part) in enumerate(steps, start=1):
+        found = done.ratios(name, seed, part)
+        if found is None:
             bench = read_bench(parsed.data, name, seed=seed, parameters=parameters)
-            for part, ratio in ratios_of(bench, parsed.parts).items():
-                ratios.setdefault((name, part), []).append(ratio)
+            found = ratios_of(bench, part)
+            done.add(name, seed, part, found)
+        for what, ratio in found.items():
+            ratios.setdefault((name, what), []).append(ratio)
+        print(
+            f"{number} of {len(steps)} done after {time.monotonic() - started_s:.0f} s: "
+            f"{name}, seed {seed}, {part}",
+            file=sys.stderr,
+            flush=True,
+        )
     print(f"{'instance':<20}{'part':<30}{'bar':>6}  ratio of every seed")
     for (name, part), values in ratios.items():
         known = parameters["instances"][name]
         limited = known.get("hop_limited", {}).get("bar")
         bar = limited if part.startswith("hop_limited") else known["bars"].get(part)
-        verdict = "" if bar is None else ("met" if min(values) >= bar else "missed")
+        is_met = bar is not None and min(values) >= bar
+        if part == TTFT:
+            bar, is_met = 1.0, max(values) <= 1.0
+        verdict = "" if bar is None else ("met" if is_met else "missed")
         print(
             f"{name:<20}{part:<30}{'-' if bar is None else f'{bar:.2f}':>6}  "
             f"{' '.join(f'{value:.3f}' for value in values)}  {verdict}"
@@ -166,43 +192,66 @@ def read_bench(data: Path, name: str, *, seed: int, parameters: Mapping[str, Any
     )
 
 
-def ratios_of(bench: Bench, parts: list[str]) -> dict[str, float]:
-    """What each part asked for gains; prints the figures that it is of."""
-    published = bench.show("", "published plan and policy", bench.plain(bench.published))
-    ratios: dict[str, float] = {}
-    if "routing" in parts:
-        rate = bench.show(
-            "routing",
-            "published plan, balanced weights",
-            bench.balanced(bench.published, PUBLISHED_POLICY),
-        )
-        ratios["routing"] = rate / published
-    if "greedy" in parts:
-        placement = bench.plan(PUBLISHED_POLICY)
-        rate = bench.show("greedy", "our plan", bench.balanced(placement, PUBLISHED_POLICY))
-        ratios["greedy"] = rate / published
-    if "runtime" in parts or "placement" in parts:
-        ours = bench.show(
-            "runtime", "our plan", bench.balanced(bench.plan(RUNTIME_POLICY), RUNTIME_POLICY)
-        )
-        theirs = bench.show(
-            "placement", "published plan", bench.balanced(bench.published, RUNTIME_POLICY)
-        )
-        ratios["runtime"] = ours / published
-        ratios["placement"] = ours / theirs
+class Done:
+    """The parts done so far, kept in a file where one is given."""
+
+    def __init__(self, path: Path | None, parameters: Mapping[str, Any]) -> None:
+        self._path = path
+        self._parameters = dict(parameters)
+        self._found: dict[str, dict[str, float]] = {}
+
+    @classmethod
+    def read(cls, path: Path | None, parameters: Mapping[str, Any]) -> "Done":
+        """Raises SystemExit for a file of other parameters, whose parts do not belong here."""
+        done = cls(path, parameters)
+        if path is not None and path.exists():
+            document = json.loads(path.read_text())
+            if document["parameters"] != done._parameters:
+                raise SystemExit(f"{path} is of other parameters; give another file, or remove it")
+            done._found = document["ratios"]
+        return done
+
+    def ratios(self, name: str, seed: int, part: str) -> dict[str, float] | None:
+        return self._found.get(f"{name}/{seed}/{part}")
+
+    def add(self, name: str, seed: int, part: str, ratios: Mapping[str, float]) -> None:
+        self._found[f"{name}/{seed}/{part}"] = dict(ratios)
+        if self._path is not None:
+            document = {"parameters": self._parameters, "ratios": self._found}
+            part_path = self._path.with_suffix(".part")
+            part_path.write_text(json.dumps(document, indent=1) + "\n")
+            part_path.replace(self._path)
+
+
+def ratios_of(bench: Bench, part: str) -> dict[str, float]:
+    """What a part gains, by reading; prints the figures. Empty where the instance has no such."""
     limited = bench.parameters["instances"][bench.name].get("hop_limited")
-    if "hop_limited" in parts and limited is not None:
-        placement = bench.plan(PUBLISHED_POLICY, max_hops=limited["max_hops"])
-        what = f"{limited['max_hops']} hops"
-        plain = bench.show("hop_limited", f"{what}, plain weights", bench.plain(placement))
-        rate = bench.show(
-            "hop_limited",
-            f"{what}, balanced weights",
-            bench.balanced(placement, PUBLISHED_POLICY),
-        )
-        ratios["hop_limited, same plan"] = rate / plain
-        ratios["hop_limited, published plan"] = rate / published
-    return ratios
+    if part == "hop_limited" and limited is None:
+        return {}
+    plain = bench.plain(bench.published)
+    published = bench.show(part, "published plan and policy", plain)
+    if part == "routing":
+        balanced = bench.balanced(bench.published, PUBLISHED_POLICY)
+        return {part: bench.show(part, "published plan, balanced weights", balanced) / published}
+    if part == "greedy":
+        balanced = bench.balanced(bench.plan(PUBLISHED_POLICY), PUBLISHED_POLICY)
+        return {part: bench.show(part, "our plan", balanced) / published}
+    if part == "runtime":
+        served = bench.balanced(bench.plan(RUNTIME_POLICY), RUNTIME_POLICY)
+        rate = bench.show(part, "our plan", served)
+        same = bench.balanced(bench.published, RUNTIME_POLICY)
+        return {
+            part: rate / published,
+            TTFT: served.ttft.p50_s / plain.ttft.p50_s,
+            "placement": rate / bench.show(part, "published plan", same),
+        }
+    placement = bench.plan(PUBLISHED_POLICY, max_hops=limited["max_hops"])
+    what = f"{limited['max_hops']} hops"
+    same = bench.show(part, f"{what}, plain weights", bench.plain(placement))
+    rate = bench.show(
+        part, f"{what}, balanced weights", bench.balanced(placement, PUBLISHED_POLICY)
+    )
+    return {f"{part}, same plan": rate / same, f"{part}, published plan": rate / published}
 
 
 if __name__ == "__main__":

@@ -1,20 +1,25 @@
 """Holds the estimate against the simulator over varied placements of one problem.
 
-    python benchmarks/planner/estimate_accuracy.py PROBLEM [--layer-times FILE.csv] [--plans 60]
+    python -m benchmarks.planner.estimate_accuracy [PROBLEM] [--layer-times FILE.csv] [--plans 60]
+        [--generated NODES/REGIONS/SEED/MODEL]
 
-Placements are the baselines, the stage patterns of a sweep of hop limits, and what random walks of
-several lengths make of these. Printed: rank correlation (Spearman), the median error, the ratio of
-simulated to estimated decode tokens/s (10th, 50th, 90th percentile), and how much the best of the
-five with the highest estimates serves of the best of all.
+Placements are the baselines, the stage patterns of a sweep of hop limits, what random walks of
+several lengths make of these, and on generated clusters, whose smaller models
+(`compare_objectives`) make short ones, components by kind and region too. Printed: rank correlation
+(Spearman), the median error, the ratio of simulated to estimated decode tokens/s (10th, 50th, 90th
+percentile), and how much the best of the five with the highest estimates serves of the best of all.
 """
 
 import argparse
+import itertools
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.planner.compare_objectives import MODELS, with_model
 from planner.commands.files import read_problem, read_text
 from planner.commands.options import POLICIES
 from planner.compute_plan import BASELINES
@@ -22,7 +27,10 @@ from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.estimate.compiled.stage_search import Cooling, Stages, anneal
+from planner.generate import generated_cluster
+from planner.objectives.arena import Arena
 from planner.objectives.goal import Goal
+from planner.objectives.partitions import partitions
 from planner.objectives.trial import Span, Trials
 from planner.placers.base import NeverCancelled, SearchOptions
 from planner.placers.decode_search import StageSearch
@@ -30,20 +38,28 @@ from planner.placers.stage_patterns import StagePatternPlacer
 from planner.timing import attach_layer_times, timing_source
 
 _HOP_SHARES = (0.34, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0)
+_PATTERNS_S = 3.0  # of CPU
 _WALKS = (30, 100, 300, 3000)
+_ARENA_MOVES = (1, 200, 2000)
+_ARENA_HOTNESS = 0.05
 _HOTNESS = (0.02, 0.3, 1.0, 3.0)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("problem", type=Path)
+    parser.add_argument("problem", type=Path, nargs="?")
+    parser.add_argument("--generated", metavar="NODES/REGIONS/SEED/MODEL")
     parser.add_argument("--layer-times", type=Path, metavar="FILE.csv")
     parser.add_argument("--policy", choices=tuple(POLICIES), default="runtime")
     parser.add_argument("--plans", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--verbose", action="store_true", help="one line for each placement")
     parsed = parser.parse_args()
-    problem = read_problem(parsed.problem)
+    if (parsed.problem is None) == (parsed.generated is None):
+        parser.error("give a PROBLEM or --generated, one of them")
+    problem = (
+        read_problem(parsed.problem) if parsed.generated is None else _generated(parsed.generated)
+    )
     if parsed.layer_times is not None:
         problem = attach_layer_times(
             problem,
@@ -59,7 +75,10 @@ def main() -> None:
         max_hops=None,
     )
     estimated, simulated = [], []
-    for name, placement in _placements(problem, trials, count=parsed.plans, seed=parsed.seed):
+    placements = _placements(problem, trials, count=parsed.plans, seed=parsed.seed)
+    if parsed.generated is not None:
+        placements = itertools.chain(placements, _divided(problem, trials, seed=parsed.seed))
+    for name, placement in placements:
         trial = trials.estimated(placement, placer=name)
         figures = trials.simulated(trial, seeds=(parsed.seed,), span=Span(warm_up=1.0, window=1.5))
         if figures is None:
@@ -73,6 +92,41 @@ def main() -> None:
         f"{len(estimated)} placements, seed {parsed.seed}: "
         f"{_summary(np.array(estimated), np.array(simulated))}"
     )
+
+
+def _generated(text: str) -> Problem:
+    nodes, regions, seed, model = text.split("/")
+    problem = generated_cluster(num_nodes=int(nodes), num_regions=int(regions), seed=int(seed))
+    return with_model(problem, MODELS[model])
+
+
+def _divided(problem: Problem, trials: Trials, *, seed: int) -> Iterator[tuple[str, Placement]]:
+    """Components of every partition, searched a little and some more."""
+    for number, partition in enumerate(partitions(problem)):
+        for moves in _ARENA_MOVES:
+            parts = []
+            for place, names in enumerate(partition):
+                arena = Arena(
+                    trials.estimator,
+                    names=names,
+                    rules=PlacementRules(),
+                    goal=trials.goal,
+                    seed=seed * 31 + number * 7 + place,
+                )
+                arena.seed_by_patterns(
+                    time_limit_s=1.0, cancel=NeverCancelled(), clock=time.process_time
+                )
+                arena.anneal(moves=moves, hot=_ARENA_HOTNESS)
+                if arena.best is not None:
+                    parts.append(arena.best)
+            if len(parts) > 1:
+                yield (
+                    f"{len(parts)} components, {moves}",
+                    Placement(
+                        layers={name: held for part in parts for name, held in part.layers.items()},
+                        components=tuple(frozenset(part.layers) for part in parts),
+                    ),
+                )
 
 
 def _summary(estimated: np.ndarray, simulated: np.ndarray) -> str:
@@ -100,9 +154,9 @@ def _placements(
     starts: list[Stages] = []
     for share in _HOP_SHARES:
         hops = max(1, round(share * len(names)))
-        found = StagePatternPlacer().search(
+        found = StagePatternPlacer(clock=time.process_time).search(
             problem,
-            options=SearchOptions(time_limit_s=5.0, rules=PlacementRules(max_hops=hops)),
+            options=SearchOptions(time_limit_s=_PATTERNS_S, rules=PlacementRules(max_hops=hops)),
             start=None,
             progress=lambda _: None,
             cancel=NeverCancelled(),
@@ -111,6 +165,8 @@ def _placements(
         if stages and stages not in starts:
             starts.append(stages)
             yield f"patterns, {hops} hops", search.placement_of(stages)
+    if not starts:
+        raise SystemExit(f"no aligned stages of {problem.name} were found to walk from")
     chance = random.Random(seed)
     for number in range(count - len(starts)):
         start, moves, hot = chance.choice(starts), chance.choice(_WALKS), chance.choice(_HOTNESS)
