@@ -57,7 +57,7 @@ class ByStages:
         target = 0.0
         for _ in range(_MOST_PROGRAMS):
             following = _SHARE * (self._front.most_flow_tokens_per_s + high) / 2
-            if is_over() or abs(following - target) < _LEAST_RISE * following:
+            if is_over() or abs(following - target) <= _LEAST_RISE * following:
                 return
             target = following
             flow = self._solved(

@@ -65,14 +65,14 @@ class StayProgram:
         self._columns: list[StayColumn] = []
 
     def solve(self, limits: StayLimits) -> StaySolution | None:
-        """The best choice found; None if there is none, or was no time for one."""
+        """The best choice found; None if no stage carries the flow, or there was no time."""
         prices = self._generate(limits.should_stop)
         if prices is None:
             return None
         columns = [
             column for column in self._columns if self._gain(column, prices) > -_SPARE_LAYERS
         ]
-        chosen = self._choose(columns, limits)
+        chosen = self._choose(columns, limits) if columns else None
         return None if chosen is None else self._solution(chosen)
 
     def _generate(self, should_stop: Callable[[], bool]) -> Prices | None:

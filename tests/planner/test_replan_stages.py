@@ -107,6 +107,17 @@ def test_whoever_holds_a_layer_already_keeps_it_though_its_twin_could_take_it():
     assert answer.layers_to_load == 0
 
 
+def test_a_flow_that_no_stage_carries_has_no_answer():
+    assert solved(CLUSTER, RUNNING, 1e6) is None
+
+
+def test_where_every_node_is_pinned_nothing_is_left_to_choose():
+    rules = PlacementRules(
+        pinned={node.name: LayerRange(first=0, end=1) for node in CLUSTER.cluster.nodes}
+    )
+    assert solved(CLUSTER, RUNNING, 30.0, rules=rules) is None
+
+
 def test_a_pinned_node_takes_no_part():
     rules = PlacementRules(pinned={"n0": LayerRange(first=0, end=2)})
     answer = solved(CLUSTER, RUNNING, 30.0, rules=rules)
