@@ -54,13 +54,20 @@ setup(
             optional=True,
         ),
         Extension(
-            "runtime.models.compiled._product",
+            "runtime.models.compiled._kernels",
             sources=[
                 "runtime/models/compiled/product.c",
+                "runtime/models/compiled/attend.c",
                 "runtime/models/compiled/threads.c",
+                "runtime/models/compiled/module.c",
             ],
-            depends=["runtime/models/compiled/product.h"],
+            depends=[
+                "runtime/models/compiled/kernels.h",
+                "runtime/models/compiled/threads.h",
+                "runtime/models/compiled/widening.h",
+            ],
             extra_compile_args=["-O3", "-pthread"],
+            libraries=["m"],
             extra_link_args=["-pthread"],
             optional=True,
         ),

@@ -1,5 +1,7 @@
 """Attention of a ragged step over paged keys and values: gather pages, then SDPA.
 
+On CPUs for which kernels were compiled, decodes follow their pages instead.
+
 Legend: T rows of the step that run the layer, B decoding requests, M pages of the longest of
 them, C context tokens, S tokens per page, P pages, N heads, K KV heads, G = N/K, H head size.
 """
@@ -14,6 +16,7 @@ from torch.nn import functional
 
 from runtime.engine.kv_cache import KvPools
 from runtime.engine.pages import PageTable
+from runtime.models.compiled.library import DTYPES, MULTIPLE, DecodeRows, Kernels, compiled_kernels
 from runtime.models.decoder import AttentionRule
 
 
@@ -62,6 +65,8 @@ class PagedAttention:
         ]
         self._gather_tokens = gather_tokens
         self._decode_groups: dict[int | None, list[_DecodeGroup]] = {}  # by window
+        self._followed: dict[int | None, DecodeRows] = {}  # by window
+        self._kernels = _kernels_for(cache) if self._decodes else None
 
     def __call__(
         self,
@@ -73,10 +78,17 @@ class PagedAttention:
         /,
     ) -> Tensor:
         """Attended rows [T, N, H]; an `Attend` of the decoder."""
+        attended_TNH = torch.empty(query_TNH.shape, dtype=query_TNH.dtype, device=self._device)
+        if self._kernels is not None:
+            self._follow(self._kernels, layer, query_TNH, key_TKH, value_TKH, rule, attended_TNH)
+            if not self._prefills:
+                return attended_TNH
         self._store(layer, key_TKH, value_TKH)
-        attended_TNH = torch.empty_like(query_TNH)
-        for group in self._groups(rule.window):
-            attended_TNH[group.rows_B] = self._decode(layer, group, query_TNH[group.rows_B], rule)
+        if self._kernels is None:
+            for group in self._groups(rule.window):
+                attended_TNH[group.rows_B] = self._decode(
+                    layer, group, query_TNH[group.rows_B], rule
+                )
         for start, span in self._prefills:
             rows = slice(start, start + span.n_tokens)
             first = _first_seen(span.position, rule.window)
@@ -97,6 +109,43 @@ class PagedAttention:
         slots_T = torch.from_numpy(np.concatenate(slots)).to(self._device)
         self._cache.key_PSKH.flatten(0, 1)[slots_T] = key_TKH
         self._cache.value_PSKH.flatten(0, 1)[slots_T] = value_TKH
+
+    def _follow(
+        self,
+        kernels: Kernels,
+        layer: int,
+        query_TNH: Tensor,
+        key_TKH: Tensor,
+        value_TKH: Tensor,
+        rule: AttentionRule,
+        attended_TNH: Tensor,
+    ) -> None:
+        """The decodes' rows of `attended_TNH`, straight from their pages."""
+        followed = self._followed.get(rule.window)
+        if followed is None:
+            self._followed[rule.window] = followed = DecodeRows(
+                rows=np.array([row for row, _ in self._decodes], dtype=np.int64),
+                starts=np.array(
+                    [_first_seen(span.position, rule.window) for _, span in self._decodes],
+                    dtype=np.int64,
+                ),
+                ends=np.array([span.end for _, span in self._decodes], dtype=np.int64),
+            )
+        kernels.attend_decodes(
+            followed,
+            np.array(
+                [span.table.address_of(layer - span.first) for _, span in self._decodes],
+                dtype=np.int64,
+            ),
+            query_TNH=_with_contiguous_rows(query_TNH),
+            key_TKH=_with_contiguous_rows(key_TKH),
+            value_TKH=_with_contiguous_rows(value_TKH),
+            key_PSKH=self._cache.key_PSKH,
+            value_PSKH=self._cache.value_PSKH,
+            scale=rule.scale,
+            softcap=rule.softcap,
+            attended_TNH=attended_TNH,
+        )
 
     def _groups(self, window: int | None) -> list[_DecodeGroup]:
         """Longest first, so that requests of like length share a group and little is padding."""
@@ -165,6 +214,21 @@ class PagedAttention:
         key_CKH = _gather(self._cache.key_PSKH, index_1M)[0, : span.end - start]
         value_CKH = _gather(self._cache.value_PSKH, index_1M)[0, : span.end - start]
         return start, key_CKH, value_CKH
+
+
+def _kernels_for(cache: KvPools) -> Kernels | None:
+    """The compiled ones, where they can run over these pages."""
+    pool_PSKH = cache.key_PSKH
+    if pool_PSKH.device.type != "cpu" or pool_PSKH.dtype not in DTYPES:
+        return None
+    return compiled_kernels() if pool_PSKH.shape[-1] % MULTIPLE == 0 else None
+
+
+def _with_contiguous_rows(rows_TKH: Tensor) -> Tensor:
+    """Rows may lie apart in memory, as parts of a fused product do; heads of one may not."""
+    if rows_TKH.stride(2) == 1 and rows_TKH.stride(1) == rows_TKH.shape[2]:
+        return rows_TKH
+    return rows_TKH.contiguous()
 
 
 def _gather(pool_PSKH: Tensor, index_BM: Tensor) -> Tensor:

@@ -76,6 +76,7 @@ class PageTable:
         self.num_layers = num_layers
         self.names: list[BlockName | None] = []  # of each block; None: nobody else may hold it
         self._pages_LB: NDArray[np.int64] = np.empty((num_layers, 4), dtype=np.int64)
+        self._address: int = self._pages_LB.ctypes.data
 
     @property
     def blocks(self) -> int:
@@ -91,6 +92,10 @@ class PageTable:
         pages: list[int] = self._pages_LB[:, block].tolist()
         return pages
 
+    def address_of(self, layer: int) -> int:
+        """Where in memory the pages of row `layer` begin, int64; good until blocks are added."""
+        return self._address + layer * self._pages_LB.strides[0]
+
     def append(self, pages: Sequence[int], *, name: BlockName | None = None) -> None:
         """Add blocks: a whole number of pages for each layer, layer by layer."""
         before, added = self.blocks, len(pages) // self.num_layers
@@ -99,6 +104,7 @@ class PageTable:
             grown = np.empty((self.num_layers, 2 * blocks), dtype=np.int64)
             grown[:, :before] = self.pages_LB
             self._pages_LB = grown
+            self._address = grown.ctypes.data
         self._pages_LB[:, before:blocks] = np.reshape(pages, (self.num_layers, added))
         self.names += [name] * added
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtime.models.compiled.library import INPUTS_MULTIPLE, compiled_product
+from runtime.models.compiled.library import MULTIPLE, compiled_kernels
 
 _FEW_ROWS = 2  # up to here reading the weights costs more than multiplying row by row
 _BLOCK_ELEMENTS = 2**19  # 2 MiB in float32: half a cache of today
@@ -24,9 +24,9 @@ def linear(rows_TD: Tensor, weight_ED: Tensor, bias_E: Tensor | None = None) -> 
     """rows [T, D] times weight [E, D] transposed, plus bias [E] -> [T, E], dtype of the rows."""
     if rows_TD.device.type != "cpu" or rows_TD.requires_grad or _torch_is_fast(rows_TD.dtype):
         return functional.linear(rows_TD, weight_ED, bias_E)
-    product = compiled_product()
-    if product is not None and rows_TD.shape[1] % INPUTS_MULTIPLE == 0:
-        return product(rows_TD, weight_ED, bias_E)
+    kernels = compiled_kernels()
+    if kernels is not None and rows_TD.shape[1] % MULTIPLE == 0:
+        return kernels.multiply(rows_TD, weight_ED, bias_E)
     if rows_TD.dtype == torch.float32 or len(rows_TD) <= _FEW_ROWS:
         return functional.linear(rows_TD, weight_ED, bias_E)
     return _widened(rows_TD, weight_ED, bias_E)

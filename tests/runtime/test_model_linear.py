@@ -8,18 +8,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from runtime.models import linear as module
-from runtime.models.compiled.library import Product, compiled_product
+from runtime.models.compiled.library import Kernels, compiled_kernels
 from runtime.models.linear import linear
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
 @pytest.fixture
-def compiled() -> Product:
-    product = compiled_product()
-    if product is None:
-        pytest.skip("the product was not built here, or the CPU has no AVX2")
-    return product
+def compiled() -> Kernels:
+    kernels = compiled_kernels()
+    if kernels is None:
+        pytest.skip("the kernels were not built here, or the CPU has no AVX2")
+    return kernels
 
 
 @pytest.fixture
@@ -51,50 +51,54 @@ def assert_rounded_once(found_TE: Tensor, exact_TE: Tensor) -> None:
 @pytest.mark.parametrize(("outputs", "inputs"), [(1, 8), (7, 16), (64, 40), (1001, 1024)])
 @pytest.mark.parametrize("biased", [True, False])
 def test_the_compiled_product_is_the_exact_one_rounded_once(
-    compiled: Product, dtype: torch.dtype, rows: int, outputs: int, inputs: int, biased: bool
+    compiled: Kernels, dtype: torch.dtype, rows: int, outputs: int, inputs: int, biased: bool
 ) -> None:
     rows_TD, weight_ED = drawn(rows, inputs, dtype=dtype), drawn(outputs, inputs, dtype=dtype)
     bias_E = drawn(outputs, dtype=dtype) if biased else None
-    found_TE = compiled(rows_TD, weight_ED, bias_E)
+    found_TE = compiled.multiply(rows_TD, weight_ED, bias_E)
     assert found_TE.dtype == dtype
     assert_rounded_once(found_TE, exact(rows_TD, weight_ED, bias_E))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_what_a_row_gets_depends_on_no_other_row(compiled: Product, dtype: torch.dtype) -> None:
+def test_what_a_row_gets_depends_on_no_other_row(compiled: Kernels, dtype: torch.dtype) -> None:
     rows_TD, weight_ED = drawn(101, 64, dtype=dtype), drawn(99, 64, dtype=dtype)
-    whole_TE = compiled(rows_TD, weight_ED, None)
+    whole_TE = compiled.multiply(rows_TD, weight_ED, None)
     for first, end in ((0, 1), (1, 3), (3, 51), (51, 101)):
-        assert torch.equal(compiled(rows_TD[first:end], weight_ED, None), whole_TE[first:end])
+        assert torch.equal(
+            compiled.multiply(rows_TD[first:end], weight_ED, None), whole_TE[first:end]
+        )
 
 
 @pytest.mark.parametrize("outputs", [1, 4, 5, 257])
 @pytest.mark.usefixtures("two_threads")
-def test_threads_share_the_outputs_and_change_none(compiled: Product, outputs: int) -> None:
+def test_threads_share_the_outputs_and_change_none(compiled: Kernels, outputs: int) -> None:
     rows_TD = drawn(9, 64, dtype=torch.bfloat16)
     weight_ED = drawn(outputs, 64, dtype=torch.bfloat16)
-    shared = [compiled(rows_TD, weight_ED, None) for _ in range(200)]
+    shared = [compiled.multiply(rows_TD, weight_ED, None) for _ in range(200)]
     torch.set_num_threads(1)
-    alone_TE = compiled(rows_TD, weight_ED, None)
+    alone_TE = compiled.multiply(rows_TD, weight_ED, None)
     assert all(torch.equal(each_TE, alone_TE) for each_TE in shared)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_what_is_no_number_or_too_large_stays_so(compiled: Product, dtype: torch.dtype) -> None:
+def test_what_is_no_number_or_too_large_stays_so(compiled: Kernels, dtype: torch.dtype) -> None:
     weight_ED = torch.ones(4, 8, dtype=dtype)
     rows_TD = torch.ones(3, 8, dtype=dtype)
     rows_TD[0, 3] = torch.nan
     rows_TD[1] = torch.finfo(dtype).max
-    product_TE = compiled(rows_TD, weight_ED, None)
+    product_TE = compiled.multiply(rows_TD, weight_ED, None)
     assert product_TE[0].isnan().all()
     assert product_TE[1].isposinf().all()
     assert torch.equal(product_TE[2], torch.full((4,), 8.0, dtype=dtype))
 
 
-def test_rows_that_lie_apart_in_memory_are_multiplied_too(compiled: Product) -> None:
+def test_rows_that_lie_apart_in_memory_are_multiplied_too(compiled: Kernels) -> None:
     wide_TD, weight_ED = drawn(5, 32, dtype=torch.bfloat16), drawn(6, 16, dtype=torch.bfloat16)
     rows_TD = wide_TD[:, 8:24]
-    assert_rounded_once(compiled(rows_TD, weight_ED, None), exact(rows_TD, weight_ED, None))
+    assert_rounded_once(
+        compiled.multiply(rows_TD, weight_ED, None), exact(rows_TD, weight_ED, None)
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -110,7 +114,7 @@ def test_without_the_compiled_product_blocks_are_widened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_torch_is_fast", lambda _dtype: False)
-    monkeypatch.setattr(module, "compiled_product", lambda: None)
+    monkeypatch.setattr(module, "compiled_kernels", lambda: None)
     rows_TD, weight_ED = drawn(rows, inputs, dtype=dtype), drawn(outputs, inputs, dtype=dtype)
     bias_E = drawn(outputs, dtype=dtype) if biased else None
     found_TE = linear(rows_TD, weight_ED, bias_E)

@@ -1,4 +1,5 @@
-"""Rows times a weight matrix in C, for CPUs whose torch has no good product of their own.
+"""What a step spends its time in, in C, for CPUs whose torch has no good kernels of its own.
 
-`runtime.models.linear` alone imports it; it knows of memory and numbers, not of models.
+`runtime.models.linear` and `runtime.engine.attention` alone import it; it knows of memory and
+numbers, not of models and requests.
 """

@@ -1,46 +1,70 @@
-"""Loads the product where the package was built with a C compiler and the CPU has AVX2.
+"""Loads the kernels where the package was built with a C compiler and the CPU has AVX2.
 
-Legend: T rows, D inputs, E outputs.
+Legend: T rows, D inputs, E outputs, B requests, P pages, S tokens per page, N heads, K KV heads,
+H head size. All tensors of a call are on the CPU and of one dtype of DTYPES; sums are in float32,
+rounded once. Neither other rows or requests nor the number of threads, which is torch's, change
+what a row gets.
 """
 
 import ctypes
 import functools
-from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-
-INPUTS_MULTIPLE = 8  # of what is taken at once along the inputs
-_LIBRARY_NAME = "_product"
-_EDITION = 1  # of product.c
-_KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-_I64, _POINTER = ctypes.c_int64, ctypes.c_void_p
+MULTIPLE = 8  # inputs and head sizes the kernels can run are multiples of this
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_LIBRARY_NAME = "_kernels"
+_EDITION = 2  # of module.c
+_I64, _FLOAT, _POINTER = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
 
 
-@functools.cache
-def compiled_product() -> Product | None:
-    """The product of rows [T, D] and weights [E, D] transposed, plus bias [E] -> [T, E].
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeRows:
+    """One row of each of B requests: `rows` of the step, which sees tokens [start, end) of its
+    own; the last of them is its own."""
 
-    All on the CPU and of one dtype, float32, bfloat16 or float16, D a multiple of
-    INPUTS_MULTIPLE, the weights contiguous. Summed in float32 and rounded once; an output depends
-    neither on the other rows nor on the number of threads, which is torch's. None where it was
-    not built, or built from another source, or the CPU cannot run it.
-    """
-    library = _library()
-    if library is None:
-        return None
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
 
-    def product(rows_TD: Tensor, weight_ED: Tensor, bias_E: Tensor | None) -> Tensor:
+
+class _Decodes(ctypes.Structure):
+    _fields_ = [
+        *(
+            (name, _I64)
+            for name in ("kind", "requests", "heads", "kv_heads", "head_size", "page_tokens")
+        ),
+        *((name, _I64) for name in ("longest", "query_stride", "key_stride", "value_stride")),
+        *((name, _FLOAT) for name in ("scale", "softcap")),
+        *((name, _POINTER) for name in ("rows", "tables", "starts", "ends")),
+        *((name, _POINTER) for name in ("query", "key", "value", "key_pages", "value_pages")),
+        *((name, _POINTER) for name in ("scores", "attended")),
+    ]
+
+
+class Kernels:
+    """The loaded library; see `compiled_kernels`."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+
+    def multiply(self, rows_TD: Tensor, weight_ED: Tensor, bias_E: Tensor | None) -> Tensor:
+        """rows [T, D] times weights [E, D] transposed, plus bias [E] -> [T, E].
+
+        D is a multiple of MULTIPLE, the weights are contiguous.
+        """
         rows_TD = rows_TD.contiguous()
         (rows, inputs), outputs = rows_TD.shape, len(weight_ED)
         wide_TD = torch.empty(rows, inputs, dtype=torch.float32)
         product_TE = torch.empty(rows, outputs, dtype=rows_TD.dtype)
-        library.multiply(
-            _KINDS[rows_TD.dtype],
+        self._library.multiply(
+            DTYPES.index(rows_TD.dtype),
             torch.get_num_threads(),
             rows,
             inputs,
@@ -53,10 +77,60 @@ def compiled_product() -> Product | None:
         )
         return product_TE
 
-    return product
+    def attend_decodes(
+        self,
+        decodes: DecodeRows,
+        tables: NDArray[np.int64],
+        *,
+        query_TNH: Tensor,
+        key_TKH: Tensor,
+        value_TKH: Tensor,
+        key_PSKH: Tensor,
+        value_PSKH: Tensor,
+        scale: float,
+        softcap: float | None,
+        attended_TNH: Tensor,
+    ) -> None:
+        """Store key and value of each row of `decodes` in its request's last page, attend over
+        its pages, and write the row of `attended_TNH`, which is contiguous.
+
+        `tables`: for each request the address of its pages, int64, one per S tokens from token 0
+        on. H is a multiple of MULTIPLE; each row of query, key and value is contiguous.
+        """
+        kv_heads, head_size = key_TKH.shape[1:]
+        longest = int((decodes.ends - decodes.starts).max())
+        scores = torch.empty(len(decodes.rows), kv_heads, 2, longest, dtype=torch.float32)
+        told = _Decodes(
+            kind=DTYPES.index(query_TNH.dtype),
+            requests=len(decodes.rows),
+            heads=query_TNH.shape[1],
+            kv_heads=kv_heads,
+            head_size=head_size,
+            page_tokens=key_PSKH.shape[1],
+            longest=longest,
+            query_stride=query_TNH.stride(0),
+            key_stride=key_TKH.stride(0),
+            value_stride=value_TKH.stride(0),
+            scale=scale,
+            softcap=softcap or 0.0,
+            rows=decodes.rows.ctypes.data,
+            tables=tables.ctypes.data,
+            starts=decodes.starts.ctypes.data,
+            ends=decodes.ends.ctypes.data,
+            query=query_TNH.data_ptr(),
+            key=key_TKH.data_ptr(),
+            value=value_TKH.data_ptr(),
+            key_pages=key_PSKH.data_ptr(),
+            value_pages=value_PSKH.data_ptr(),
+            scores=scores.data_ptr(),
+            attended=attended_TNH.data_ptr(),
+        )
+        self._library.attend_decodes(ctypes.byref(told), torch.get_num_threads())
 
 
-def _library() -> ctypes.CDLL | None:
+@functools.cache
+def compiled_kernels() -> Kernels | None:
+    """None where they were not built, or built from another source, or the CPU lacks AVX2."""
     for suffix in EXTENSION_SUFFIXES:
         path = Path(__file__).with_name(_LIBRARY_NAME + suffix)
         if path.exists():
@@ -65,12 +139,14 @@ def _library() -> ctypes.CDLL | None:
         return None
     library = ctypes.CDLL(str(path))
     try:
-        edition = _I64.in_dll(library, "product_edition").value
+        edition = _I64.in_dll(library, "kernels_edition").value
     except ValueError:
         return None
-    library.product_is_supported.restype = _I64
-    if edition != _EDITION or not library.product_is_supported():
+    library.kernels_are_supported.restype = _I64
+    if edition != _EDITION or not library.kernels_are_supported():
         return None
     library.multiply.restype = None
     library.multiply.argtypes = [*(_I64,) * 5, *(_POINTER,) * 5]
-    return library
+    library.attend_decodes.restype = None
+    library.attend_decodes.argtypes = [ctypes.POINTER(_Decodes), _I64]
+    return Kernels(library)

@@ -7,77 +7,25 @@
  * `library.py` calls it; whoever changes what it computes raises the edition there and here.
  */
 
-#include "product.h"
-
-const int64_t product_edition = 1;
-
-void *PyInit__product(void);
-
-/* Lets Python's build tools treat the product as an extension. */
-void *PyInit__product(void) { return 0; }
+#include "kernels.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
-#include <immintrin.h>
+#include "threads.h"
+#include "widening.h"
+
 #include <stddef.h>
-#include <string.h>
 
-#define AVX2 __attribute__((target("avx2,fma,f16c")))
-#define INLINE static inline __attribute__((always_inline)) AVX2
-
-enum { FLOAT32, BFLOAT16, FLOAT16 };
-enum { TILE_ROWS = 3, LANES = 8, LINE = 64 };
+enum { TILE_OUTPUTS = 4, TILE_ROWS = 3 };
 enum { CHUNK_ROWS = 48 }; /* rows that are run against all weights before the next */
 
-INLINE int64_t item_bytes(int64_t kind) { return kind == FLOAT32 ? 4 : 2; }
-
-INLINE __m256 eight(int64_t kind, const char *items)
-{
-    if (kind == FLOAT32)
-        return _mm256_loadu_ps((const float *)items);
-    __m128i halves = _mm_loadu_si128((const __m128i *)items);
-    if (kind == FLOAT16)
-        return _mm256_cvtph_ps(halves);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
-}
-
-INLINE float widened(int64_t kind, const char *item)
-{
-    if (kind == FLOAT32) {
-        float value;
-        memcpy(&value, item, sizeof value);
-        return value;
-    }
-    uint16_t half;
-    memcpy(&half, item, sizeof half);
-    if (kind == FLOAT16)
-        return _cvtsh_ss(half);
-    uint32_t bits = (uint32_t)half << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-/* Rounded to nearest, ties to even. */
-INLINE void store(int64_t kind, char *item, float value)
-{
-    if (kind == FLOAT32) {
-        memcpy(item, &value, sizeof value);
-        return;
-    }
-    uint16_t half;
-    if (kind == FLOAT16) {
-        half = _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
-    } else {
-        uint32_t bits;
-        memcpy(&bits, &value, sizeof bits);
-        if ((bits & 0x7fffffffu) > 0x7f800000u)
-            half = (uint16_t)(bits >> 16 | 0x40); /* stays no number */
-        else
-            half = (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
-    }
-    memcpy(item, &half, sizeof half);
-}
+typedef struct {
+    int64_t kind, num_rows, inputs, outputs;
+    const float *rows;   /* num_rows x inputs */
+    const char *weights; /* outputs x inputs */
+    const char *bias;    /* outputs, or NULL */
+    char *product;       /* num_rows x outputs */
+} Job;
 
 /* `outputs` x `rows` of the product, at most a tile; `next`: weights to fetch meanwhile. */
 INLINE void tile(const Job *job, int64_t kind, int64_t output, int64_t row, const int outputs,
@@ -105,13 +53,10 @@ INLINE void tile(const Job *job, int64_t kind, int64_t output, int64_t row, cons
     }
     for (int t = 0; t < rows; t++) {
         const __m256 none = _mm256_setzero_ps();
-        __m256 lower = _mm256_hadd_ps(sums[0][t], outputs > 1 ? sums[1][t] : none);
-        __m256 upper = _mm256_hadd_ps(outputs > 2 ? sums[2][t] : none,
-                                      outputs > 3 ? sums[3][t] : none);
-        __m256 halves = _mm256_hadd_ps(lower, upper);
         float whole[TILE_OUTPUTS];
-        _mm_storeu_ps(whole, _mm_add_ps(_mm256_castps256_ps128(halves),
-                                        _mm256_extractf128_ps(halves, 1)));
+        _mm_storeu_ps(whole, lane_sums(sums[0][t], outputs > 1 ? sums[1][t] : none,
+                                       outputs > 2 ? sums[2][t] : none,
+                                       outputs > 3 ? sums[3][t] : none));
         for (int e = 0; e < outputs; e++) {
             if (job->bias != NULL)
                 whole[e] += widened(kind, job->bias + (output + e) * item);
@@ -148,8 +93,10 @@ INLINE void outputs_of(const Job *job, int64_t kind, int64_t first, int64_t end)
     }
 }
 
-AVX2 void run_outputs(const Job *job, int64_t first, int64_t end)
+/* Outputs [first, end); `first` is a multiple of TILE_OUTPUTS. */
+AVX2 static void run_outputs(const void *told, int64_t first, int64_t end)
 {
+    const Job *job = told;
     if (job->kind == FLOAT32)
         outputs_of(job, FLOAT32, first, end);
     else if (job->kind == BFLOAT16)
@@ -164,17 +111,8 @@ AVX2 static void widen(int64_t kind, const char *rows, int64_t items, float *wid
         _mm256_storeu_ps(wide + item, eight(kind, rows + item * item_bytes(kind)));
 }
 
-int64_t product_is_supported(void)
-{
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
-}
-
-/* product = rows x weights transposed + bias; all of `kind`, contiguous. `inputs` is a multiple of
- * 8; `wide` is room for num_rows x inputs floats. */
-void multiply(int64_t kind, int64_t threads, int64_t num_rows, int64_t inputs,
-                     int64_t outputs, const char *rows, const char *weights, const char *bias,
-                     float *wide, char *product)
+void multiply(int64_t kind, int64_t threads, int64_t num_rows, int64_t inputs, int64_t outputs,
+              const char *rows, const char *weights, const char *bias, float *wide, char *product)
 {
     const Job job = {.kind = kind,
                      .num_rows = num_rows,
@@ -185,22 +123,7 @@ void multiply(int64_t kind, int64_t threads, int64_t num_rows, int64_t inputs,
                      .bias = bias,
                      .product = product};
     widen(kind, rows, num_rows * inputs, wide);
-    if (threads > 1)
-        run_shared(&job, threads);
-    else
-        run_outputs(&job, 0, outputs);
-}
-
-#else
-
-int64_t product_is_supported(void) { return 0; }
-
-void multiply(int64_t kind, int64_t threads, int64_t num_rows, int64_t inputs,
-                     int64_t outputs, const char *rows, const char *weights, const char *bias,
-                     float *wide, char *product)
-{
-    (void)kind, (void)threads, (void)num_rows, (void)inputs, (void)outputs, (void)rows;
-    (void)weights, (void)bias, (void)wide, (void)product;
+    run_shared(run_outputs, &job, outputs, TILE_OUTPUTS, threads);
 }
 
 #endif

@@ -1,6 +1,6 @@
-/* Threads that wait, without spinning, for a product to share with the caller. */
+/* Threads that wait, without spinning, for something to share with the caller. */
 
-#include "product.h"
+#include "threads.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
@@ -10,8 +10,9 @@
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t began, ended;
-    const Job *job;
-    int64_t next, share; /* first output not taken yet, outputs taken at once */
+    Run *run; /* NULL: nothing to do */
+    const void *job;
+    int64_t items, next, share; /* next: not taken yet; share: taken at once */
     int64_t threads, busy;
     uint64_t round;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -20,13 +21,13 @@ static struct {
 static pthread_mutex_t one_caller = PTHREAD_MUTEX_INITIALIZER;
 
 /* Takes shares until none is left; called and left with the lock held. */
-static void work(const Job *job)
+static void work(void)
 {
-    while (pool.next < job->outputs) {
+    while (pool.next < pool.items) {
         int64_t first = pool.next, end = first + pool.share;
-        pool.next = end = end < job->outputs ? end : job->outputs;
+        pool.next = end = end < pool.items ? end : pool.items;
         pthread_mutex_unlock(&pool.lock);
-        run_outputs(job, first, end);
+        pool.run(pool.job, first, end);
         pthread_mutex_lock(&pool.lock);
     }
 }
@@ -37,11 +38,11 @@ static void *serve(void *unused)
     (void)unused;
     pthread_mutex_lock(&pool.lock);
     for (;;) {
-        while (pool.job == NULL || pool.round == seen)
+        while (pool.run == NULL || pool.round == seen)
             pthread_cond_wait(&pool.began, &pool.lock);
         seen = pool.round;
         pool.busy++;
-        work(pool.job);
+        work();
         if (--pool.busy == 0)
             pthread_cond_signal(&pool.ended);
     }
@@ -55,7 +56,7 @@ static void forget_threads(void)
     pthread_mutex_init(&one_caller, NULL);
     pthread_cond_init(&pool.began, NULL);
     pthread_cond_init(&pool.ended, NULL);
-    pool.job = NULL;
+    pool.run = NULL;
     pool.threads = pool.busy = 0;
 }
 
@@ -75,21 +76,27 @@ static void start_threads(int64_t wanted)
     }
 }
 
-void run_shared(const Job *job, int64_t threads)
+void run_shared(Run *run, const void *job, int64_t items, int64_t together, int64_t threads)
 {
     const int64_t shares = 4 * threads; /* more than one each: a thread may be held up */
+    if (threads <= 1) {
+        run(job, 0, items);
+        return;
+    }
     pthread_mutex_lock(&one_caller);
     start_threads(threads - 1);
     pthread_mutex_lock(&pool.lock);
+    pool.run = run;
     pool.job = job;
+    pool.items = items;
     pool.next = 0;
-    pool.share = (job->outputs / shares / TILE_OUTPUTS + 1) * TILE_OUTPUTS;
+    pool.share = (items / shares / together + 1) * together;
     pool.round++;
     pthread_cond_broadcast(&pool.began);
-    work(job);
+    work();
     while (pool.busy > 0)
         pthread_cond_wait(&pool.ended, &pool.lock);
-    pool.job = NULL;
+    pool.run = NULL;
     pthread_mutex_unlock(&pool.lock);
     pthread_mutex_unlock(&one_caller);
 }
