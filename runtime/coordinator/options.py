@@ -62,7 +62,7 @@ def parse_options(argv: list[str]) -> Options:
     add(
         "--traces-per-s",
         type=_rate,
-        default=5.0,
+        default=2.0,
         help="requests a second, at most, of which helixweb gets a time line; 0: none "
         "(default %(default)g)",
     )

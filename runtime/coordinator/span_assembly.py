@@ -288,13 +288,14 @@ def _bars(
     began_s: NDArray[np.float64], ended_s: NDArray[np.float64]
 ) -> tuple[tuple[float, float, float, int], ...]:
     """Neighbours together as one bar where there are more than fit."""
-    each = max(1, -(-len(began_s) // MAX_BARS))
-    bars = []
-    for first in range(0, len(began_s), each):
-        began, ended = began_s[first : first + each], ended_s[first : first + each]
-        busy_s = float(np.maximum(0.0, ended - began).sum())
-        if busy_s > 0:
-            times = (float(began[0]), float(ended[-1]), busy_s)
-            begins, ends, busy = (round(time, 6) for time in times)
-            bars.append((begins, ends, busy, len(began)))
-    return tuple(bars)
+    count = len(began_s)
+    each = max(1, -(-count // MAX_BARS))
+    first = np.arange(0, count, each)
+    last = np.minimum(first + each, count) - 1
+    busy_s = np.add.reduceat(np.maximum(0.0, ended_s - began_s), first)
+    times = np.stack([began_s[first], ended_s[last], busy_s]).round(6).tolist()
+    return tuple(
+        (begins, ends, busy, number)
+        for begins, ends, busy, number in zip(*times, (last - first + 1).tolist(), strict=True)
+        if busy > 0
+    )
