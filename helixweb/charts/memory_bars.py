@@ -5,7 +5,15 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from helixweb.charts.chart import PALETTE, Chart, figure_json, height_for_rows, node_axis, plain
+from helixweb.charts.chart import (
+    PALETTE,
+    Chart,
+    Legend,
+    figure_json,
+    height_for_rows,
+    node_axis,
+    plain,
+)
 from helixweb.charts.quantities import bytes_text
 
 BYTES_PER_GB = 1e9
@@ -41,7 +49,7 @@ def memory_bars(bars: Sequence[MemoryBar]) -> Chart:
             y=[bar.name for bar in bars],
             x=[bar.parts.get(part, 0.0) / BYTES_PER_GB for bar in bars],
             marker={
-                "color": _COLOURS.get(part, PALETTE[7]),
+                "color": _colour(part),
                 "line": {"width": 1, "color": "var(--surface)"},
             },
             customdata=[
@@ -56,15 +64,8 @@ def memory_bars(bars: Sequence[MemoryBar]) -> Chart:
         "barmode": "stack",
         "bargap": 0.3,
         "uirevision": "memory",
-        "showlegend": True,
-        "legend": {
-            "orientation": "h",
-            "x": 0,
-            "y": 1,
-            "yanchor": "bottom",
-            "traceorder": "normal",
-        },
-        "margin": {"l": 8, "r": 16, "t": 34, "b": 44},
+        "showlegend": False,  # in HTML, which finds room on a phone
+        "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
         "xaxis": {"title": {"text": "GB"}, "rangemode": "tozero"},
         "yaxis": node_axis([bar.name for bar in bars]),
     }
@@ -80,7 +81,12 @@ def memory_bars(bars: Sequence[MemoryBar]) -> Chart:
             )
             for bar in bars
         ),
+        legend=tuple(Legend(colour=_colour(part), label=part) for part in shown),
     )
+
+
+def _colour(part: str) -> str:
+    return _COLOURS.get(part, PALETTE[7])
 
 
 def _summary(bars: Sequence[MemoryBar]) -> str:

@@ -4,6 +4,7 @@ from typing import Any
 
 from django import forms
 from django.contrib.auth.forms import AuthenticationForm
+from django.utils.translation import gettext_lazy as _
 
 from helixweb.common import auth, guessing
 from helixweb.common.zones import zone_names
@@ -32,15 +33,19 @@ class PreferencesForm(forms.Form):
 
     theme = forms.ChoiceField(
         required=False,
-        choices=[("", "as the system says"), ("light", "light"), ("dark", "dark")],
+        label=_("Theme"),
+        choices=[("", _("as the system says")), ("light", _("light")), ("dark", _("dark"))],
     )
-    zone = forms.ChoiceField(required=False, label="Time zone")
+    zone = forms.ChoiceField(required=False, label=_("Time zone"))
+    language = forms.ChoiceField(
+        required=False, label=_("Language"), choices=[("", "English"), ("zh-hans", "简体中文")]
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         field = self.fields["zone"]
         assert isinstance(field, forms.ChoiceField)  # noqa: S101 - declared above
-        field.choices = [("", "the browser's"), *((name, name) for name in zone_names())]
+        field.choices = [("", _("the browser's")), *((name, name) for name in zone_names())]
 
 
 class ApiKeyForm(forms.Form):

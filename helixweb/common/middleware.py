@@ -9,6 +9,7 @@ from django.utils import timezone
 from django.utils.decorators import sync_and_async_middleware
 
 from helixweb.common.actor import acting
+from helixweb.common.languages import speaking
 from helixweb.common.zones import zone_of
 
 
@@ -25,18 +26,19 @@ class LoginRequired(LoginRequiredMiddleware):
 
 @sync_and_async_middleware
 def remember_reader(get_response: Any) -> Any:
-    """Lets services ask who acts (see `actor.py`), and pages show times of the reader's zone."""
+    """Lets services ask who acts (see `actor.py`), and pages speak the reader's language
+    and show times of the reader's zone."""
     if iscoroutinefunction(get_response):
 
         async def answer_async(request: HttpRequest) -> HttpResponseBase:
-            with acting(request), timezone.override(zone_of(request)):
+            with acting(request), timezone.override(zone_of(request)), speaking(request):
                 response: HttpResponseBase = await get_response(request)
                 return response
 
         return answer_async
 
     def answer(request: HttpRequest) -> HttpResponseBase:
-        with acting(request), timezone.override(zone_of(request)):
+        with acting(request), timezone.override(zone_of(request)), speaking(request):
             response: HttpResponseBase = get_response(request)
             return response
 

@@ -6,6 +6,7 @@ from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -15,7 +16,7 @@ from helixweb.common.migrated import has_pending_migrations
 from helixweb.common.models import ApiKey
 from helixweb.common.sse import event_stream
 
-PREFERENCES = ("theme", "zone")
+PREFERENCES = ("theme", "zone", "language")
 KEPT_S = 365 * 86_400
 PROCESS_TOPICS = ("agent:", "coordinator:")
 
@@ -64,13 +65,13 @@ def login_link(request: HttpRequest, token: str) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def preferences(request: HttpRequest) -> HttpResponse:
-    """Theme and time zone of this browser; kept in cookies, so that pages come right at once."""
+    """How pages look in this browser; kept in cookies, so that pages come right at once."""
     initial = {name: request.COOKIES.get(name, "") for name in PREFERENCES}
     form = PreferencesForm(request.POST if request.method == "POST" else None, initial=initial)
     if not form.is_valid():
         status = 422 if form.is_bound else 200
         return render(request, "common/settings.html", {"form": form}, status=status)
-    messages.success(request, "Kept in this browser.")
+    messages.success(request, _("Kept in this browser."))
     answer = redirect("settings")
     for name in PREFERENCES:
         if value := form.cleaned_data[name]:

@@ -27,7 +27,23 @@ window.HelixCharts = (() => {
     probe.remove();
     return color;
   };
-  const themed = (figure) => {
+  // Moments come with their offset, which Plotly would ignore: they are written in the reader's zone.
+  const MOMENT = /^\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)$/;
+  const written = new Intl.DateTimeFormat("sv-SE", {
+    timeZone: document.documentElement.dataset.zone || "UTC", dateStyle: "short", timeStyle: "medium",
+  });
+  const local = (value) => (typeof value === "string" && MOMENT.test(value) ? written.format(new Date(value)) : value);
+  const inZone = (figure) => {
+    if (figure.layout?.xaxis?.type !== "date") return figure;
+    const { range } = figure.layout.xaxis;
+    const xaxis = { ...figure.layout.xaxis, ...(range ? { range: range.map(local) } : {}) };
+    return {
+      data: figure.data.map((trace) => (Array.isArray(trace.x) ? { ...trace, x: trace.x.map(local) } : trace)),
+      layout: { ...figure.layout, xaxis },
+    };
+  };
+  const themed = (plain) => {
+    const figure = inZone(plain);
     const base = {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: "system-ui, sans-serif", size: 12, color: "var(--text)" },

@@ -1,4 +1,4 @@
-// The page shell: theme toggle, copy buttons, and one event stream per tab.
+// The page shell: theme toggle, time zone, keyboard, copy buttons, and one event stream per tab.
 // Pages name their topics in <main data-topics="cluster:1,plan-run:2">; every server-sent event
 // becomes a DOM event "helix:<type>" on document with its data in `detail`, which page scripts and
 // htmx (hx-trigger="helix:node from:document") listen to. <main data-last-event-id="7"> replays what
@@ -21,6 +21,41 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     document.dispatchEvent(new CustomEvent("helix-theme"));
   });
+
+  // The browser's time zone, for the next page: the server writes times. What the settings page says
+  // comes before it.
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (zone && !document.cookie.split("; ").includes(`browser_zone=${zone}`)) {
+    document.cookie = `browser_zone=${zone}; path=/; max-age=31536000; samesite=lax`;
+  }
+
+  // "/" leads to the search field, unless one is typing.
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, textarea, select, [contenteditable]")) return;
+    const field = document.querySelector("[data-search]");
+    if (!field) return;
+    event.preventDefault();
+    field.focus();
+    field.select();
+  });
+
+  // What scrolls sideways can be reached by keyboard; what does not is no stop on the way.
+  const reach = () => {
+    for (const box of document.querySelectorAll(".scroll")) {
+      if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+      else box.removeAttribute("tabindex");
+    }
+  };
+  let asked = false;
+  const reachSoon = () => {
+    if (asked) return;
+    asked = true;
+    requestAnimationFrame(() => { asked = false; reach(); });
+  };
+  for (const name of ["DOMContentLoaded", "htmx:afterSettle", "helix:drawn"]) document.addEventListener(name, reachSoon);
+  document.addEventListener("toggle", reachSoon, true);
+  addEventListener("resize", reachSoon);
 
   // Browsers have a clipboard only on https and loopback; elsewhere the text is selected and copied
   // as by hand.
@@ -66,20 +101,20 @@
   // The browser reconnects by itself after a broken line, but not after an answer that is no stream:
   // that of a proxy while the site restarts, or of the log-in page once the session has ended.
   const reopen = async () => {
-    show("Reconnecting", "warn");
+    show(pill.dataset.reconnecting, "warn");
     const failed = source;
     if (failed.readyState !== EventSource.CLOSED) return;
     await new Promise((resolve) => { setTimeout(resolve, 3000); });
     if (source !== failed) return;
     const answer = await fetch("/events", { redirect: "manual" }).catch(() => null);
     if (source !== failed) return;
-    if (answer?.type === "opaqueredirect") show("Logged out: reload", "bad");
+    if (answer?.type === "opaqueredirect") show(pill.dataset.loggedOut, "bad");
     else open();
   };
   const open = () => {
     const url = `/events?topics=${encodeURIComponent(topics)}` + (lastId ? `&last_event_id=${lastId}` : "");
     source = new EventSource(url);
-    source.onopen = () => show("Live", "good");
+    source.onopen = () => show(pill.dataset.live, "good");
     source.onerror = reopen;
     for (const type of types) {
       source.addEventListener(type, (message) => {
@@ -89,7 +124,7 @@
     }
   };
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden) { source?.close(); source = null; show("Paused", ""); }
+    if (document.hidden) { source?.close(); source = null; show(pill.dataset.paused, ""); }
     else if (!source) open();
   });
   addEventListener("pagehide", () => source?.close());
