@@ -69,7 +69,7 @@ class RegionLevelsPlacer:
     ) -> SearchResult:
         """The best placement found, or `start` where that carries more.
 
-        Finds nothing where there is one group only.
+        Finds nothing where there is one group only, or no group shares its way out or in.
         """
         started_s = self._clock()
         upper = knapsack_bound_tokens_per_s(problem)
@@ -89,8 +89,9 @@ class RegionLevelsPlacer:
 
         members = names_by_group(link_groups(problem, LinkTable(problem)))
         solver = NO_SOLVER
-        if len(members) > 1 and upper > 0:
-            groups = _groups(problem, options, members, bound_tokens_per_s=upper)
+        bandwidths = group_bandwidths(problem, members)
+        if len(members) > 1 and upper > 0 and any(map(_is_finite, bandwidths.values())):
+            groups = _groups(problem, options, members, bandwidths, bound_tokens_per_s=upper)
             stages = _StagesOfGroups(
                 groups,
                 limits=PatternLimits(
@@ -136,14 +137,18 @@ class _Group:
         return min(entering, leaving)
 
 
+def _is_finite(bandwidth: GroupBandwidth) -> bool:
+    return min(bandwidth.egress_tokens_per_s, bandwidth.ingress_tokens_per_s) < math.inf
+
+
 def _groups(
     problem: Problem,
     options: SearchOptions,
     members: dict[str, list[str]],
+    bandwidths: dict[str, GroupBandwidth],
     *,
     bound_tokens_per_s: float,
 ) -> list[_Group]:
-    bandwidths = group_bandwidths(problem, members)
     everyone = {node.name for node in problem.cluster.nodes}
     groups = []
     for name in sorted(members):

@@ -94,6 +94,11 @@ def test_regions_in_levels_find_nothing_in_one_region():
     assert search(RegionLevelsPlacer(), tiny_problem([[9.0]] * 3, num_layers=2)) is None
 
 
+def test_regions_in_levels_find_nothing_where_only_cards_are_shared():
+    card = egress("card", "node-0", tokens_per_s=10.0, scope="nic")
+    assert search(RegionLevelsPlacer(), sharing(PROBLEM, card)) is None
+
+
 def test_regions_in_levels_keep_pins():
     pin = LayerRange(first=3, end=4)
     found = search(RegionLevelsPlacer(), SHARING, pinned={"node-5": pin})
