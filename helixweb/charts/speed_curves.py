@@ -42,7 +42,12 @@ def speed_curves(curves: Sequence[SpeedCurve]) -> Chart:
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
         "margin": {"l": 8, "r": 16, "t": 34, "b": 44},
         "xaxis": {"title": {"text": "layers held"}, "rangemode": "tozero"},
-        "yaxis": {"title": {"text": "tokens/s"}, "type": "log", "dtick": "D2"},
+        "yaxis": {
+            "title": {"text": "tokens/s"},
+            "type": "log",
+            "dtick": "D2",
+            "tickformat": ",.0f",
+        },
     }
     longest = max((len(curve.tokens_per_s) for curve in curves), default=0)
     return Chart(
