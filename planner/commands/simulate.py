@@ -33,7 +33,6 @@ from planner.workload.demand import Arrivals, Backlog, Demand
 from planner.workload.lengths import drawn_lengths, lengths_from_csv, scaled_lengths
 from planner.workload.request import InvalidWorkload, Lengths
 
-NAME = "simulate"
 _WORKLOADS = ("backlog", "poisson", "bursts", "trace")
 _ROUTINGS = ("plan", "balanced", "max_flow")
 _LENGTHS_FOR_A_MEAN = 10_000
