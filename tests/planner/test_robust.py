@@ -76,7 +76,7 @@ def test_a_robust_plan_gives_up_flow_to_survive():
     )
     assert plan.survival.flow_tokens_per_s == pytest.approx(best)
     assert plan.survival.flow_tokens_per_s <= plan.flow.value_tokens_per_s
-    assert plan.survival_bound_tokens_per_s >= best * (1 - 1e-9)
+    assert plan.survival_bound_tokens_per_s >= best
     assert plan.flow == max_flow(chain, plan.placement, partial_inference=True)
 
 
