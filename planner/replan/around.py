@@ -81,7 +81,7 @@ class Around:
 
         The second finds most: from a good placement that moves too much, the way down is short.
         """
-        budgets = [_BudgetSearch(budget_layers=layers) for layers in self.budgets(fresh)]
+        budgets = [_BudgetSearch(budget_layers=layers) for layers in self._budgets(fresh)]
         goals = [_GoalSearch(share=share) for share in _GOAL_SHARES]
         for number in range(self._options.attempts):
             for search in budgets:
@@ -154,7 +154,7 @@ class Around:
         ):
             self._front.offer(better, method=CLIMBED)
 
-    def budgets(self, fresh: ReplanPoint | None) -> list[int]:
+    def _budgets(self, fresh: ReplanPoint | None) -> list[int]:
         """Layers to load at most: what was asked for, and a share of what a fresh start loads."""
         whole = self._problem.model.num_layers
         if fresh is not None:

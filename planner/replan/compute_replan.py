@@ -95,10 +95,7 @@ def replan(
         bound = min(bound, proven)
     if not should_stop():
         ByStages(problem, options=own_options, front=front, upper_bound_tokens_per_s=bound).search(
-            budget_layers=min(around.budgets(fresh)),
-            time_limit_s=left_s() * _STAGES_SHARE,
-            should_stop=should_stop,
-            clock=clock,
+            time_limit_s=left_s() * _STAGES_SHARE, should_stop=should_stop, clock=clock
         )
     around.search(fresh, should_stop=should_stop)
     pareto = front.pareto()
