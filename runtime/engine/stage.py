@@ -86,6 +86,7 @@ class Stage:
         self._started_s = clock()
         self._next_report_s = self._started_s
         self._reported_pages = -1
+        self._pages_moved = False  # since they were last checked
         self._coordinator_is_lost = False
         self._looked_s = self._started_s  # when it last saw whatever had come by then
         self._shape = shape = backend.shape
@@ -156,6 +157,7 @@ class Stage:
         self._backend.books.check([sequence.table for sequence in self._intake.sequences.values()])
 
     def _forget(self, sequence: Sequence) -> None:
+        self._pages_moved = True
         self._backend.books.release(sequence.table)
         self._backend.forget(sequence.key)
 
@@ -274,6 +276,7 @@ class Stage:
 
     def _accept(self, message: Message, *, sender: str, unseen_s: float = 0.0) -> None:
         now_s = self._clock()
+        self._pages_moved = True
         if message.kind == Kind.RELEASE and sender == COORDINATOR:
             self._tell_spans(message.entries, heard_s=now_s, unseen_s=unseen_s)
         self._refuse(self._intake.accept(message, sender=sender, now_s=now_s, unseen_s=unseen_s))
@@ -346,7 +349,8 @@ class Stage:
         if due:
             self._next_report_s = now_s + REPORT_INTERVAL_S
             self._intake.end_orphans(silent_since_s=now_s - ORPHAN_AFTER_S)
-            if not self.has_work:
+            if self._pages_moved and not self.has_work:
+                self._pages_moved = False
                 self.check_pages()
             self._on_report(self.stats())
 

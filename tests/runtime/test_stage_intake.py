@@ -1,6 +1,7 @@
 """What becomes of requests over time: late rows, abandoned requests, slowed stages."""
 
 import itertools
+from collections.abc import Sequence as Items
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from runtime.engine.kv_cache import KvCache
 from runtime.engine.limits import EngineLimits
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.model_runner import ModelRunner
+from runtime.engine.pages import PageBooks, PageTable
 from runtime.engine.sequence import RequestKey, Sequence
 from runtime.engine.stage import ORPHAN_AFTER_S, Stage
 from runtime.models.config import read_config
@@ -190,6 +192,29 @@ def test_a_stage_of_a_quarter_of_the_speed_takes_four_times_as_long(checkpoint: 
     assert clock.slept_s == pytest.approx([0.3] * 4)
     assert stats.busy_s_total >= 4 * 0.4
     assert stats.busy_s_total <= stats.uptime_s
+
+
+def test_an_idle_stage_checks_its_pages_once_for_what_came(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks: list[PageBooks] = []
+    check = PageBooks.check
+
+    def counted(books: PageBooks, tables: Items[PageTable]) -> None:
+        checks.append(books)
+        check(books, tables)
+
+    monkeypatch.setattr(PageBooks, "check", counted)
+    clock, network = ManualClock(), InMemoryNetwork()
+    coordinator = network.join("coordinator")
+    stage = make_stage(checkpoint, clock, network, 1.0)
+    for request in (1, 2):
+        coordinator.send("a", prompt(request))
+        run_for(stage, 6)
+        for _ in range(5):
+            clock.now_s += 2
+            run_for(stage, 1)
+        assert len(checks) == request
 
 
 def test_a_stage_frees_the_pages_of_a_coordinator_that_died(checkpoint: Path) -> None:
