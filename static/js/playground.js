@@ -80,7 +80,7 @@
     const parts = [[answer.firstAfter, "first"], [rest, "rest"]].map(([length, kind]) => {
       const part = document.createElement("i");
       part.className = kind;
-      part.style.flexGrow = String(length);
+      part.style.flexGrow = String((100 * length) / (answer.firstAfter + rest));
       return part;
     });
     bar.replaceChildren(...parts);

@@ -1,0 +1,93 @@
+"""What a node does in a deployment, as its page, the list of nodes and the network show it."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+from process_doubles import FakeCluster
+
+from helixweb.deployment import services as deployment
+from helixweb.deployment.models import Deployment, NodeAssignment
+from helixweb.deployment.node_stages import memory_chart, stages_of
+from helixweb.deployment.options import DeployOptions
+from helixweb.inventory.models import Cluster, Node
+from helixweb.inventory.network_view import links_in_use
+from planner.domain.cluster import COORDINATOR
+from runtime.protocol.control import StageStats
+
+STATS = StageStats(
+    kv_pages_total=100, kv_pages_used=40, kv_pages_cached=10, sequences=3, steps_total=7,
+    prompt_tokens_total=11, decode_tokens_total=13, busy_s_total=1.0, uptime_s=2.0,
+    weights_bytes=2_000_000, kv_bytes=1_000_000,
+)  # fmt: skip
+
+
+@pytest.fixture
+def deployed(cluster: Cluster, user: Any) -> Deployment:
+    """The tiny cluster with a plan at work, every stage ready."""
+    joined = FakeCluster(cluster, user)
+    row = deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    NodeAssignment.objects.update(
+        phase="ready", observed_generation=row.generation, stats=STATS.model_dump(mode="json")
+    )
+    return row
+
+
+def placed(deployed: Deployment) -> Node:
+    node = deployed.assignments.select_related("node").order_by("pk")[0].node
+    assert node is not None
+    return node
+
+
+def test_a_node_page_tells_layers_memory_and_phases(browser: Client, deployed: Deployment) -> None:
+    node = placed(deployed)
+    page = browser.get(reverse("node", args=[node.cluster_id, node.pk])).content.decode()
+    assert "40 of 100 pages in use, 10 kept for prompts" in page
+    assert "Memory by component" in page
+    assert "11 prompt, 13 decode" in page
+    assert reverse("deployment", args=[deployed.pk]) in page
+    assert deployed.topic in page
+    listed = browser.get(reverse("nodes")).content.decode()
+    assert '<meter data-meter="kv" min="0" max="1" high="0.9" value="0.400"' in listed
+
+
+def test_the_components_of_memory_add_up_to_what_the_node_has(deployed: Deployment) -> None:
+    node = placed(deployed)
+    node.hardware = {
+        "memory_bytes": 9_000_000,
+        "memory_budget_bytes": 5_000_000,
+        "gpus": [{"name": "T4", "memory_bytes": 6_000_000}],
+    }
+    chart = memory_chart(node, STATS)
+    sizes = {trace["name"]: trace["x"][0] for trace in chart.figure["data"]}
+    assert sizes == pytest.approx(
+        {
+            "weights": 0.002,
+            "KV cache in use": 0.0004,
+            "KV cache kept for prompts": 0.0001,
+            "KV cache free": 0.0005,
+            "left for computing": 0.002,
+            "not for the stage": 0.001,
+        }
+    )
+    assert sum(sizes.values()) == pytest.approx(0.006)
+    assert chart.rows[0][-1] == "6 MB"
+
+
+def test_a_node_without_layers_has_no_stage(cluster: Cluster) -> None:
+    assert stages_of(cluster.nodes.all(), now=timezone.now()) == {}
+
+
+def test_the_links_of_the_plan_at_work_are_those_that_carry_its_flow(
+    browser: Client, deployed: Deployment
+) -> None:
+    used = links_in_use(deployed.cluster)
+    flow = deployed.plan.document["flow"]["edges"]
+    assert len(used) == sum(edge["flow_tokens_per_s"] > 0 for edge in flow)
+    assert any(source == COORDINATOR for source, _ in used)
+    page = browser.get(reverse("network", args=[deployed.cluster_id])).content.decode()
+    assert f"{len(used)} carry the plan&#x27;s flow" in page
+    Deployment.objects.update(status="stopped")
+    assert links_in_use(deployed.cluster) == frozenset()
