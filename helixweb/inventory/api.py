@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from helixweb.inventory import services
 from helixweb.inventory.models import (
+    Change,
     Cluster,
     Coordinator,
     JoinToken,
@@ -22,6 +23,9 @@ from helixweb.inventory.models import (
     RegionLink,
 )
 from helixweb.inventory.serializers import (
+    BulkSerializer,
+    ChangedSerializer,
+    ChangeSerializer,
     ClusterSerializer,
     CoordinatorSerializer,
     ImportSerializer,
@@ -96,9 +100,26 @@ def _chosen_model(cluster: Cluster, wanted: str | None) -> LanguageModel:
 
 
 class NodeViewSet(RowViewSet):
-    queryset = Node.objects.select_related("cluster").order_by("pk")
+    queryset = Node.objects.select_related("cluster").prefetch_related("tags").order_by("pk")
     serializer_class = NodeSerializer
     filterset_fields = ["cluster", "name", "region", "profile_name"]
+
+    @extend_schema(request=BulkSerializer, responses={200: ChangedSerializer})
+    @action(detail=False, methods=["post"], filter_backends=[])
+    def bulk(self, request: Request) -> Response:
+        """Change region, profile or tags of many nodes at once, all or none."""
+        asked = BulkSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        changed = services.change_nodes(asked.validated_data["nodes"], asked.changes())
+        return Response(ChangedSerializer({"changed": changed}).data)
+
+
+class ChangeViewSet(viewsets.ReadOnlyModelViewSet[Change]):
+    """Who did what to which row, the newest first."""
+
+    queryset = Change.objects.order_by("-pk")
+    serializer_class = ChangeSerializer
+    filterset_fields = ["cluster", "kind", "row_id", "actor", "action", "batch"]
 
 
 class CoordinatorViewSet(mixins.DestroyModelMixin, viewsets.ReadOnlyModelViewSet[Coordinator]):

@@ -7,6 +7,7 @@ from helixweb.inventory import api
 router = SimpleRouter()
 router.register("clusters", api.ClusterViewSet, "api-cluster")
 router.register("nodes", api.NodeViewSet, "api-node")
+router.register("changes", api.ChangeViewSet, "api-change")
 router.register("coordinators", api.CoordinatorViewSet, "api-coordinator")
 router.register("links", api.LinkViewSet, "api-link")
 router.register("region-links", api.RegionLinkViewSet, "api-region-link")

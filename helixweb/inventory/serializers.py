@@ -9,6 +9,7 @@ from rest_framework import serializers
 from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.inventory import services
 from helixweb.inventory.models import (
+    Change,
     Cluster,
     Coordinator,
     JoinToken,
@@ -24,6 +25,7 @@ from helixweb.inventory.validators import validate_curve
 AGENT_FIELDS = ["data_endpoint", "version", "joined_at", "last_seen_at"]
 LINK_FIELDS = [
     "id", "cluster", "source", "target", "bandwidth_bytes_per_s", "latency_s", "origin",
+    "recorded_at",
 ]  # fmt: skip
 
 
@@ -118,23 +120,63 @@ class ProfileSerializer(RowSerializer):
         fields = [
             "id", "cluster", "model", "name", "gpu", "vram_bytes", "max_layers", "tokens_per_s",
             "kv_capacity_token_layers", "layer_times", "batch_limits", "price_per_hour", "origin",
+            "recorded_at",
         ]  # fmt: skip
 
 
 class NodeSerializer(RowSerializer):
     state = serializers.SerializerMethodField()
     hardware = serializers.DictField(read_only=True, allow_null=True)
+    tags: serializers.SlugRelatedField[Any] = serializers.SlugRelatedField(
+        many=True, read_only=True, slug_field="name", help_text="Changed by nodes/bulk/."
+    )
 
     class Meta:
         model = Node
         fields = [
             "id", "cluster", "name", "region", "profile_name", "price_per_hour", "state", "uuid",
-            "hardware", *AGENT_FIELDS,
+            "hardware", "tags", *AGENT_FIELDS,
         ]  # fmt: skip
         read_only_fields = ["uuid", *AGENT_FIELDS]
 
     def get_state(self, node: Node) -> NodeState:
         return node.state_at(timezone.now())
+
+
+class BulkSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """What shall be alike on all of `nodes`; what is left out stays as it is."""
+
+    nodes = serializers.ListField(child=serializers.IntegerField(min_value=1), min_length=1)
+    region = serializers.CharField(required=False)
+    profile_name = serializers.CharField(required=False, allow_blank=True)
+    add_tags = serializers.ListField(child=serializers.CharField(), required=False)
+    remove_tags = serializers.ListField(child=serializers.CharField(), required=False)
+
+    def changes(self) -> services.NodeChanges:
+        """Call after `is_valid`. Raises InvalidProblem."""
+        given = dict(self.validated_data)
+        del given["nodes"]
+        for name in ("add_tags", "remove_tags"):
+            given[name] = tuple(given.get(name, ()))
+        return services.NodeChanges(**given)
+
+
+class ChangedSerializer(serializers.Serializer[Any]):
+    """How many nodes differ from before."""
+
+    changed = serializers.IntegerField()
+
+
+class ChangeSerializer(serializers.ModelSerializer[Change]):
+    """`before` and `after` hold what differs; null where there is none."""
+
+    class Meta:
+        model = Change
+        fields = [
+            "id", "cluster", "kind", "row_id", "name", "action", "text", "actor", "batch",
+            "before", "after", "at",
+        ]  # fmt: skip
+        read_only_fields = fields
 
 
 class CoordinatorSerializer(serializers.ModelSerializer[Coordinator]):

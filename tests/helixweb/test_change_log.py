@@ -111,3 +111,20 @@ def test_lines_of_more_than_a_year_ago_are_forgotten(cluster: Cluster) -> None:
     assert Change.objects.filter(kind="node").exists()
     services.prune_changes(now + timedelta(days=400))
     assert not Change.objects.exists()
+
+
+def test_programs_read_the_log_and_change_many_nodes_at_once(
+    api: APIClient, cluster: Cluster
+) -> None:
+    ids = [Node.objects.get(name=name).pk for name in ("mini", "tower")]
+    sent = {"nodes": ids, "region": "moon", "add_tags": ["rack-7"]}
+    assert api.post("/api/v1/nodes/bulk/", sent).json() == {"changed": 2}
+    assert api.get(f"/api/v1/nodes/{ids[0]}/").json()["tags"] == ["rack-7"]
+    log = api.get("/api/v1/changes/", {"kind": "node"}).json()["results"]
+    assert {line["name"] for line in log} == {"mini", "tower"}
+    assert {line["actor"] for line in log} == {"ada"}
+    batch = api.get("/api/v1/changes/", {"batch": log[0]["batch"]}).json()["results"]
+    assert len(batch) == 2
+    wrong = api.post("/api/v1/nodes/bulk/", {"nodes": ids, "add_tags": ["two words"]})
+    assert wrong.status_code == 400
+    assert "is no tag" in wrong.json()["detail"]
