@@ -8,7 +8,11 @@ from enum import StrEnum
 # A node that computes this much of the time has no more to give.
 SATURATED = 0.85
 # Below this share of the speed that the plan gives it, next to the others', a node is slow.
-SLOW = 0.7
+SLOW = 0.65
+# It holds the others up if it computes this much, and about as much as the busiest: a request's
+# stages take turns, so that with few requests none of them computes all the time.
+HOLDS_UP = 0.6
+ABOUT_AS_BUSY = 0.15
 # Speeds are compared of nodes that compute at least this much of the time.
 LOADED = 0.3
 # Pages in use; and what the coordinator has promised, which it keeps below the high-water mark.
@@ -113,18 +117,20 @@ def _slow(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
         and node.tokens_per_s
         and node.capacity_tokens_per_s > 0
     }
-    busiest = _busiest(heard)
-    others = [speed for name, speed in speeds.items() if name != busiest.name]
-    if busiest.name not in speeds or not others or _busy(busiest) < SATURATED:
+    least = max(HOLDS_UP, _busy(_busiest(heard)) - ABOUT_AS_BUSY)
+    busy = [node for node in heard if node.name in speeds and _busy(node) >= least]
+    if not busy or len(speeds) == 1:
         return None
-    ratio = speeds[busiest.name] / statistics.median(others)
+    slowest = min(busy, key=lambda node: speeds[node.name])
+    others = [speed for name, speed in speeds.items() if name != slowest.name]
+    ratio = speeds[slowest.name] / statistics.median(others)
     if ratio >= SLOW:
         return None
     return Finding(
         limit=Limit.SLOW_NODE,
-        subject=busiest.name,
-        headline=f"{busiest.name} is slow: it runs at {ratio:.0%} of the speed the plan gives it.",
-        evidence=f"It computes {_busy(busiest):.0%} of the time; next to the other nodes' its "
+        subject=slowest.name,
+        headline=f"{slowest.name} is slow: it runs at {ratio:.0%} of the speed the plan gives it.",
+        evidence=f"It computes {_busy(slowest):.0%} of the time; next to the other nodes' its "
         f"tokens take {1 / ratio:.1f} times as long as its profile says.{_queue(load)}",
         advice="Look for other work, heat or throttling on that machine; else profile it anew and "
         "replan, so that it gets fewer layers or less flow.",

@@ -1,13 +1,24 @@
 """What limits a cluster now: gathers its newest numbers for `bottleneck.py`."""
 
+from dataclasses import dataclass
 from datetime import datetime
 
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.bottleneck import Finding, Load, NodeLoad, bottleneck
 from helixweb.monitoring.history import current_sample
 from helixweb.monitoring.models import MetricSample
-from helixweb.monitoring.presentation import Serving, serving_of
+from helixweb.monitoring.node_samples import NodeSample
+from helixweb.monitoring.presentation import MonitoredNode, Serving, serving_of
 from helixweb.monitoring.traces import transfer_ratios
+
+# Rates of single heartbeats jump; over this long they are steady enough to be judged.
+LATELY_S = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rates:
+    busy_ratio: float
+    tokens_per_s: float
 
 
 def finding_of(cluster: Cluster, *, now: datetime) -> Finding | None:
@@ -23,13 +34,14 @@ def find(
     """The same, for who has read `serving` and `sample` already."""
     if serving is None or sample is None:
         return None
+    lately = _lately(cluster, sample)
     load = Load(
         nodes=[
             NodeLoad(
                 name=node.name,
                 capacity_tokens_per_s=node.capacity_tokens_per_s,
-                busy_ratio=node.busy_ratio,
-                tokens_per_s=node.tokens_per_s,
+                busy_ratio=lately.get(node.name, node).busy_ratio if _heard(node) else None,
+                tokens_per_s=lately.get(node.name, node).tokens_per_s,
                 kv_used_ratio=node.kv_used_ratio,
                 kv_promised_ratio=node.kv_promised_ratio,
             )
@@ -41,3 +53,37 @@ def find(
         transfer_ratios=transfer_ratios(cluster, now=now),
     )
     return bottleneck(load)
+
+
+def _heard(node: MonitoredNode) -> bool:
+    return node.busy_ratio is not None
+
+
+def _lately(cluster: Cluster, sample: MetricSample) -> dict[str, _Rates]:
+    """By node, between the counters of some seconds ago and now; without nodes started since."""
+    before = (
+        MetricSample.objects.filter(
+            cluster=cluster,
+            second__lte=sample.second - LATELY_S,
+            second__gte=sample.second - 2 * LATELY_S,
+            generation=sample.generation,
+            simulated_plan=None,
+        )
+        .order_by("-second")
+        .first()
+    )
+    if before is None or sample.simulated_plan_id is not None:
+        return {}
+    rates = {}
+    for name, content in sample.nodes.items():
+        now, then = NodeSample(**content), NodeSample(**before.nodes.get(name, {}))
+        if now.uptime_s is None or then.uptime_s is None or now.uptime_s <= then.uptime_s:
+            continue
+        elapsed_s = now.uptime_s - then.uptime_s
+        busy_s = (now.busy_s_total or 0.0) - (then.busy_s_total or 0.0)
+        tokens = (now.stage_tokens_total or 0) - (then.stage_tokens_total or 0)
+        rates[name] = _Rates(
+            busy_ratio=min(1.0, max(0.0, busy_s / elapsed_s)),
+            tokens_per_s=max(0, tokens) / elapsed_s,
+        )
+    return rates

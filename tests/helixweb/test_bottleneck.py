@@ -57,8 +57,15 @@ def test_a_slow_node_is_named_before_the_requests_that_pile_up_for_it() -> None:
 
 
 def test_a_slow_node_with_time_to_spare_limits_nothing() -> None:
-    found = find(node("a100"), node("l4"), node("t4", busy=0.6, speed=0.5))
+    found = find(node("a100"), node("l4"), node("t4", busy=0.55, speed=0.5))
     assert found.limit == Limit.NOTHING
+    other = find(node("a100", busy=0.8), node("l4"), node("t4", busy=0.6, speed=0.5))
+    assert other.limit == Limit.NOTHING
+
+
+def test_a_slow_node_is_named_though_the_stages_of_few_requests_take_turns() -> None:
+    found = find(node("a100", busy=0.7), node("l4", busy=0.4), node("t4", busy=0.65, speed=0.5))
+    assert (found.limit, found.subject) == (Limit.SLOW_NODE, "t4")
 
 
 @pytest.mark.parametrize("full", NAMES)
