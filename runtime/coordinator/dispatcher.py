@@ -359,12 +359,23 @@ class Dispatcher:
     def _route_again(self, request: LiveRequest, *, at_once: bool) -> None:
         """In a new epoch, in front of all others, at the next release or `at_once`.
 
-        With nobody else running no release will come, so it is tried at once.
+        With nobody else running no release will come, so it is tried at once. No release helps a
+        request that has outgrown every pipeline: it ends here.
         """
         self._leave_path(request)
         request.begin_anew(now=self._clock())
         self._waiting.appendleft(request)
-        if at_once or not self._running:
+        can_ever_serve = request.serving.router.can_ever_serve
+        if not can_ever_serve(request.size):
+            request.predict_least()  # it may be about to end
+        if not can_ever_serve(request.size):
+            self._fail(
+                request,
+                f"its {request.next_position} tokens so far need more KV cache than any pipeline "
+                "of this cluster has; shorten the prompt or lower max_tokens",
+                code="kv_capacity_exceeded",
+            )
+        elif at_once or not self._running:
             self._let_in()
 
     def _fail(self, request: LiveRequest, message: str, *, code: str) -> None:

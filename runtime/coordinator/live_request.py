@@ -3,7 +3,7 @@
 import asyncio
 from array import array
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from planner.domain.pipeline import Pipeline
 from planner.routers.base import RequestSize
@@ -103,6 +103,10 @@ class LiveRequest:
             prompt_tokens=self.next_position,
             predicted_output_tokens=min(self.size.predicted_output_tokens, left),
         )
+
+    def predict_least(self) -> None:
+        """Ask for room for one more token only; its books grow with the tokens that come."""
+        self.size = replace(self.size, predicted_output_tokens=1)
 
     def accept(
         self,

@@ -13,6 +13,7 @@ from coordinator_doubles import (
     write_checkpoint,
 )
 
+from planner.routers.base import RequestSize
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.live_request import Delta, LiveRequest, RequestFailed
 from runtime.coordinator.refusals import NeverFits, NotServing, QueueFull
@@ -334,6 +335,35 @@ def test_a_preempted_request_goes_on_from_its_tokens(bench: Bench) -> None:
     assert route.sampling.max_tokens == 3
     bench.run()
     assert [delta.token_id for delta in drain(request)] == [70, 71, 60, 61, 62]
+    bench.assert_everything_is_given_back()
+
+
+def test_a_preempted_request_that_has_outgrown_every_pipeline_ends_at_once(
+    checkpoint: Path,
+) -> None:
+    bench = Bench(checkpoint, pages=96)
+    request = bench.submit(max_tokens=200)
+    while len(request.token_ids) < 120:
+        bench.stages.step()
+    bench.stages.refuse((request.id, 0), Reason.PREEMPTED)
+    with pytest.raises(RequestFailed, match="130 tokens so far need more KV cache than any"):
+        drain(request)
+    assert request.outcome == "kv_capacity_exceeded"
+    bench.assert_everything_is_given_back()
+
+
+def test_a_preempted_request_that_fits_but_for_its_prediction_goes_on(checkpoint: Path) -> None:
+    bench = Bench(checkpoint, pages=36)  # room for 36 tokens on the longest stage
+    request = bench.submit(max_tokens=200)
+    while len(request.token_ids) < 10:
+        bench.stages.step()
+    bench.stages.script = lambda prompt: [60, EOS]
+    bench.stages.refuse((request.id, 0), Reason.PREEMPTED)
+    assert not bench.serving.router.can_ever_serve(
+        RequestSize(prompt_tokens=20, predicted_output_tokens=20)
+    )
+    bench.run()
+    assert drain(request)[-1].finish_reason == "stop"
     bench.assert_everything_is_given_back()
 
 
