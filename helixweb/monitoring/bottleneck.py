@@ -18,6 +18,8 @@ LOADED = 0.3
 # Pages in use; and what the coordinator has promised, which it keeps below the high-water mark.
 KV_USED = 0.9
 KV_PROMISED = 0.85
+# The same while requests wait: the next one does not fit, though the last one that ended left room.
+KV_PROMISED_AND_WAITED_FOR = 0.75
 # Of the time of requests; where nodes have time to spare.
 UNDER_WAY = 0.4
 
@@ -139,8 +141,8 @@ def _slow(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
 
 def _kv(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
     """Room for requests, not speed, keeps others out."""
-    fullest = max(heard, key=_fullness)
-    if _fullness(fullest) < 1:
+    fullest = max(heard, key=lambda node: _fullness(node, waiting=load.waiting))
+    if _fullness(fullest, waiting=load.waiting) < 1:
         return None
     used, promised = fullest.kv_used_ratio, fullest.kv_promised_ratio
     shares = [
@@ -229,9 +231,10 @@ def _busy(node: NodeLoad) -> float:
     return node.busy_ratio or 0.0
 
 
-def _fullness(node: NodeLoad) -> float:
+def _fullness(node: NodeLoad, *, waiting: int) -> float:
     """1 or more: full."""
-    return max((node.kv_used_ratio or 0.0) / KV_USED, (node.kv_promised_ratio or 0.0) / KV_PROMISED)
+    most = KV_PROMISED_AND_WAITED_FOR if waiting else KV_PROMISED
+    return max((node.kv_used_ratio or 0.0) / KV_USED, (node.kv_promised_ratio or 0.0) / most)
 
 
 def _queue(load: Load) -> str:
