@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from family_checkpoints import COMPACT, save
 from safetensors.torch import load_file, save_file
 
 from runtime.models.checkpoint import CheckpointError
@@ -36,6 +37,15 @@ def load(checkpoint: Path, first: int, end: int) -> CompactDecoder:
         device=CPU,
         progress=lambda _done, _total: None,
     )
+
+
+def add_tensors(checkpoint: Path, path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """Into a file of their own that the index names."""
+    save_file(tensors, path)
+    index_path = checkpoint / "model.safetensors.index.json"
+    index = json.loads(index_path.read_text())
+    index["weight_map"] |= dict.fromkeys(tensors, path.name)
+    index_path.write_text(json.dumps(index))
 
 
 def decoder_bytes(decoder: CompactDecoder) -> int:
@@ -124,6 +134,27 @@ def test_a_tensor_missing_in_the_shard_that_should_hold_it_is_named(tmp_path: Pa
     save_file(tensors, path)
     with pytest.raises(CheckpointError, match=f"'{name}' is missing in {path}"):
         load(tmp_path, 1, 2)
+
+
+@pytest.mark.parametrize("name", COMPACT)
+def test_a_tensor_of_a_layer_that_the_model_does_not_have_is_named(
+    name: str, tmp_path: Path
+) -> None:
+    save(COMPACT[name], tmp_path, seed=0)
+    extra = tmp_path / "extra.safetensors"
+    add_tensors(tmp_path, extra, {"model.layers.1.mlp.gate_proj.scale": torch.zeros(48)})
+    assert load(tmp_path, 2, 4)  # not its business
+    with pytest.raises(CheckpointError) as raised:
+        load(tmp_path, 0, 2)
+    assert f"'model.layers.1.mlp.gate_proj.scale' of shape (48,) in {extra}" in str(raised.value)
+    assert "config.json and weights are of different models" in str(raised.value)
+
+
+def test_rotary_frequencies_of_old_checkpoints_are_passed_over(tmp_path: Path) -> None:
+    save(COMPACT["llama 2"], tmp_path, seed=0)
+    name = "model.layers.1.self_attn.rotary_emb.inv_freq"
+    add_tensors(tmp_path, tmp_path / "extra.safetensors", {name: torch.zeros(4)})
+    assert load(tmp_path, 0, 2)
 
 
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
