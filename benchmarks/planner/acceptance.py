@@ -1,6 +1,6 @@
 """Holds `python -m planner solve` against what is asked of it; prints one table.
 
-    OMP_NUM_THREADS=1 python benchmarks/planner/acceptance.py PROBLEMS_FOLDER [--only WORD] ...
+    OMP_NUM_THREADS=1 python -m benchmarks.planner.acceptance PROBLEMS_FOLDER [--only WORD] ...
         [--seeds SEED ...] [--cpu-clock]
 
 PROBLEMS_FOLDER has the published problems. Every flow is computed again from the files alone, by

@@ -1,6 +1,6 @@
 """Runs every placement method on given problem files and generated clusters; prints one table.
 
-    OMP_NUM_THREADS=1 python benchmarks/planner/compare_methods.py cluster.json --seconds 10
+    OMP_NUM_THREADS=1 python -m benchmarks.planner.compare_methods cluster.json --seconds 10
 
 README.md beside this file says how to read the table.
 """

@@ -1,6 +1,6 @@
 """Changes a cluster under its plan in many ways and replans; prints what moves how many bytes.
 
-    OMP_NUM_THREADS=1 python benchmarks/planner/replan.py cluster.json --change lost --seconds 10
+    OMP_NUM_THREADS=1 python -m benchmarks.planner.replan cluster.json --change lost --seconds 10
 
 Seconds are of CPU time. README.md beside this file says how to read the table.
 """

@@ -1,6 +1,6 @@
 """Holds the simulator against published figures of the same placements, policies and workload.
 
-    OMP_NUM_THREADS=1 python benchmarks/simulator/calibrate.py DATA_FOLDER [--seeds 1 2]
+    OMP_NUM_THREADS=1 python -m benchmarks.simulator.calibrate DATA_FOLDER [--seeds 1 2]
 
 DATA_FOLDER has problems/ and profiles/ as the Helix artifact published them. First the artifact's
 own offline runs (A*: its feeder, router, weights and window; two with its links changed), then a
@@ -21,8 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from published_flow import published_weights, with_shared_cards
-
+from benchmarks.simulator.published_flow import published_weights, with_shared_cards
 from planner.balanced_flow import balanced_weights
 from planner.commands.files import read_problem, read_text
 from planner.domain.placement import Placement
