@@ -81,9 +81,11 @@ def test_the_same_seed_brings_the_same_traffic(plan: Plan) -> None:
 
 
 def test_every_page_that_shows_it_says_simulated(
-    browser: Client, api: APIClient, plan: Plan
+    browser: Client, api: APIClient, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served(plan, timezone.now() - timedelta(seconds=30), duration_s=30)
+    now = timezone.now()
+    monkeypatch.setattr(timezone, "now", lambda: now)  # however long the pages take
+    served(plan, now - timedelta(seconds=30), duration_s=30)
     monitor = browser.get("/monitor/", {"cluster": plan.cluster_id}).content.decode()
     assert "No machine computes these numbers" in monitor
     assert 'id="monitor-nodes"' in monitor
