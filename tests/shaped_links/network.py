@@ -1,0 +1,186 @@
+"""Two network namespaces joined by a link that is as slow as wanted; for tests and benchmarks.
+
+`relayed_link` shapes by our own relay between two TUN devices: rate, delay, loss, queue, partition,
+all changeable while traffic flows. `tbf_link` shapes by the kernel's token bucket over a veth pair:
+rate only, but no process of ours in between. Both need root; sides are "a" and "b".
+"""
+
+import dataclasses
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from tests.shaped_links.relay import ADDRESSES
+from tests.shaped_links.shaped_pipe import Shape
+
+Side = Literal["a", "b"]
+REPOSITORY = Path(__file__).parents[2]
+_TIMEOUT_S = 20.0
+_numbers = itertools.count()
+
+
+class ShapingFailed(RuntimeError):
+    """The link could not be set up; the message holds what the failing command said."""
+
+
+def missing_for_shaping() -> str:
+    """Why links cannot be shaped here; empty if they can."""
+    if os.geteuid() != 0:
+        return "shaped links need root"
+    if shutil.which("ip") is None or shutil.which("tc") is None:
+        return "shaped links need ip and tc (apt-get install iproute2)"
+    if not Path("/dev/net/tun").exists():
+        return "shaped links need /dev/net/tun"
+    return ""
+
+
+def require_shaping() -> None:
+    """Skip by name where links cannot be shaped, or fail where HELIX_TEST_REQUIRE has `shaped`."""
+    missing = missing_for_shaping()
+    if not missing:
+        return
+    if "shaped" in os.environ.get("HELIX_TEST_REQUIRE", "").split(","):
+        pytest.fail(f"shaped links are required here: {missing}")
+    pytest.skip(missing)
+
+
+def available_congestion_controls() -> tuple[str, ...]:
+    """Those a namespace may choose; a module the administrator has not allowed is left out."""
+    text = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text()
+    return tuple(text.split())
+
+
+class Namespaces:
+    """Two namespaces with TCP's congestion control pinned."""
+
+    def __init__(self, names: dict[Side, str]) -> None:
+        self.names = names
+
+    def address(self, side: Side) -> str:
+        return ADDRESSES[side]
+
+    def popen(
+        self, side: Side, command: Sequence[str], *, stdin: int | None = subprocess.PIPE
+    ) -> "subprocess.Popen[str]":
+        """Run a command inside a side, from the repository's root; stdin and stdout are pipes."""
+        return subprocess.Popen(
+            ["ip", "netns", "exec", self.names[side], *command],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=REPOSITORY,
+        )
+
+
+class RelayedLink(Namespaces):
+    """`change` reshapes it; answers count packets since the start."""
+
+    def __init__(self, names: dict[Side, str], relay: "subprocess.Popen[str]") -> None:
+        super().__init__(names)
+        self._relay = relay
+
+    def change(
+        self,
+        *,
+        a_to_b: dict[str, object] | None = None,
+        b_to_a: dict[str, object] | None = None,
+    ) -> dict[str, dict[str, float]]:
+        """Set fields of the directions' `Shape`s; returns when they hold, with the counters."""
+        stdin, stdout = self._relay.stdin, self._relay.stdout
+        if stdin is None or stdout is None:
+            raise ShapingFailed("the relay has no pipes")
+        stdin.write(json.dumps({"a_to_b": a_to_b or {}, "b_to_a": b_to_a or {}}) + "\n")
+        stdin.flush()
+        line = stdout.readline()
+        if not line:
+            raise ShapingFailed(f"the relay ended with status {self._relay.wait(_TIMEOUT_S)}")
+        counters: dict[str, dict[str, float]] = json.loads(line)
+        return counters
+
+
+@contextmanager
+def relayed_link(
+    *,
+    a_to_b: Shape,
+    b_to_a: Shape,
+    congestion_control: str = "reno",
+    mtu: int = 9000,
+    seed: int = 1,
+) -> Iterator[RelayedLink]:
+    """Raises ShapingFailed when it cannot be had."""
+    with _namespaces(congestion_control) as names:
+        relay = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tests.shaped_links.relay"),
+                *(names["a"], names["b"], str(mtu), str(seed)),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=REPOSITORY,
+        )
+        with relay:
+            try:
+                if relay.stdout is None or relay.stdout.readline() != "ready\n":
+                    raise ShapingFailed("the relay did not start; its stderr says why")
+                link = RelayedLink(names, relay)
+                link.change(a_to_b=dataclasses.asdict(a_to_b), b_to_a=dataclasses.asdict(b_to_a))
+                yield link
+            finally:
+                relay.kill()
+
+
+@contextmanager
+def tbf_link(*, rate_bytes_per_s: float, congestion_control: str = "reno") -> Iterator[Namespaces]:
+    """The kernel's token bucket on both sides. Raises ShapingFailed when it cannot be had."""
+    with _namespaces(congestion_control) as names:
+        _run(f"ip link add helix0 netns {names['a']} type veth peer name helix0 netns {names['b']}")
+        for side, name in names.items():
+            _run(f"ip -n {name} addr add {ADDRESSES[side]}/24 dev helix0")
+            _run(f"ip -n {name} link set helix0 up")
+            _run(
+                f"tc -n {name} qdisc add dev helix0 root tbf "
+                f"rate {rate_bytes_per_s * 8:.0f}bit burst 32kbit latency 400ms"
+            )
+        yield Namespaces(names)
+
+
+@contextmanager
+def _namespaces(congestion_control: str) -> Iterator[dict[Side, str]]:
+    available = available_congestion_controls()
+    if congestion_control not in available:
+        raise ShapingFailed(
+            f"{congestion_control!r} is not allowed here; choose of {', '.join(available)}"
+        )
+    number = next(_numbers)
+    names: dict[Side, str] = {
+        "a": f"helix-{os.getpid()}-{number}-a",
+        "b": f"helix-{os.getpid()}-{number}-b",
+    }
+    with ExitStack() as closing:
+        for name in names.values():
+            _run(f"ip netns add {name}")
+            closing.callback(_run, f"ip netns delete {name}")
+            _run(f"ip -n {name} link set lo up")
+            _run(
+                f"ip netns exec {name} sysctl -qw "
+                f"net.ipv4.tcp_congestion_control={congestion_control}"
+            )
+        yield names
+
+
+def _run(command: str) -> None:
+    done = subprocess.run(
+        command.split(), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+    )
+    if done.returncode != 0:
+        raise ShapingFailed(f"{command}: {done.stderr.strip()}")
