@@ -40,7 +40,7 @@ def templates(
 def filled(template: str) -> str:
     """The template with arguments of a kind that the URL accepts."""
     parts = re.split(r"<[^>]+>", template)
-    for words in itertools.product(("1", "flow-diagram", "x"), repeat=len(parts) - 1):
+    for words in itertools.product(("1", "flow-diagram", "heat", "x"), repeat=len(parts) - 1):
         path = "".join(itertools.chain(*itertools.zip_longest(parts, words, fillvalue="")))
         with contextlib.suppress(Resolver404):
             resolve(path)
