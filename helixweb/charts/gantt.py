@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from helixweb.charts.chart import Chart, figure_json, height_for_rows, node_axis, plain
+from helixweb.charts.chart import Chart, Legend, figure_json, height_for_rows, node_axis, plain
 from helixweb.charts.quantities import duration_text
 
 # Okabe-Ito; what belongs to the prompt is hatched as well.
@@ -28,6 +28,8 @@ TITLES = {
     "unmeasured": "not measured",
 }
 PHASES = {"prompt": "prompt", "decode": "tokens"}
+# On a phone it scrolls sideways instead.
+LEAST_WIDTH_PX = 560
 _AT_COORDINATOR = ("queue", "lost", "ending", "unmeasured")
 
 
@@ -77,12 +79,12 @@ def gantt(
     if tokens_s:
         traces.append(_tokens(rows[0], tokens_s))
     layout = {
-        "height": height_for_rows(len(rows)) + 40,
+        "height": height_for_rows(len(rows)),
+        "width": LEAST_WIDTH_PX,
         "barmode": "overlay",
         "bargap": 0.25,
-        "showlegend": True,
-        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
-        "margin": {"l": 8, "r": 12, "t": 64, "b": 44},
+        "showlegend": False,
+        "margin": {"l": 8, "r": 12, "t": 12, "b": 44},
         "xaxis": {
             "title": {"text": "seconds since the request arrived"},
             "range": [-0.01 * end_to_end_s, 1.01 * end_to_end_s],
@@ -104,6 +106,10 @@ def gantt(
                 _percent(share.seconds, end_to_end_s),
             )
             for share in shares
+        ),
+        legend=tuple(
+            Legend(colour=COLOURS[kind], label=TITLES[kind])
+            for kind in dict.fromkeys(kind for kind, _ in kinds)
         ),
     )
 
