@@ -14,7 +14,6 @@ from planner.commands.options import POLICIES, add_timing_options, timed_problem
 from planner.commands.request_rows import COLUMNS, request_rows
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
-from planner.estimate.model import prompts_in_flight
 from planner.max_flow import max_flow, routing_weights
 from planner.routers.choice import ROUTER_NAMES
 from planner.simulator.forecast import Forecast, Spread
@@ -124,10 +123,7 @@ def run(parsed: argparse.Namespace) -> None:
         )
 
     def backlog() -> Backlog:
-        return Backlog(
-            lengths=_lengths(problem, parsed),
-            prompts_in_flight=prompts_in_flight(len(plan.placement.layers)),
-        )
+        return Backlog(lengths=_lengths(problem, parsed))
 
     rate_per_s: float | None = None
     demand: Demand = backlog()

@@ -9,14 +9,12 @@ import numpy.typing as npt
 from planner.domain.model_spec import ModelSpec
 from planner.domain.serving_policy import ServingPolicy
 from planner.estimate.lengths import LengthStatistics
+from planner.workload.demand import prompts_in_flight
 
 # Prompts' last chunks are short, but a step takes at least a decode step's time.
 _CHUNK_WASTE = 1.08
 # Two copies on the way into a step, at 4 and 5 GB/s (the published simulator's overhead).
 _HOST_COPY_S_PER_BYTE = 1 / 4e9 + 1 / 5e9
-
-_LEAST_PROMPTS_IN_FLIGHT = 20
-_NODES_PER_PROMPT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +68,6 @@ class Model:
 
     def as_array(self) -> npt.NDArray[np.float64]:
         return np.array(astuple(self), dtype=np.float64)
-
-
-def prompts_in_flight(nodes: int) -> int:
-    """How many prompts at a time a backlog lets in on so many nodes (`planner.workload.demand`)."""
-    return max(_LEAST_PROMPTS_IN_FLIGHT, nodes // _NODES_PER_PROMPT)
 
 
 def model_of(

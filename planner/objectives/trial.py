@@ -18,7 +18,6 @@ from planner.domain.plan_forecast import (
 from planner.domain.problem import Problem
 from planner.domain.serving_policy import ServingPolicy
 from planner.estimate.estimate import Estimate, Estimator
-from planner.estimate.model import prompts_in_flight
 from planner.max_flow import mean_hops, routing_weights
 from planner.objectives.goal import Goal
 from planner.objectives.thinning import thinned
@@ -314,9 +313,7 @@ class Trials:
         requests_per_s: float | None = None,
     ) -> Forecast:
         lengths = self._lengths(seed)
-        demand: Demand = Backlog(
-            lengths=lengths, prompts_in_flight=prompts_in_flight(len(trial.placement.layers))
-        )
+        demand: Demand = Backlog(lengths=lengths)
         if requests_per_s is not None:
             arrivals = poisson(rate_per_s=requests_per_s, seed=seed)
             demand = Arrivals(requests=requests(arrivals, lengths))

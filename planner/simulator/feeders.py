@@ -12,7 +12,13 @@ from planner.routers.kv_estimator import KvEstimator
 from planner.routers.waiting import kept_for
 from planner.simulator.admission import Admission
 from planner.simulator.engine import Engine, Occurrence, OccurrenceKind
-from planner.workload.demand import Arrivals, Backlog, Demand, PublishedFeeder
+from planner.workload.demand import (
+    Arrivals,
+    Backlog,
+    Demand,
+    PublishedFeeder,
+    prompts_in_flight,
+)
 from planner.workload.request import InvalidWorkload, Request
 
 
@@ -99,7 +105,8 @@ class BacklogFeeder:
     def __init__(
         self, backlog: Backlog, admission: Admission, engine: Engine, placement: Placement
     ) -> None:
-        self._lengths, self._limit = backlog.lengths, backlog.prompts_in_flight
+        self._lengths = backlog.lengths
+        self._limit = backlog.prompts_in_flight or prompts_in_flight(len(placement.layers))
         self._concurrency = math.inf
         if backlog.requests_in_flight is not None:
             self._concurrency = backlog.requests_in_flight

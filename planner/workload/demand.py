@@ -6,6 +6,9 @@ from typing import TypeAlias
 
 from planner.workload.request import InvalidWorkload, Lengths, Request
 
+_LEAST_PROMPTS_IN_FLIGHT = 20
+_NODES_PER_PROMPT = 2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Arrivals:
@@ -14,16 +17,22 @@ class Arrivals:
     requests: Iterator[Request]
 
 
+def prompts_in_flight(nodes: int) -> int:
+    """How many prompts at a time a backlog lets in on so many nodes."""
+    return max(_LEAST_PROMPTS_IN_FLIGHT, nodes // _NODES_PER_PROMPT)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Backlog:
     """Saturation: a request is let in whenever there is KV room and few prompts are under way.
 
-    Each component of a placement may have `prompts_in_flight` prompts under way.
+    Each component of a placement may have `prompts_in_flight` prompts under way; None is what the
+    function of that name says of all the placement's nodes.
     `requests_in_flight` limits the concurrency too: a closed loop of so many requests.
     """
 
     lengths: Iterator[Lengths]
-    prompts_in_flight: int = 20
+    prompts_in_flight: int | None = None
     requests_in_flight: int | None = None
 
     def __post_init__(self) -> None:
