@@ -31,7 +31,7 @@ PAGES = (
     "/models/{model}/", "/profiles/", "/profiles/{profile}/", "/changes/", "/plans/", "/plans/new",
     "/plans/{run}/", "/plans/{run}/incumbents/{incumbent}/", "/plans/by-id/{plan}/what-if",
     "/plans/by-id/{plan}/replan", "/plans/compare?plan={plan}", "/deployments/",
-    "/deployments/new?plan={plan}", "/monitor/", "/playground/", "/settings/",
+    "/deployments/new?plan={plan}", "/monitor/", "/requests/", "/playground/", "/settings/",
     "/settings/api-keys/", "/settings/join-tokens/", "/settings/jobs/", "/settings/about/",
 )  # fmt: skip
 LOOKS = {"desk-light": (1280, "light"), "phone-dark": (390, "dark")}
