@@ -10,12 +10,12 @@ from planner.domain.pipeline import Pipeline
 from planner.domain.placement import Placement
 from planner.routers.base import RequestSize, Router
 from planner.routers.kv_estimator import KvEstimator
-from planner.routers.measured_rates import MeasuredRates
+from planner.routers.node_load import NodeLoad
 from planner.routers.waiting import kept_for
 from planner.simulator.engine import NEVER, Engine, Occurrence, OccurrenceKind, StageVisit
 from planner.simulator.forecast import Tally
 from planner.simulator.record import OnRequest, RequestRecord
-from planner.simulator.translation import Links, Numbering
+from planner.simulator.translation import Links
 from planner.workload.request import InvalidWorkload, Lengths, Request
 
 # A request that lost its pages so often fails, as in the runtime's coordinator.
@@ -80,6 +80,7 @@ class Admission:
         engine: Engine,
         router: Router,
         kv: KvEstimator,
+        load: NodeLoad,
         links: Links,
         placement: Placement,
         prediction: OutputPrediction,
@@ -88,6 +89,7 @@ class Admission:
         on_request: OnRequest | None,
     ) -> None:
         self._engine, self._router, self._kv, self._links = engine, router, kv, links
+        self._load = load
         self._prediction = prediction
         self._page_tokens = page_tokens
         self._recorded = recorded_pipelines
@@ -154,18 +156,19 @@ class Admission:
         if occurrence.kind == OccurrenceKind.FIRST_TOKEN:
             running = self._running[number]
             running.has_first_token = True
+            self._load.first_token(number)
             self.ttft.add(now - running.request.arrival_s)
             self.prompts[self._prompt_components.pop(number)] -= 1
         elif occurrence.kind == OccurrenceKind.OUTGROWN:
             self._kv.grow(number, total_tokens=occurrence.tokens)
             self._engine.set_grow_at(number, tokens=self._in_pages(occurrence.tokens))
         elif occurrence.kind == OccurrenceKind.PREEMPTED:
-            self._leave(number)
+            self._leave(number, tokens=occurrence.tokens)
             return self._wait_again(number, tokens=occurrence.tokens)
         else:
             running = self._running.pop(number)
             request = running.request
-            self._leave(number)
+            self._leave(number, tokens=occurrence.tokens)
             self._record(running, occurrence)
             self.e2e.add(now - request.arrival_s)
             output = request.lengths.output_tokens
@@ -248,13 +251,17 @@ class Admission:
         self.running += 1
         if len(self.pipelines) < self._recorded:
             self.pipelines.append(pipeline)
-        if not running.has_first_token:
+        if running.has_first_token:
+            self._load.readmit(number, pipeline, size=running.size)
+        else:
+            self._load.admit(number, pipeline, size=running.size)
             component = self._placement.component_of(pipeline.stages[0].node)
             self._prompt_components[number] = component
             self.prompts[component] += 1
 
-    def _leave(self, number: int) -> None:
+    def _leave(self, number: int, *, tokens: int) -> None:
         self._kv.release(number)
+        self._load.release(number, total_tokens=tokens)
         self.running -= 1
         if number in self._prompt_components:
             self.prompts[self._prompt_components.pop(number)] -= 1
@@ -264,26 +271,3 @@ class Admission:
         if self._page_tokens is None:
             return NEVER
         return -(-tokens // self._page_tokens) * self._page_tokens
-
-
-class LoadOfNodes:
-    """What routers may ask of the load in a simulation; see `planner.routers.base.LoadView`."""
-
-    def __init__(self, engine: Engine, numbering: Numbering) -> None:
-        self._engine, self._number_of = engine, numbering.number_of
-        self._rates = MeasuredRates(
-            total_of=lambda node: engine.tokens(numbering.number_of[node]),
-            clock=lambda: engine.now,
-        )
-
-    def queued(self, node: str) -> int:
-        """Prompts, chunks and decodes that wait for a step of the node."""
-        return self._engine.waiting(self._number_of[node])
-
-    def in_flight(self, node: str) -> int:
-        """Requests that are running through the node."""
-        return self._engine.resident(self._number_of[node])
-
-    def tokens_per_s(self, node: str) -> float | None:
-        """Prompt and output tokens that passed the node lately; None before anything did."""
-        return self._rates.tokens_per_s(node)

@@ -52,7 +52,7 @@ class PythonPages:
 
         Who loses its own is still in the batch.
         """
-        growing = [item for item in node.batch if item.opens_block]
+        growing = [item for item in node.batch if _needs_block(node, item)]
         growing.sort(key=lambda item: item.request.stays[item.stage].came)
         for item in growing:
             request, stay = item.request, item.request.stays[item.stage]
@@ -72,6 +72,14 @@ class PythonPages:
             ),
             key=lambda held: held[0].stays[held[1]].came,
         )
+
+
+def _needs_block(node: Node, item: Item) -> bool:
+    """Whether it is a decode that needs a block there; one passes the segments of a node in turn.
+
+    The block is of all layers the request runs at the node, and is taken at the first of them.
+    """
+    return item.opens_block and item.request.stages[item.stage].segment == node.position
 
 
 def is_gone(item: Item) -> bool:

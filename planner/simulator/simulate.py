@@ -22,11 +22,11 @@ from planner.flow_graph import check_placement
 from planner.routers.base import Router
 from planner.routers.choice import RouterName, make_router
 from planner.routers.kv_estimator import KvEstimator
+from planner.routers.node_load import NodeLoad
 from planner.routers.output_length import OutputLengthEstimate
 from planner.simulator.admission import (
     Admission,
     FixedPrediction,
-    LoadOfNodes,
     OutputPrediction,
 )
 from planner.simulator.compiled.compiled_engine import new_engine
@@ -140,6 +140,7 @@ def simulate(
         if options.fixed_output_tokens is None
         else FixedPrediction(options.fixed_output_tokens)
     )
+    load = NodeLoad(clock=lambda: engine.now)
     chosen_router = router_maker(
         router,
         routing_weights=routing_weights,
@@ -147,13 +148,14 @@ def simulate(
         num_layers=problem.model.num_layers,
         partial_inference=partial_inference,
         kv=kv,
-        load=LoadOfNodes(engine, numbering),
+        load=load,
         rng=random.Random(options.seed),  # noqa: S311 - a simulation, no secret
     )
     admission = Admission(
         engine=engine,
         router=chosen_router,
         kv=kv,
+        load=load,
         placement=placement,
         links=links,
         prediction=prediction,

@@ -195,15 +195,28 @@ def mixed_lengths(seed):
         yield lengths(rng.randint(1, 250), rng.randint(1, 40))
 
 
-def run(problem, placement, demand, *, policy=PLAIN, options=NO_COPY, **others):
-    weights = even_weights(placement, num_layers=problem.model.num_layers, partial_inference=False)
+def run(
+    problem,
+    placement,
+    demand,
+    *,
+    policy=PLAIN,
+    options=NO_COPY,
+    partial_inference=False,
+    **others,
+):
+    weights = even_weights(
+        placement,
+        num_layers=problem.model.num_layers,
+        partial_inference=partial_inference,
+    )
     return simulate(
         problem,
         placement=placement,
         routing_weights=weights,
         demand=demand,
         policy=policy,
-        partial_inference=False,
+        partial_inference=partial_inference,
         options=options,
         **others,
     )

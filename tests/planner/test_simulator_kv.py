@@ -15,6 +15,7 @@ from simulated_clusters import (
 )
 
 from planner.domain.cluster import Link
+from planner.simulator.compiled.compiled_engine import new_engine
 from planner.simulator.python_engine import PythonEngine
 from planner.workload.demand import Arrivals, Backlog
 from planner.workload.request import Request
@@ -129,6 +130,26 @@ def test_the_coordinator_hears_late_that_a_far_node_has_no_pages():
     assert near.requests_preempted == far.requests_preempted == 1
     assert far.requests_finished == 2
     assert far.e2e.p99_s > near.e2e.p99_s + 0.5
+
+
+@pytest.mark.parametrize("engine_maker", [new_engine, PythonEngine])
+def test_a_token_takes_a_page_of_each_layer_once_where_requests_enter_a_node_at_several(
+    engine_maker,
+):
+    """One runs through all four layers of n1, the other through the last two."""
+    problem = cluster_problem([(0.01, 0.001), (0.01, 0.001)], num_layers=4, kv_token_layers=1000)
+    forecast = run(
+        problem,
+        placed((0, 2), (0, 4)),
+        at(0.0, 100.0, prompt_tokens=10, output_tokens=30),
+        options=dataclasses.replace(NO_COPY, page_tokens=1, window_s=200.0),
+        partial_inference=True,
+        engine_maker=engine_maker,
+    )
+    assert forecast.requests_finished == 2
+    tokens = 10 + 29  # nothing is kept of the last token
+    assert forecast.nodes["n0"].kv_peak == tokens * 2 / 1000
+    assert forecast.nodes["n1"].kv_peak == tokens * 4 / 1000
 
 
 def test_a_long_run_needs_no_more_request_numbers_than_run_at_once():

@@ -151,6 +151,7 @@ i64 bucket_of(double seconds);
 
 /* pages.c */
 int is_gone(const Engine *e, i32 item);
+int needs_block(const Engine *e, const Node *node, i32 item);
 int opens_block(const Engine *e, const Request *request);
 int enter(Engine *e, i32 node, i32 item);
 void lose(Engine *e, i32 node, i32 request, i32 stage);

@@ -7,7 +7,7 @@
 
 /* Raised with every change of a source here, and in compiled_engine.py: a library that was built
    before the change is not used. */
-const int64_t simulator_edition = 10;
+const int64_t simulator_edition = 11;
 
 void *PyInit__engine(void);
 

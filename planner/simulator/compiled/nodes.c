@@ -130,7 +130,8 @@ static void take(Engine *e, i32 number_of_node, i64 *taken_prompt_tokens, i64 *t
         } else {
             const Item *taken = &e->items[decode];
             decodes++;
-            if (taken->opens_block) pages += e->requests[taken->request].stages[taken->stage].layers;
+            if (needs_block(e, node, decode))
+                pages += e->requests[taken->request].stages[taken->stage].layers;
             append(e, &node->batch, take_first(e, &segment->decodes));
         }
         if (policy->measures_waits) stay_of(e, node->batch.last)->waited_s += e->now;

@@ -14,6 +14,14 @@ int opens_block(const Engine *e, const Request *request) {
     return (request->prompt_tokens + request->sampled - 1) % e->policy.page_tokens == 0;
 }
 
+/* Whether it is a decode that needs a block at the node, whose segments it may pass one by one: the
+   block is of all layers the request runs there, and is taken at the first of them. */
+int needs_block(const Engine *e, const Node *node, i32 item) {
+    const Item *decode = &e->items[item];
+    return decode->opens_block &&
+           e->requests[decode->request].stages[decode->stage].segment == node->position;
+}
+
 static void hold(Node *node, Stay *stay, i64 blocks, i64 layers) {
     stay->blocks += blocks;
     node->held += blocks * layers;
@@ -89,7 +97,7 @@ void make_room(Engine *e, i32 number, i64 pages) {
     while (next >= 0) {
         i32 item = next;
         next = e->items[item].next;
-        if (!scarce && e->items[item].opens_block) grow(e, number, item, 0);
+        if (!scarce && needs_block(e, node, item)) grow(e, number, item, 0);
     }
     while (scarce) {
         i32 first = -1;
@@ -97,7 +105,8 @@ void make_room(Engine *e, i32 number, i64 pages) {
         for (i32 item = node->batch.first; item >= 0; item = e->items[item].next) {
             const Item *decode = &e->items[item];
             i64 came = e->requests[decode->request].stays[decode->stage].came;
-            if (!decode->opens_block || came <= before || (first >= 0 && came > first_came)) continue;
+            if (!needs_block(e, node, item) || came <= before || (first >= 0 && came > first_came))
+                continue;
             first = item;
             first_came = came;
         }
