@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import plotly.graph_objects as go
 
@@ -31,6 +31,7 @@ class CurveGoal:
 
     name: str
     unit: str
+    known: Literal["estimated", "exact"] = "estimated"
 
     @property
     def axis(self) -> str:
@@ -87,7 +88,7 @@ def incumbent_curve(
     if goal is not None:
         traces.append(
             go.Scatter(
-                name=f"{goal.name.lower()} (estimated)",
+                name=f"{goal.name.lower()} ({goal.known})",
                 mode="lines",
                 x=[*seconds, until_s],
                 y=[*values, values[-1] if values else None],

@@ -93,7 +93,7 @@ def record_incumbents(
             objective_value=last.objective_value,
         ):
             raise leases.LostLease(f"PlanRun {run_id}: attempt {attempt} lost its lease")
-        objective = owned.only("options").get().objective
+        goal = owned.only("options", "survive_one_loss").get().goal
         for incumbent in incumbents:
             row = Incumbent.objects.create(
                 run_id=run_id,
@@ -106,7 +106,7 @@ def record_incumbents(
                 placement=incumbent.placement.as_lists(),
                 components=[sorted(names) for names in incumbent.placement.components],
             )
-            figure = objective_figure(objective, row.objective_value)
+            figure = objective_figure(goal, row.objective_value)
             events.emit(
                 f"plan-run:{run_id}",
                 "incumbent",
@@ -139,7 +139,8 @@ def finish_with_plan(
 ) -> Plan:
     """End the run with its plan: succeeded, or cancelled with the best so far.
 
-    `points` are a replanning's answers. What explains the plan is queued with it.
+    `points` are a replanning's answers. What explains the plan is queued with it. The flow that
+    survives a loss is the last incumbent's.
     """
     status = Status.CANCELLED if plan.stop_reason == "cancelled" else Status.SUCCEEDED
     with transaction.atomic():
@@ -152,7 +153,11 @@ def finish_with_plan(
             solver=plan.solver,
             flow_tokens_per_s=plan.flow.value_tokens_per_s,
             upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
-            objective_value=plan.forecast.value if plan.forecast else None,
+            objective_value=plan.forecast.value
+            if plan.forecast
+            else F("objective_value")
+            if run.survive_one_loss
+            else None,
         )
         if points:
             Replan.objects.filter(run=run).update(points=[point_to_json(point) for point in points])

@@ -236,7 +236,19 @@ class PlanRunForm(SearchForm):
         required=False,
         label="Survive the loss of one node: make the flow large that is left when the worst one "
         "fails",
+        help_text="For the objective of most flow only.",
     )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or {}
+        objective = cleaned.get("objective", "flow")
+        if cleaned.get("survive_one_loss") and objective != "flow":
+            self.add_error(
+                "objective",
+                f"What survives a loss is known of the flow only: choose '{CHOICES['flow']}', or "
+                "do not ask to survive the loss of one node.",
+            )
+        return cleaned
 
     def plan_options(self) -> PlanOptions:
         values = self.cleaned_data

@@ -81,7 +81,7 @@ def incumbent_view(row: Incumbent) -> IncumbentView:
         moved=sum(node.has_moved for node in nodes) + left_out if earlier else None,
         figure=None
         if row.objective_value is None
-        else objective_figure(row.run.objective, row.objective_value),
+        else objective_figure(row.run.goal, row.objective_value),
     )
 
 

@@ -4,7 +4,7 @@ from django.conf import settings
 from django.db import models
 
 from helixweb.common.models import LeasedTask
-from helixweb.planning.objectives import ObjectiveFigure, objective_figure
+from helixweb.planning.objectives import Goal, ObjectiveFigure, objective_figure
 from planner.domain.plan_forecast import Objective
 
 
@@ -19,7 +19,8 @@ class PlanRun(LeasedTask):
     """One search for a plan. `problem` is the inventory as it was when the run was started.
 
     Flow and bound are those of the best incumbent; null until there is one. `objective_value` is
-    its PlanForecast.value, null where the flow is the objective. A run begins from
+    its PlanForecast.value, or the flow that survives the worst loss, null where the flow is the
+    objective. A run begins from
     `start_plan` if there is one, and goes on from where `continues` ended. `what_if` says how
     `problem` was changed before; blank: it was not. `accept_requested`
     tells a search that was stopped because its best is good enough from one that was given up.
@@ -66,11 +67,16 @@ class PlanRun(LeasedTask):
         return objective
 
     @property
+    def goal(self) -> Goal:
+        """The objective, or that what is left after a loss is made large."""
+        return "survival" if self.survive_one_loss else self.objective
+
+    @property
     def figure(self) -> ObjectiveFigure:
         """The best value so far in words."""
-        if self.objective == "flow":
+        if self.goal == "flow":
             return objective_figure("flow", self.flow_tokens_per_s)
-        return objective_figure(self.objective, self.objective_value)
+        return objective_figure(self.goal, self.objective_value)
 
     @property
     def topic(self) -> str:
@@ -81,8 +87,9 @@ class PlanRun(LeasedTask):
 class Incumbent(models.Model):
     """A better placement, or a better bound, seen `elapsed_s` after the run first started.
 
-    `objective_value` is by estimate; null where the flow is the objective. `components` are lists
-    of node names, empty where all nodes serve together.
+    `objective_value` is by estimate, or the exact flow that survives the worst loss; null where
+    the flow is the objective. `components` are lists of node names, empty where all nodes serve
+    together.
     """
 
     run = models.ForeignKey(PlanRun, on_delete=models.CASCADE, related_name="incumbents")
@@ -103,7 +110,7 @@ class Incumbent(models.Model):
         """What the search is for, in words; `run` is known."""
         is_flow = self.objective_value is None
         value = self.flow_tokens_per_s if is_flow else self.objective_value
-        return objective_figure("flow" if is_flow else self.run.objective, value)
+        return objective_figure("flow" if is_flow else self.run.goal, value)
 
     @property
     def gap(self) -> float | None:

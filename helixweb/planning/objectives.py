@@ -1,16 +1,21 @@
 """What runs make large, in words: the label, the figure and the unit of each objective."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from helixweb.charts.chart import UNKNOWN, tokens_per_s
 from planner.domain.plan_forecast import Objective
 
-LABELS: dict[Objective, str] = {
+# What a run makes large: an objective, or the flow that is left when the worst node is lost.
+Goal = Objective | Literal["survival"]
+
+LABELS: dict[Goal, str] = {
     "decode": "Decode throughput",
     "flow": "Max flow",
     "latency": "Throughput within the limits",
     "cost": "Tokens for the price",
     "fewest_nodes": "Nodes left idle",
+    "survival": "Flow left after the worst loss",
 }
 CHOICES: dict[Objective, str] = {
     "decode": "Most decode throughput, as forecast",
@@ -19,12 +24,13 @@ CHOICES: dict[Objective, str] = {
     "cost": "Most tokens for the price of the nodes in use",
     "fewest_nodes": "Fewest nodes that meet a demand",
 }
-AXIS_UNITS: dict[Objective, str] = {
+AXIS_UNITS: dict[Goal, str] = {
     "decode": "decode tokens/s",
     "flow": "tokens/s",
     "latency": "decode tokens/s",
     "cost": "million decode tokens per unit of price",
     "fewest_nodes": "nodes left idle",
+    "survival": "tokens/s",
 }
 # From this value on "fewest_nodes" counts the nodes it spares (planner.objectives.goal).
 _NOTHING_SPARED = 2.0
@@ -46,10 +52,10 @@ class ObjectiveFigure:
         return f"{self.text} {self.unit}"
 
 
-def objective_figure(objective: Objective, value: float | None) -> ObjectiveFigure:
-    """`value` as in PlanForecast, or the flow for "flow"; None: nothing is known yet."""
-    text, unit, plotted = UNKNOWN, AXIS_UNITS[objective], value
-    if objective == "fewest_nodes":
+def objective_figure(goal: Goal, value: float | None) -> ObjectiveFigure:
+    """`value` as in PlanForecast, or the flow it names; None: nothing is known yet."""
+    text, unit, plotted = UNKNOWN, AXIS_UNITS[goal], value
+    if goal == "fewest_nodes":
         unit = "the demand is met"
         if value is not None:
             plotted = max(0.0, value - _NOTHING_SPARED)
@@ -57,5 +63,5 @@ def objective_figure(objective: Objective, value: float | None) -> ObjectiveFigu
         if value is not None and value < 1:
             text, unit = f"{value:.0%}", "of the demand"
     elif value is not None:
-        text = f"{value:,.3g}" if objective == "cost" else tokens_per_s(value)
-    return ObjectiveFigure(label=LABELS[objective], text=text, unit=unit, plotted=plotted)
+        text = f"{value:,.3g}" if goal == "cost" else tokens_per_s(value)
+    return ObjectiveFigure(label=LABELS[goal], text=text, unit=unit, plotted=plotted)

@@ -97,14 +97,18 @@ def run_curve(run: PlanRun, *, now: datetime) -> Chart:
                 flow_tokens_per_s=row.flow_tokens_per_s,
                 upper_bound_tokens_per_s=row.upper_bound_tokens_per_s,
                 placer=row.placer,
-                objective_value=objective_figure(run.objective, row.objective_value).plotted,
+                objective_value=objective_figure(run.goal, row.objective_value).plotted,
             )
             for row in _thinned(list(run.incumbents.defer("placement").order_by("pk")))
         ],
         until_s=age_s(run, now=now),
         goal=None
-        if run.objective == "flow"
-        else CurveGoal(name=LABELS[run.objective], unit=AXIS_UNITS[run.objective]),
+        if run.goal == "flow"
+        else CurveGoal(
+            name=LABELS[run.goal],
+            unit=AXIS_UNITS[run.goal],
+            known="exact" if run.goal == "survival" else "estimated",
+        ),
     )
 
 

@@ -76,11 +76,12 @@ def _surviving_plan(
     progress: Progress,
     cancel: CancelToken,
 ) -> domain.Plan:
-    """Its incumbents are not told of while it searches: only the end is reported."""
     started_s = time.monotonic()
     bound = upper_bound_tokens_per_s(problem)
-    robust = compute_robust_plan(problem, options=options, start=start, cancel=cancel)
-    plan = plan_of(
+    robust = compute_robust_plan(
+        problem, options=options, start=start, progress=progress, cancel=cancel
+    )
+    return plan_of(
         problem,
         robust.placement,
         options=options,
@@ -89,16 +90,6 @@ def _surviving_plan(
         is_cancelled=cancel.is_cancelled(),
         elapsed_s=time.monotonic() - started_s,
     )
-    progress(
-        domain.Incumbent(
-            elapsed_s=plan.elapsed_s,
-            flow_tokens_per_s=plan.flow.value_tokens_per_s,
-            upper_bound_tokens_per_s=bound,
-            placer=plan.placer,
-            placement=plan.placement,
-        )
-    )
-    return plan
 
 
 def _replanned(

@@ -101,7 +101,16 @@ class PlanRunRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     start_plan = serializers.PrimaryKeyRelatedField(
         queryset=Plan.objects.defer("problem"), allow_null=True, default=None
     )
-    survive_one_loss = serializers.BooleanField(default=False)
+    survive_one_loss = serializers.BooleanField(
+        default=False,
+        help_text="Make the flow large that is left when the worst node fails; only with the "
+        "objective 'flow', which is then the default.",
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if attrs["survive_one_loss"] and "objective" not in self.initial_data.get("options", {}):
+            attrs["options"]["objective"] = "flow"
+        return attrs
 
 
 class ExtensionSerializer(StrictFieldsMixin, serializers.Serializer[Any]):

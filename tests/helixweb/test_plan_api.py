@@ -135,6 +135,17 @@ def test_the_options_that_a_run_shows_start_the_same_run_again(
     assert again.json()["options"]["rules"]["pinned"] == rules["pinned"]
 
 
+def test_what_survives_a_loss_is_searched_for_with_the_flow_only(
+    api: APIClient, request_body: dict[str, Any]
+) -> None:
+    asked = {**request_body, "survive_one_loss": True}
+    refused = api.post(RUNS, {**asked, "options": {"objective": "decode"}})
+    assert refused.status_code == 400
+    assert "known of the flow only, not of 'decode'" in refused.json()["detail"]
+    unsaid = api.post(RUNS, {**asked, "options": {"seed": 3}})
+    assert unsaid.json()["options"]["objective"] == "flow"
+
+
 def test_a_run_begins_with_an_earlier_plan_of_its_own_cluster_only(
     api: APIClient, request_body: dict[str, Any], plan: Plan, tiny_problem: dict[str, Any]
 ) -> None:

@@ -81,6 +81,16 @@ def test_the_form_starts_a_run_and_shows_it(browser: Client, form: dict[str, Any
     assert "tiny-llama on tiny" in text(browser, f"/plans/{run.pk}/")
 
 
+def test_the_form_refuses_another_objective_with_the_loss_of_a_node(
+    browser: Client, form: dict[str, Any]
+) -> None:
+    typed = {"objective": "decode", "survive_one_loss": "on"}
+    response = browser.post("/plans/new", {**form, **typed})
+    assert response.status_code == 422
+    (error,) = response.context["form"].errors["objective"]
+    assert "known of the flow only: choose 'Most flow, the Helix paper's objective'" in error
+
+
 def test_every_option_of_the_form_reaches_the_run(
     browser: Client, form: dict[str, Any], run: PlanRun
 ) -> None:

@@ -20,6 +20,7 @@ from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, LanguageModel, Profile
 from helixweb.planning import attempts, searches, services, solving
 from helixweb.planning.models import Incumbent, Plan, PlanRun
+from helixweb.planning.presentation import run_curve
 from helixweb.planning.solving import SearchKeeper
 from helixweb.planning.tasks import solve_plan_run
 from planner.capacity import ModelDoesNotFit
@@ -251,7 +252,29 @@ def test_a_plan_that_shall_survive_a_loss_does(cluster: Cluster, user: Any) -> N
     plan = plan_from_dict(run.plan.document)
     left = survival(problem_from_dict(run.problem), plan.placement, options=OPTIONS)
     assert left.flow_tokens_per_s > 0
-    assert run.incumbents.get().flow_tokens_per_s == plan.flow.value_tokens_per_s
+    rows = list(run.incumbents.order_by("pk"))
+    survived = [row.objective_value for row in rows]
+    assert survived == sorted(survived)
+    assert rows[0].elapsed_s < run.plan.document["elapsed_s"]  # told of while it searched
+    assert rows[-1].flow_tokens_per_s == plan.flow.value_tokens_per_s
+    assert rows[-1].placement == plan.placement.as_lists()
+    assert survived[-1] == pytest.approx(left.flow_tokens_per_s)
+    assert run.objective_value == survived[-1]
+    assert str(rows[-1].figure) == str(run.figure)
+    assert run.figure.label == "Flow left after the worst loss"
+    assert run_curve(run, now=timezone.now()).summary.startswith("Flow left after the worst loss")
+
+
+def test_only_a_run_for_the_flow_can_survive_a_loss(cluster: Cluster, user: Any) -> None:
+    with pytest.raises(InvalidOptions, match="known of the flow only, not of 'decode'"):
+        services.start_plan_run(
+            cluster=cluster,
+            model=LanguageModel.objects.get(),
+            options=PlanOptions(),
+            user=user,
+            survive_one_loss=True,
+        )
+    assert not PlanRun.objects.exists()
 
 
 def test_best_incumbent_joins_the_best_flow_and_the_tightest_bound(run: PlanRun) -> None:
@@ -304,7 +327,7 @@ def test_a_run_without_any_flow_fails_with_the_planners_words(run: PlanRun) -> N
     solving.solve(run_id=run.pk)
     run.refresh_from_db()
     assert run.status == Status.FAILED
-    assert "no placement that carries any flow" in run.error
+    assert "no request can be served" in run.error
     assert not Plan.objects.exists()
 
 

@@ -12,7 +12,6 @@ from helixweb.inventory.services import build_problem
 from helixweb.planning import tasks
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import (
-    DEFAULTS,
     MAX_SEED,
     MAX_TIME_LIMIT_S,
     MIN_TIME_LIMIT_S,
@@ -38,17 +37,15 @@ def start_plan_run(
 ) -> PlanRun:
     """Queue a search on the inventory as it is now.
 
-    With `survive_one_loss` it is for the flow that is left when the worst node is lost, whether
-    the options name the flow or the default. Raises InvalidProblem for an incomplete inventory,
-    InvalidOptions, InvalidRules and ModelDoesNotFit, before anything is written.
+    With `survive_one_loss` it is for the flow that is left when the worst node is lost, and the
+    objective must be the flow. Raises InvalidProblem for an incomplete inventory, InvalidOptions,
+    InvalidRules and ModelDoesNotFit, before anything is written.
     """
-    if survive_one_loss:
-        if options.objective not in ("flow", DEFAULTS.objective):
-            raise InvalidOptions(
-                f"what survives a loss is known of the flow only, not of {options.objective!r}; "
-                "choose the flow, or do not ask to survive a loss"
-            )
-        options = options.for_flow
+    if survive_one_loss and options.objective != "flow":
+        raise InvalidOptions(
+            f"what survives a loss is known of the flow only, not of {options.objective!r}; "
+            "choose the objective 'flow', or do not ask to survive a loss"
+        )
     if start_plan is not None and start_plan.cluster_id != cluster.pk:
         raise InvalidOptions(
             f"plan {start_plan.pk} is of another cluster than {cluster.name!r}; begin with one of "

@@ -160,7 +160,7 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
         "run": run,
         "curve": run_curve(run, now=now),
         "incumbents": better_incumbents(run),
-        "objective_unit": AXIS_UNITS[run.objective],
+        "objective_unit": AXIS_UNITS[run.goal],
         "elapsed_s": age_s(run, now=now),
         "plan": plan,
         "view": view,
