@@ -19,7 +19,6 @@ from planner.domain.cluster import COORDINATOR
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.routers.choice import RouterName
-from planner.routers.measured_rates import MeasuredRates
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.request_stats import RequestStats
@@ -293,14 +292,11 @@ class VirtualCluster:
             kv_high_water=setup.kv_high_water,
             peers=(),
         )
-        rates = MeasuredRates(
-            total_of=lambda node: self.stats.node_tokens_total[node], clock=self._clock
-        )
         rng = random.Random(setup.seed)
         return Serving(
             plan=plan,
             tokenizer=_byte_tokenizer(),
-            routing=Routing(name=setup.router, rng=rng, rates=rates),
+            routing=Routing(name=setup.router, rng=rng, clock=self._clock),
         )
 
     def _make_stage(self, node: _Node, held: LayerRange) -> Stage:

@@ -4,11 +4,12 @@ They differ from the product's. Shortest queue looks only at what waits for a st
 is mostly nothing, and draws among equals; the product's then goes by requests in flight. Swarm adds
 the smoothed time of the last hop to a neighbour's place in line whenever it is taken; the product's
 goes by tokens that passed lately. The artifact decides at every hop when a link is free, here all
-hops are decided when a request is let in.
+hops are decided when a request is let in. Queues are the engine's; the product's routers know only
+what a coordinator does.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from planner.domain.cluster import SINK, SOURCE
@@ -29,8 +30,8 @@ _LATEST_SHARE = 0.8  # of the last hop's time in the smoothed one
 class ShortestWait:
     """Where fewest items wait for a step; one of them by chance where that is equal."""
 
-    def __init__(self, load: LoadView, rng: random.Random) -> None:
-        self._load, self._rng = load, rng
+    def __init__(self, waiting_at: Callable[[str], int], rng: random.Random) -> None:
+        self._waiting_at, self._rng = waiting_at, rng
 
     def take(self, open_candidates: Sequence[str]) -> str:
         """The sink, or one of the candidates with least to do."""
@@ -42,7 +43,7 @@ class ShortestWait:
         """Queues are seen afresh at every turn."""
 
     def _waiting(self, name: str) -> int:
-        return 0 if name == SINK else self._load.queued(name)
+        return 0 if name == SINK else self._waiting_at(name)
 
 
 class HopTimes(PythonEngine):
@@ -104,14 +105,12 @@ class ArtifactRouting:
 
     def __init__(self, name: ArtifactRouter) -> None:
         self._name = name
-        self._times: HopTimes | None = None
+        self._engine: Engine | None = None
 
     def engine(self, setup: EngineSetup) -> Engine:
         """An engine that tells hop times where the router asks for them."""
-        if self._name == "shortest_queue":
-            return new_engine(setup)
-        self._times = HopTimes(setup)
-        return self._times
+        self._engine = HopTimes(setup) if self._name == "swarm" else new_engine(setup)
+        return self._engine
 
     def router(
         self,
@@ -125,7 +124,10 @@ class ArtifactRouting:
         load: LoadView,
         rng: random.Random,
     ) -> Router:
-        """The router over every hop that is named; called after `engine`."""
+        """The router over every hop that is named; called after `engine`, whose queues it sees."""
+        engine = self._engine
+        if engine is None:
+            raise ValueError("the router asks the engine that `engine` makes; call that first")
         hops = Hops(
             routing_weights=routing_weights,
             placement=placement,
@@ -133,12 +135,14 @@ class ArtifactRouting:
             partial_inference=partial_inference,
             kv=kv,
         )
-        router = WalkRouter(hops, lambda _: ShortestWait(load, rng))
-        if self._times is not None:
-            number_of = {name: number for number, name in enumerate(sorted(placement.layers))}
-            number_of[SOURCE] = len(number_of)
+        number_of = {name: number for number, name in enumerate(sorted(placement.layers))}
+        number_of[SOURCE] = len(number_of)
+        router = WalkRouter(
+            hops, lambda _: ShortestWait(lambda name: engine.waiting(number_of[name]), rng)
+        )
+        if isinstance(engine, HopTimes):
             router.turns = {
-                source: ByHopTime(number_of[source], number_of, tuple(targets), self._times)
+                source: ByHopTime(number_of[source], number_of, tuple(targets), engine)
                 for source, targets in routing_weights.items()
             }
         return router

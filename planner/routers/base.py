@@ -46,10 +46,10 @@ class Router(Protocol):
 
 
 class LoadView(Protocol):
-    """What is going on at the nodes; the simulator and the coordinator each have one."""
+    """What is going on at the nodes, as far as a coordinator knows."""
 
     def queued(self, node: str) -> int:
-        """What waits for a step of the node, as far as it is known."""
+        """What waits for the node, as far as it is known."""
 
     def in_flight(self, node: str) -> int:
         """Requests that are running through the node."""

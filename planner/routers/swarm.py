@@ -12,13 +12,15 @@ class SwarmTurns:
 
     A turn puts a candidate back by the inverse of its measured throughput. One that was closed or
     is new starts level with the others, not with all the turns that it missed. Candidates that
-    nothing has passed yet count as fast as the fastest, so that they are tried.
+    nothing has passed yet count as fast as the fastest, so that they are tried. Until anything is
+    measured turns are equal, and forgotten then: they were counted in no time.
     """
 
     def __init__(self, candidates: Mapping[str, float], load: LoadView) -> None:
         self._load = load
         self._next_at = dict.fromkeys(candidates, 0.0)
         self._now = 0.0
+        self._has_measured = False
 
     def take(self, open_candidates: Sequence[str]) -> str:
         """The candidate that is free first."""
@@ -39,4 +41,7 @@ class SwarmTurns:
             for other in self._next_at
             if other != SINK and (rate := self._load.tokens_per_s(other))
         }
+        if measured and not self._has_measured:
+            self._has_measured = True
+            self._next_at = dict.fromkeys(self._next_at, self._now)
         return 1.0 / measured.get(name, max(measured.values(), default=1.0))

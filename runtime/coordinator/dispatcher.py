@@ -200,7 +200,10 @@ class Dispatcher:
         if pipeline is None:
             return False
         serving.kv.admit(request.id, pipeline, size=request.size)
-        serving.load.admit(request.id, pipeline)
+        if request.first_token_at is None:
+            serving.load.admit(request.id, pipeline, size=request.size)
+        else:
+            serving.load.readmit(request.id, pipeline, size=request.size)
         request.follow(pipeline, now=now)
         self._running[request.id] = request
         self._stats.routed(pipeline, prompt_tokens=len(request.prompt_ids), queue_s=request.queue_s)
@@ -230,7 +233,7 @@ class Dispatcher:
         """No longer running: give back the KV estimate and tell the stages."""
         del self._running[request.id]
         request.serving.kv.release(request.id)
-        request.serving.load.release(request.id)
+        request.serving.load.release(request.id, total_tokens=request.next_position)
         self._link.release(request, traced=traced)
 
     def _on_status(self, sender: str, message: Message) -> None:
@@ -311,6 +314,7 @@ class Dispatcher:
         now = self._clock()
         if request.first_token_at is None:
             request.first_token_at = now
+            request.serving.load.first_token(request.id)
             self._stats.first_token(
                 pipeline,
                 prompt_tokens=len(request.prompt_ids),
@@ -319,7 +323,6 @@ class Dispatcher:
         else:
             self._stats.next_token(pipeline, gap_s=now - request.progressed_at)
         request.progressed_at = now
-        request.serving.load.token(request.id)
         finish = _FINISH.get(entry.reason, "stop") if Flag.FINISHED in entry.flags else None
         if request.accept(token_id, now=now, finish_reason=finish, logprobs=token.logprobs):
             request.serving.output_length.observe(len(request.token_ids))

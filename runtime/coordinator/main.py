@@ -17,7 +17,6 @@ from typing import Any
 import uvicorn
 
 from planner.domain.cluster import COORDINATOR
-from planner.routers.measured_rates import MeasuredRates
 from runtime.agent.data_address import AddressError, choose_port, data_endpoint
 from runtime.agent.hardware import detect_hardware
 from runtime.agent.identity import DataDir, DataDirError
@@ -120,9 +119,7 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
         routing=Routing(
             name=options.router,
             rng=random.Random(),  # noqa: S311 - balances load, guards nothing
-            rates=MeasuredRates(
-                total_of=lambda node: stats.node_tokens_total[node], clock=time.monotonic
-            ),
+            clock=time.monotonic,
         ),
     )
     await follower.apply_stored()

@@ -1,12 +1,12 @@
 """How this coordinator routes, whatever plan it serves: chosen once, when the process starts."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from planner.routers.base import LoadView, Router
 from planner.routers.choice import RouterName, make_router
 from planner.routers.kv_estimator import KvEstimator
-from planner.routers.measured_rates import MeasuredRates
 from runtime.protocol.control import ServingPlan
 
 
@@ -16,7 +16,7 @@ class Routing:
 
     name: RouterName
     rng: random.Random
-    rates: MeasuredRates
+    clock: Callable[[], float]
 
     def router_of(self, plan: ServingPlan, *, kv: KvEstimator, load: LoadView) -> Router:
         """Raises InvalidPlacement when weights and placement contradict each other."""

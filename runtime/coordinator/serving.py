@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from planner.routers.kv_estimator import KvEstimator
+from planner.routers.node_load import NodeLoad
 from planner.routers.output_length import OutputLengthEstimate
-from runtime.coordinator.node_load import NodeLoad
 from runtime.coordinator.routing import Routing
 from runtime.coordinator.tokenizer import CheckpointTokenizer
 from runtime.protocol.control import ServingPlan
@@ -36,7 +36,7 @@ class Serving:
             page_tokens=plan.page_tokens,
             high_water=plan.kv_high_water,
         )
-        self.load = NodeLoad(routing.rates)
+        self.load = NodeLoad(clock=routing.clock)
         self.router = routing.router_of(plan, kv=self.kv, load=self.load)
         self.output_length = OutputLengthEstimate(
             mean_output_tokens=plan.workload.mean_output_tokens

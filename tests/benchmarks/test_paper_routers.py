@@ -16,20 +16,6 @@ from planner.workload.demand import Backlog
 from planner.workload.lengths import published_lengths
 
 
-class Waiting:
-    def __init__(self, **counts):
-        self.counts = counts
-
-    def queued(self, node):
-        return self.counts[node]
-
-    def in_flight(self, node):
-        raise AssertionError("the artifact looks at what waits only")
-
-    def tokens_per_s(self, node):
-        raise AssertionError("the artifact looks at what waits only")
-
-
 class Seconds:
     def __init__(self, **of_target):
         self.of_target = of_target
@@ -39,14 +25,14 @@ class Seconds:
 
 
 def test_the_shortest_wait_is_taken():
-    turns = ShortestWait(Waiting(a=3, b=1, c=2), random.Random(1))
+    turns = ShortestWait({"a": 3, "b": 1, "c": 2}.__getitem__, random.Random(1))
     assert turns.take(("a", "b", "c")) == "b"
     assert turns.take(("a", "c")) == "c"
     assert turns.take((SINK,)) == SINK
 
 
 def test_equal_waits_are_drawn_among():
-    turns = ShortestWait(Waiting(a=0, b=0, c=5), random.Random(1))
+    turns = ShortestWait({"a": 0, "b": 0, "c": 5}.__getitem__, random.Random(1))
     taken = [turns.take(("a", "b", "c")) for _ in range(400)]
     assert 150 < taken.count("a") < 250
     assert taken.count("c") == 0

@@ -15,7 +15,6 @@ from planner.domain.cluster import SINK, SOURCE
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Workload
 from planner.routers.choice import RouterName
-from planner.routers.measured_rates import MeasuredRates
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.routing import Routing
@@ -101,20 +100,22 @@ def serving_plan(checkpoint: Path, **changes: object) -> ServingPlan:
     return ServingPlan.model_validate(fields | changes)
 
 
-def routing(name: RouterName = "iwrr") -> Routing:
-    """Routing without measured rates: a clock that stands still."""
-    return Routing(
-        name=name,
-        rng=random.Random(1),
-        rates=MeasuredRates(total_of=lambda node: 0.0, clock=lambda: 0.0),
-    )
+def routing(name: RouterName = "iwrr", *, clock: Callable[[], float] = lambda: 0.0) -> Routing:
+    """Routing without measured rates, unless `clock` moves."""
+    return Routing(name=name, rng=random.Random(1), clock=clock)
 
 
-def make_serving(checkpoint: Path, *, router: RouterName = "iwrr", **changes: object) -> Serving:
+def make_serving(
+    checkpoint: Path,
+    *,
+    router: RouterName = "iwrr",
+    clock: Callable[[], float] = lambda: 0.0,
+    **changes: object,
+) -> Serving:
     return Serving(
         plan=serving_plan(checkpoint, **changes),
         tokenizer=load_tokenizer(checkpoint),
-        routing=routing(router),
+        routing=routing(router, clock=clock),
     )
 
 

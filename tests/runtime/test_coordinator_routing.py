@@ -17,12 +17,9 @@ from coordinator_doubles import (
 
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.errors import InvalidPlacement
-from planner.domain.pipeline import Pipeline, PipelineStage
 from planner.domain.placement import LayerRange, Placement
-from planner.routers.measured_rates import MeasuredRates
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.live_request import LiveRequest
-from runtime.coordinator.node_load import NodeLoad
 from runtime.coordinator.options import parse_options
 from runtime.coordinator.serving import Serving
 from runtime.protocol.control import ServingPlan
@@ -152,24 +149,3 @@ def test_the_router_is_chosen_on_the_command_line(
     with pytest.raises(SystemExit):
         parse_options([*needed, "--router", "best"])
     assert "'weighted_round_robin'" in capsys.readouterr().err
-
-
-def test_load_counts_who_runs_and_who_waits_for_a_first_token() -> None:
-    load = NodeLoad(MeasuredRates(total_of=lambda node: 0.0, clock=lambda: 0.0))
-    long = Pipeline(
-        stages=(
-            PipelineStage(node="a", first=0, end=2),
-            PipelineStage(node="b", first=2, end=4),
-        )
-    )
-    short = Pipeline(stages=(PipelineStage(node="a", first=0, end=4),))
-    load.admit(1, long)
-    load.admit(2, short)
-    assert [load.in_flight("a"), load.queued("a"), load.queued("b")] == [2, 2, 1]
-    load.token(1)
-    load.token(1)
-    assert [load.in_flight("a"), load.queued("a"), load.queued("b")] == [2, 1, 0]
-    load.release(1)
-    load.release(2)
-    assert [load.in_flight("a"), load.queued("a"), load.in_flight("b")] == [0, 0, 0]
-    assert load.tokens_per_s("a") is None

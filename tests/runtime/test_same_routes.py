@@ -27,7 +27,7 @@ from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem, Workload
 from planner.domain.profile import ComputeProfile
 from planner.domain.serving_policy import ServingPolicy
-from planner.routers.choice import RouterName
+from planner.routers.choice import ROUTER_NAMES, RouterName
 from planner.simulator.compiled.compiled_engine import new_engine
 from planner.simulator.engine import Engine, EngineSetup, Occurrence, OccurrenceKind, StageVisit
 from planner.simulator.simulate import SimulationOptions, simulate
@@ -73,6 +73,8 @@ APART = {
 class Arrived(NamedTuple):
     """The next request of the list came."""
 
+    time_s: float
+
 
 class Recorder:
     """An engine that notes what it was told and what it told, in order."""
@@ -115,7 +117,7 @@ class Recorder:
             self.events.append((self._number_of[occurrence.request], occurrence))
         elif until_s in self.arrivals:
             self.arrivals.remove(until_s)
-            self.events.append(Arrived())
+            self.events.append(Arrived(until_s))
         return occurrence
 
 
@@ -199,7 +201,10 @@ def replayed(
     """What the dispatcher chooses, in the order of its prompts."""
     stages = ScriptedStages(lambda prompt: ())
     dispatcher, _ = make_dispatcher(stages, clock=Clock())
-    serving = make_serving(checkpoint, router=router, max_queued_requests=len(wanted), **plan)
+    routing_clock = Clock()
+    serving = make_serving(
+        checkpoint, router=router, clock=routing_clock, max_queued_requests=len(wanted), **plan
+    )
     dispatcher.serve(serving)
     for node, pages in PAGES.items():
         stages.report(node, pages=pages)
@@ -213,6 +218,7 @@ def replayed(
 
     for event in recorder.events:
         if isinstance(event, Arrived):
+            routing_clock.now = event.time_s
             lengths = next(coming).lengths
             request = dispatcher.submit(
                 serving,
@@ -230,6 +236,7 @@ def replayed(
             live[request.id] = request
             continue
         order, occurrence = event
+        routing_clock.now = occurrence.time_s
         admitted = list(dict.fromkeys(entry.request for entry in prompts()))
         request = live[admitted[order]]
         prompt_tokens, output_tokens = recorder.lengths[order]
@@ -252,7 +259,7 @@ def replayed(
     ]
 
 
-@pytest.mark.parametrize("router", ["iwrr", "published", "random", "round_robin", "weighted_round_robin"])
+@pytest.mark.parametrize("router", ROUTER_NAMES)
 @pytest.mark.parametrize("plan", [{}, APART], ids=["one component", "two components"])
 def test_the_coordinator_routes_a_list_of_requests_as_the_simulator_does(
     tmp_path: Path, router: RouterName, plan: dict[str, object]

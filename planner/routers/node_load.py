@@ -1,0 +1,93 @@
+"""What a coordinator can know of the load of its nodes; the simulator's routers know no more."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from planner.domain.pipeline import Pipeline
+from planner.routers.base import RequestSize
+from planner.routers.measured_rates import MeasuredRates
+
+# Output tokens are counted when a request leaves, so rates are those of some requests, not of one.
+_MEMORY_S = 30.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _UnderWay:
+    """A request on its pipeline; `counted` are its tokens that have been counted already."""
+
+    pipeline: Pipeline
+    prompt_tokens: int
+    is_queued: bool
+    counted: int = 0
+
+
+class NodeLoad:
+    """Requests under way, of which those that wait for their first token count as queued.
+
+    A `LoadView`, kept up by whoever lets requests in. Everything it knows it is told when a request
+    is routed, when its first token comes, and when it leaves its pipeline.
+    """
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._under_way: dict[Hashable, _UnderWay] = {}
+        self._running_at: Counter[str] = Counter()
+        self._queued_at: Counter[str] = Counter()
+        self._tokens_at: Counter[str] = Counter()
+        self._rates = MeasuredRates(
+            total_of=self._tokens_at.__getitem__, clock=clock, memory_s=_MEMORY_S
+        )
+
+    def admit(self, request: Hashable, pipeline: Pipeline, *, size: RequestSize) -> None:
+        """The first prompt of a new request is on its way."""
+        self._enter(
+            request,
+            _UnderWay(pipeline=pipeline, prompt_tokens=size.prompt_tokens, is_queued=True),
+        )
+
+    def readmit(self, request: Hashable, pipeline: Pipeline, *, size: RequestSize) -> None:
+        """A request that has had its first token begins anew; its next is no news to anybody."""
+        self._enter(
+            request,
+            _UnderWay(pipeline=pipeline, prompt_tokens=size.prompt_tokens, is_queued=False),
+        )
+
+    def first_token(self, request: Hashable) -> None:
+        """Its prompt has passed every stage."""
+        held = self._under_way[request]
+        held.is_queued = False
+        for stage in held.pipeline.stages:
+            self._queued_at[stage.node] -= 1
+        self._count(held, held.prompt_tokens)
+
+    def release(self, request: Hashable, *, total_tokens: int) -> None:
+        """It has left with prompt and output of `total_tokens`."""
+        held = self._under_way.pop(request)
+        for stage in held.pipeline.stages:
+            self._running_at[stage.node] -= 1
+            self._queued_at[stage.node] -= held.is_queued
+        if total_tokens > held.prompt_tokens:  # else it may have passed no stage at all
+            self._count(held, total_tokens - held.counted)
+
+    def queued(self, node: str) -> int:
+        """Requests whose first prompt has not passed all stages yet."""
+        return self._queued_at[node]
+
+    def in_flight(self, node: str) -> int:
+        """Requests that are running through the node."""
+        return self._running_at[node]
+
+    def tokens_per_s(self, node: str) -> float | None:
+        """Prompt and output tokens that passed the node lately; None before anything did."""
+        return self._rates.tokens_per_s(node)
+
+    def _enter(self, request: Hashable, held: _UnderWay) -> None:
+        self._under_way[request] = held
+        for stage in held.pipeline.stages:
+            self._running_at[stage.node] += 1
+            self._queued_at[stage.node] += held.is_queued
+
+    def _count(self, held: _UnderWay, tokens: int) -> None:
+        held.counted += tokens
+        for stage in held.pipeline.stages:
+            self._tokens_at[stage.node] += tokens
