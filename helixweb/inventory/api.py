@@ -21,6 +21,7 @@ from helixweb.inventory.models import (
     Node,
     Profile,
     RegionLink,
+    SharedBandwidth,
 )
 from helixweb.inventory.serializers import (
     BulkSerializer,
@@ -35,6 +36,7 @@ from helixweb.inventory.serializers import (
     NodeSerializer,
     ProfileSerializer,
     RegionLinkSerializer,
+    SharedBandwidthSerializer,
 )
 from planner.serialization import problem_to_dict
 
@@ -143,6 +145,14 @@ class RegionLinkViewSet(RowViewSet):
     queryset = RegionLink.objects.select_related("cluster").order_by("pk")
     serializer_class = RegionLinkSerializer
     filterset_fields = ["cluster", "source", "target"]
+
+
+class SharedBandwidthViewSet(RowViewSet):
+    """What several links have together, beside the bandwidth of each."""
+
+    queryset = SharedBandwidth.objects.select_related("cluster").order_by("pk")
+    serializer_class = SharedBandwidthSerializer
+    filterset_fields = ["cluster", "name"]
 
 
 class LanguageModelViewSet(RowViewSet):

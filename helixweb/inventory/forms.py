@@ -16,9 +16,11 @@ from helixweb.inventory.models import (
     Link,
     Node,
     RegionLink,
+    SharedBandwidth,
 )
 from helixweb.inventory.validators import (
     validate_curve,
+    validate_members,
     validate_name,
     validate_node_name,
     validate_not_negative,
@@ -199,6 +201,46 @@ class RegionLinkForm(_ConnectionForm):
     )
     target = forms.CharField(max_length=NAME_LENGTH, label="To region", validators=[validate_name])
     field_order = ["source", "target"]
+
+
+class MembersField(forms.CharField):
+    """Names, one a line."""
+
+    widget = forms.Textarea(attrs={"rows": 4, "class": "mono", "spellcheck": "false"})
+
+    def to_python(self, value: Any) -> Any:
+        lines = str(value or "").splitlines()
+        return [name for line in lines if (name := line.strip())]
+
+
+class SharedBandwidthForm(forms.Form):
+    """What several links have together."""
+
+    name = forms.CharField(max_length=NAME_LENGTH, validators=[validate_name])
+    members = MembersField(
+        validators=[validate_members],
+        help_text="Nodes, regions (all their nodes) or coordinator, one a line.",
+    )
+    direction = forms.ChoiceField(choices=SharedBandwidth.Direction.choices)
+    scope = forms.ChoiceField(label="What counts", choices=SharedBandwidth.Scope.choices)
+    mbit_per_s = NumberField(label="Bandwidth together (Mbit/s)", validators=[validate_positive])
+
+    def row_fields(self) -> dict[str, Any]:
+        """Bytes, as the row has them; call after `is_valid`."""
+        values = dict(self.cleaned_data)
+        values["bandwidth_bytes_per_s"] = bytes_per_s_from_mbit_per_s(values.pop("mbit_per_s"))
+        return values
+
+    @staticmethod
+    def initial_of(row: SharedBandwidth) -> dict[str, Any]:
+        """The row as the form shows it."""
+        return {
+            "name": row.name,
+            "members": "\n".join(row.members),
+            "direction": row.direction,
+            "scope": row.scope,
+            "mbit_per_s": mbit_per_s_from_bytes_per_s(row.bandwidth_bytes_per_s),
+        }
 
 
 class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]

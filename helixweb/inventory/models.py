@@ -11,6 +11,7 @@ from helixweb.inventory.validators import (
     MAX_LAYERS,
     validate_curve,
     validate_http_url,
+    validate_members,
     validate_name,
     validate_node_name,
     validate_not_negative,
@@ -274,6 +275,40 @@ class RegionLink(models.Model):
 
     def __str__(self) -> str:
         return f"{self.source} -> {self.target}"
+
+
+class SharedBandwidth(models.Model):
+    """What everything that leaves or reaches its members has together, beside each link's own.
+
+    Members are nodes, regions (all their nodes) or "coordinator", by name. What counts is as in
+    `planner.domain.cluster.SharedBandwidth`.
+    """
+
+    class Direction(models.TextChoices):
+        EGRESS = "egress", "out of its members"
+        INGRESS = "ingress", "into its members"
+
+    class Scope(models.TextChoices):
+        REGION = "region", "only what crosses the border of the members"
+        NIC = "nic", "also what members send each other"
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="shared_bandwidths")
+    name = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
+    members = models.JSONField(validators=[validate_members])
+    direction = models.CharField(max_length=8, choices=Direction.choices)
+    scope = models.CharField(max_length=8, choices=Scope.choices)
+    bandwidth_bytes_per_s = models.FloatField(validators=[validate_positive])
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "name"], name="shared_bandwidth_unique_in_cluster"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class JoinToken(models.Model):

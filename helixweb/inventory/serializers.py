@@ -9,6 +9,7 @@ from rest_framework import serializers
 from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.inventory import services
 from helixweb.inventory.models import (
+    NAME_LENGTH,
     Change,
     Cluster,
     Coordinator,
@@ -19,8 +20,9 @@ from helixweb.inventory.models import (
     NodeState,
     Profile,
     RegionLink,
+    SharedBandwidth,
 )
-from helixweb.inventory.validators import validate_curve
+from helixweb.inventory.validators import validate_curve, validate_members
 
 AGENT_FIELDS = ["data_endpoint", "version", "joined_at", "last_seen_at"]
 LINK_FIELDS = [
@@ -201,6 +203,20 @@ class RegionLinkSerializer(RowSerializer):
     class Meta:
         model = RegionLink
         fields = LINK_FIELDS
+
+
+class SharedBandwidthSerializer(RowSerializer):
+    members = serializers.ListField(
+        child=serializers.CharField(max_length=NAME_LENGTH),
+        validators=[validate_members],
+        help_text="Nodes, regions (all their nodes) or 'coordinator'.",
+    )
+
+    class Meta:
+        model = SharedBandwidth
+        fields = [
+            "id", "cluster", "name", "members", "direction", "scope", "bandwidth_bytes_per_s",
+        ]  # fmt: skip
 
 
 class JoinTokenSerializer(StrictFieldsMixin, serializers.ModelSerializer[JoinToken]):

@@ -10,6 +10,7 @@ from helixweb.inventory.views import (
     node_lists,
     nodes,
     profiles,
+    shared_bandwidths,
     tokens,
 )
 
@@ -56,6 +57,21 @@ urlpatterns = [
         "clusters/<int:pk>/region-links/<int:link_pk>/delete",
         network.region_link_delete,
         name="region-link-delete",
+    ),
+    path(
+        "clusters/<int:pk>/shared-bandwidths/new",
+        shared_bandwidths.shared_bandwidth_new,
+        name="shared-bandwidth-new",
+    ),
+    path(
+        "clusters/<int:pk>/shared-bandwidths/<int:shared_pk>/edit",
+        shared_bandwidths.shared_bandwidth_edit,
+        name="shared-bandwidth-edit",
+    ),
+    path(
+        "clusters/<int:pk>/shared-bandwidths/<int:shared_pk>/delete",
+        shared_bandwidths.shared_bandwidth_delete,
+        name="shared-bandwidth-delete",
     ),
     path("profiles/", profiles.profiles, name="profiles"),
     path("profiles/<int:pk>/", profiles.profile, name="profile"),

@@ -44,6 +44,18 @@ def validate_node_name(value: str) -> None:
         )
 
 
+def validate_members(values: object) -> None:
+    """A list of names, each once."""
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ValidationError(f"{str(values)[:80]} is no list of names; give one of them.")
+    if not values:
+        raise ValidationError("There is no member; name nodes, regions or 'coordinator'.")
+    for value in values:
+        validate_name(value)
+        if values.count(value) > 1:
+            raise ValidationError(f"{value!r} is named twice; name every member once.")
+
+
 def validate_tag(value: str) -> None:
     """Letters, digits, dots, dashes and underscores: one word in an address and in a list."""
     if not TAG.fullmatch(value):

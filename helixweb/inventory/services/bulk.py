@@ -12,6 +12,7 @@ from django.db.models import Q
 from helixweb.common import events
 from helixweb.inventory.models import Change, Cluster, Link, Node, NodeTag
 from helixweb.inventory.services.change_log import Values, change_of, values_of
+from helixweb.inventory.services.shared_bandwidths import forget_members
 from helixweb.inventory.validators import validate_name, validate_tag
 from planner.domain.errors import InvalidProblem
 
@@ -94,6 +95,7 @@ def delete_nodes(node_ids: Iterable[int]) -> int:
             for part in _parts(names):
                 ends = Q(source__in=part) | Q(target__in=part)
                 Link.objects.filter(ends, cluster=cluster_id).delete()
+            forget_members(cluster_id, set(names))
         for keys in _parts(list(nodes)):
             Node.objects.filter(pk__in=keys).delete()
     return len(nodes)

@@ -16,9 +16,11 @@ from helixweb.inventory.models import (
     Origin,
     Profile,
     RegionLink,
+    SharedBandwidth,
 )
 from helixweb.inventory.services.change_log import record, values_of
 from helixweb.inventory.services.errors import Conflicting, NameTaken
+from helixweb.inventory.services.shared_bandwidths import shared_of
 from planner.domain import cluster as domain
 from planner.domain.cluster import COORDINATOR
 from planner.domain.errors import InvalidProblem
@@ -87,6 +89,7 @@ def _store(problem: Problem, *, cluster_name: str, user: Any) -> Cluster:
             RegionLink, "region pair", _links(RegionLink, cluster, problem.cluster.region_links)
         )
         _save_all(Link, "link", _links(Link, cluster, problem.cluster.links))
+        _save_all(SharedBandwidth, "shared bandwidth", _shared_bandwidths(problem, cluster))
         count = len(problem.cluster.nodes)
         record(cluster, Change.Action.ADDED, after=values_of(cluster), text=f"{count} nodes")
         events.emit(
@@ -153,6 +156,18 @@ def _links(row: type[Row], cluster: Cluster, links: Iterable[domain.Link]) -> It
         )
 
 
+def _shared_bandwidths(problem: Problem, cluster: Cluster) -> Iterable[SharedBandwidth]:
+    for shared in problem.cluster.shared:
+        yield SharedBandwidth(
+            cluster=cluster,
+            name=shared.name,
+            members=list(shared.members),
+            direction=shared.direction,
+            scope=shared.scope,
+            bandwidth_bytes_per_s=shared.bandwidth_bytes_per_s,
+        )
+
+
 def _save_all(row_type: type[Row], what: str, rows: Iterable[Row]) -> None:
     made = list(rows)
     _check(made, what)
@@ -211,6 +226,7 @@ def build_problem(cluster: Cluster, model: LanguageModel) -> Problem:
             ),
             region_links=tuple(domain_link(row) for row in cluster.region_links.order_by("pk")),
             links=tuple(domain_link(row) for row in cluster.links.order_by("pk")),
+            shared=tuple(shared_of(cluster)),
         ),
     )
     _check_reachable(problem.cluster)

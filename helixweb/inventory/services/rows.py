@@ -16,11 +16,17 @@ from helixweb.inventory.models import (
     Node,
     Profile,
     RegionLink,
+    SharedBandwidth,
 )
 from helixweb.inventory.services.change_log import Values, record, values_of
 from helixweb.inventory.services.errors import Conflicting, NameTaken
 from helixweb.inventory.services.joining import announce
 from helixweb.inventory.services.problems import compute_profile, domain_link
+from helixweb.inventory.services.shared_bandwidths import (
+    check_members,
+    forget_members,
+    rename_member,
+)
 from planner.domain.cluster import COORDINATOR
 from planner.domain.errors import InvalidProblem
 
@@ -40,19 +46,29 @@ def update(row: Row, **changes: Any) -> Row:
         # Read anew: a form may have written into `row` already.
         before = values_of(type(row)._default_manager.get(pk=row.pk))
         if isinstance(row, Node):
-            _rename_links(row, old=before["name"], new=changes.get("name", row.name))
+            _rename_in_network(row, old=before["name"], new=changes.get("name", row.name))
         for name, value in changes.items():
             setattr(row, name, value)
         _save(row, "was changed", before=before)
     return row
 
 
-def delete(row: Cluster | Coordinator | LanguageModel | Link | Node | Profile | RegionLink) -> None:
+def delete(
+    row: Cluster
+    | Coordinator
+    | LanguageModel
+    | Link
+    | Node
+    | Profile
+    | RegionLink
+    | SharedBandwidth,
+) -> None:
     """Remove a row and what hangs on it; a node takes its links along. Raises Conflicting."""
     with transaction.atomic():
         if isinstance(row, Node):
             named = models.Q(source=row.name) | models.Q(target=row.name)
             Link.objects.filter(named, cluster=row.cluster).delete()
+            forget_members(row.cluster_id, {row.name})
         _announce(row, "was removed")
         record(row, Change.Action.REMOVED, before=values_of(row))
         try:
@@ -90,6 +106,8 @@ def _check(row: models.Model) -> None:
         _check_ends(row)
     elif isinstance(row, RegionLink):
         domain_link(row)
+    elif isinstance(row, SharedBandwidth):
+        check_members(row)
     elif isinstance(row, Profile):
         compute_profile(row)
 
@@ -116,7 +134,7 @@ def _check_ends(link: Link) -> None:
         raise InvalidProblem(f"link {link} joins a node to itself; choose two different ends")
 
 
-def _rename_links(node: Node, *, old: str, new: str) -> None:
+def _rename_in_network(node: Node, *, old: str, new: str) -> None:
     if new == old:
         return
     if node.uuid is not None:
@@ -126,6 +144,7 @@ def _rename_links(node: Node, *, old: str, new: str) -> None:
         )
     for end in ("source", "target"):
         Link.objects.filter(cluster=node.cluster, **{end: old}).update(**{end: new})
+    rename_member(node.cluster, old=old, new=new)
 
 
 def _announce(row: models.Model, what: str) -> None:
@@ -138,5 +157,8 @@ def _announce(row: models.Model, what: str) -> None:
             announce(row, now=timezone.now(), text=text)
     elif isinstance(row, Link | RegionLink):
         events.emit(f"cluster:{row.cluster_id}", "link", {"text": f"Link {row} {what}."})
+    elif isinstance(row, SharedBandwidth):
+        text = f"Shared bandwidth {row} {what}."
+        events.emit(f"cluster:{row.cluster_id}", "link", {"text": text})
     elif isinstance(row, Profile):
         events.emit(f"cluster:{row.cluster_id}", "model", {"text": f"Profile {row} {what}."})

@@ -20,6 +20,7 @@ KINDS = {
     "coordinator": "Coordinators",
     "link": "Links",
     "regionlink": "Links between regions",
+    "sharedbandwidth": "Shared bandwidths",
     "profile": "Profiles",
     "languagemodel": "Models",
 }

@@ -49,6 +49,7 @@ def network(request: HttpRequest, pk: int) -> HttpResponse:
             found, measure=measure, used=used, now=now, opened=ends if all(ends) else None
         ),
         "region_links": [_line(row, used, now=now) for row in cluster.region_links.all()],
+        "shared_bandwidths": cluster.shared_bandwidths.all(),
         "node": node,
         "page": page,
         "lines": [_line(row, used, now=now) for row in page],

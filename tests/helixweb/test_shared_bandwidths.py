@@ -1,0 +1,183 @@
+"""Bandwidth that several links share: from a problem file to the page, to programs and to plans."""
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.db.models import QuerySet
+from django.test import Client
+from django.urls import reverse
+from rest_framework.test import APIClient
+
+from helixweb.inventory import services
+from helixweb.inventory.models import Change, Cluster, LanguageModel, Node, SharedBandwidth
+from helixweb.planning.services import start_plan_run
+from planner.compute_plan import PlanOptions, compute_plan
+from planner.domain.errors import InvalidProblem
+from planner.placers.base import NeverCancelled
+from planner.serialization import problem_from_dict
+
+Document = dict[str, Any]
+URL = "/api/v1/shared-bandwidths/"
+UPLINK = {
+    "name": "uplink",
+    "members": ["home"],
+    "direction": "egress",
+    "bandwidth_bytes_per_s": 12.5e6,
+    "scope": "region",
+}
+CARD = {
+    "name": "card of tower",
+    "members": ["tower", "coordinator"],
+    "direction": "ingress",
+    "bandwidth_bytes_per_s": 300.0,
+    "scope": "nic",
+}
+
+
+@pytest.fixture
+def document(tiny_problem: Document) -> Document:
+    changed = deepcopy(tiny_problem)
+    changed["network"]["shared"] = [UPLINK, CARD]
+    return changed
+
+
+@pytest.fixture
+def shared(document: Document, user: Any) -> Cluster:
+    return services.import_problem_document(document, user=user)
+
+
+def rows(cluster: Cluster) -> QuerySet[SharedBandwidth]:
+    return cluster.shared_bandwidths.order_by("pk")
+
+
+def members(cluster: Cluster) -> dict[str, list[str]]:
+    return {row.name: row.members for row in rows(cluster)}
+
+
+def test_what_a_file_shares_is_imported_and_exported_whole(
+    shared: Cluster, document: Document, api: APIClient
+) -> None:
+    built = services.build_problem(shared, LanguageModel.objects.get())
+    assert built == problem_from_dict(document)
+    exported = api.get(f"/api/v1/clusters/{shared.pk}/problem/").json()
+    assert exported["network"]["shared"] == [UPLINK, CARD]
+
+
+def test_a_plan_run_searches_within_what_is_shared(shared: Cluster, user: Any) -> None:
+    options = PlanOptions(objective="flow", time_limit_s=5)
+    run = start_plan_run(
+        cluster=shared,
+        model=LanguageModel.objects.get(),
+        options=options,
+        user=user,
+    )
+    assert run.problem["network"]["shared"] == [UPLINK, CARD]
+    problem = problem_from_dict(run.problem)
+    apart = replace(problem, cluster=replace(problem.cluster, shared=()))
+    narrow, wide = (
+        compute_plan(each, options=options, progress=lambda _: None, cancel=NeverCancelled())
+        for each in (problem, apart)
+    )
+    assert narrow.flow.value_tokens_per_s < 0.9 * wide.flow.value_tokens_per_s
+
+
+def test_a_name_that_no_row_can_have_is_refused_with_the_file(
+    document: Document, user: Any
+) -> None:
+    document["network"]["shared"][0] = {**UPLINK, "name": "n" * 65}
+    with pytest.raises(InvalidProblem, match=r"shared bandwidth 'n+': name"):
+        services.import_problem_document(document, user=user)
+    assert not Cluster.objects.exists()
+
+
+def test_a_node_that_goes_is_forgotten_and_one_that_is_renamed_stays(
+    shared: Cluster, document: Document
+) -> None:
+    tower = Node.objects.get(name="tower")
+    services.update(tower, name="spire")
+    assert members(shared)["card of tower"] == ["spire", "coordinator"]
+    services.delete(Node.objects.get(name="spire"))
+    assert members(shared)["card of tower"] == ["coordinator"]
+    services.create(
+        SharedBandwidth, cluster=shared, **{**CARD, "name": "card of mini", "members": ["mini"]}
+    )
+    services.delete_nodes([Node.objects.get(name="mini").pk])
+    assert "card of mini" not in members(shared)
+
+
+def test_a_region_whose_last_node_went_limits_nothing(shared: Cluster) -> None:
+    away = {**UPLINK, "name": "away's", "members": ["away"]}
+    services.create(SharedBandwidth, cluster=shared, **away)
+    for node in Node.objects.filter(region="away"):
+        services.update(node, region="home")
+    problem = services.build_problem(shared, LanguageModel.objects.get())
+    assert "away's" not in {share.name for share in problem.cluster.shared}
+
+
+def test_programs_read_and_write_them(cluster: Cluster, api: APIClient) -> None:
+    made = api.post(URL, {"cluster": cluster.pk, **UPLINK})
+    assert made.status_code == 201, made.content
+    row = f"{URL}{made.json()['id']}/"
+    assert api.get(URL, {"cluster": cluster.pk}).json()["results"] == [made.json()]
+    changed = api.patch(row, {"members": ["tower", "mini"], "direction": "ingress"})
+    assert (changed.json()["members"], changed.json()["direction"]) == (
+        ["tower", "mini"],
+        "ingress",
+    )
+    assert api.post(URL, {"cluster": cluster.pk, **UPLINK}).status_code == 400  # a known name
+    assert api.delete(row).status_code == 204
+    kinds = Change.objects.filter(kind="sharedbandwidth").order_by("pk")
+    assert list(kinds.values_list("action", flat=True)) == ["added", "changed", "removed"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"members": ["attic"]}, "member 'attic' is neither a node nor a region of cluster 'tiny'"),
+        ({"members": []}, "There is no member"),
+        ({"members": ["home", "home"]}, "'home' is named twice"),
+        ({"direction": "sideways"}, "sideways"),
+        ({"bandwidth_bytes_per_s": 0}, "greater than 0"),
+        ({"name": "coordinator"}, "reserved"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused_with_the_remedy(
+    cluster: Cluster, api: APIClient, wrong: Document, says: str
+) -> None:
+    refused = api.post(URL, {"cluster": cluster.pk, **UPLINK, **wrong})
+    assert refused.status_code == 400
+    assert says in refused.content.decode()
+    assert not SharedBandwidth.objects.exists()
+
+
+def test_the_network_page_shows_them_and_leads_to_their_forms(
+    shared: Cluster, browser: Client
+) -> None:
+    url = reverse("network", args=[shared.pk])
+    page = browser.get(url).content.decode()
+    for words in ("uplink", "100 Mbit/s", "tower, coordinator", "out of its members"):
+        assert words in page
+    new = reverse("shared-bandwidth-new", args=[shared.pk])
+    typed = {
+        "name": "wan",
+        "members": "home\nmini\n",
+        "direction": "ingress",
+        "scope": "nic",
+        "mbit_per_s": "80",
+    }
+    assert browser.post(new, typed).headers["Location"] == f"{url}#shared"
+    row = SharedBandwidth.objects.get(name="wan")
+    assert (row.members, row.bandwidth_bytes_per_s) == (["home", "mini"], 1e7)
+    edit = reverse("shared-bandwidth-edit", args=[shared.pk, row.pk])
+    form = browser.get(edit).context["form"]
+    assert (form["members"].value(), form["mbit_per_s"].value()) == ("home\nmini", 80.0)
+    refused = browser.post(edit, {**typed, "members": "attic"})
+    assert refused.status_code == 422
+    assert "&#x27;attic&#x27; is neither a node nor a region" in refused.content.decode()
+    browser.post(edit, {**typed, "mbit_per_s": "40"})
+    row.refresh_from_db()
+    assert row.bandwidth_bytes_per_s == 5e6
+    browser.post(reverse("shared-bandwidth-delete", args=[shared.pk, row.pk]))
+    assert "wan" not in members(shared)
