@@ -91,13 +91,19 @@ def _policy(section: Section) -> ServingPolicy:
             prompt_chunk_tokens=_count_or_none(section, "prompt_chunk_tokens"),
             decode_cap_divisor=_number_or_none(section, "decode_cap_divisor"),
             decode_cap_floor=section.integer("decode_cap_floor", minimum=1),
-            measured_micro_batches=_number_or_none(section, "measured_micro_batches"),
+            # Policies written before nodes measured their cap, and before tokens went straight
+            # back, are without the two keys: the cap was the divisor's, the way the coordinator's.
+            measured_micro_batches=_number_or_none(section, "measured_micro_batches")
+            if section.has("measured_micro_batches")
+            else None,
             published_batch_limits=section.boolean("published_batch_limits"),
             messages=cast(Messages, one_of(section, "messages", Messages)),
             transmission=cast(Transmission, one_of(section, "transmission", Transmission)),
             decode_lane_share=section.number("decode_lane_share"),
             piece_bytes=_number_or_none(section, "piece_bytes"),
-            return_path=cast(ReturnPath, one_of(section, "return_path", ReturnPath)),
+            return_path=cast(ReturnPath, one_of(section, "return_path", ReturnPath))
+            if section.has("return_path")
+            else "coordinator",
             starvation_limit=_count_or_none(section, "starvation_limit"),
             kv_high_water=section.number("kv_high_water"),
             step_overhead_s=section.number("step_overhead_s"),
