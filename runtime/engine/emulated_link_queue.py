@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from planner.domain.model_spec import ModelSpec
-from runtime.protocol.data import Flag, Kind, Message
+from runtime.protocol.data import Kind, Message
 from runtime.protocol.emulation import EmulatedLink, EmulatedNetwork
 
 _AT_ONCE = EmulatedLink(bandwidth_bytes_per_s=1e15, latency_s=0.0)
@@ -56,7 +56,7 @@ class LinkQueue:
 
     def push(self, message: Message, *, now_s: float) -> None:
         """Queue a message. `advance` to `now_s` first, or what has arrived by then comes later."""
-        urgent = not (self._decode_first and is_prefill(message))
+        urgent = not (self._decode_first and message.is_prefill)
         seconds = wire_bytes(message, self._model) * self._s_per_byte
         waiting = _Waiting(message=message, seconds=seconds)
         (self._urgent if urgent else self._bulk).append(waiting)
@@ -124,13 +124,6 @@ def queue_to(peer: str, network: EmulatedNetwork) -> LinkQueue:
         latency_s=link.latency_s * network.time_scale,
         decode_first=network.transmission == "decode_first",
         piece_s=None if piece_bytes is None else piece_bytes * s_per_byte,
-    )
-
-
-def is_prefill(message: Message) -> bool:
-    """Whether it carries a prompt or rows of prompts; decodes go in messages of their own."""
-    return message.kind == Kind.PROMPT or any(
-        Flag.PREFILL in entry.flags for entry in message.entries
     )
 
 

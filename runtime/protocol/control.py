@@ -130,11 +130,37 @@ class DesiredState(_Message):
     assignment: StageAssignment | None = None
 
 
+class LinkStats(_Message):
+    """What the sender knows of a directed link; totals since it first sent, times of the sender.
+
+    `bandwidth_bytes_per_s` and `rtt_s` (of the idle link) are measured from prompts' chunks and a
+    probe a second, null before; `bandwidth_age_s` ago the former was last confirmed. `queueing_s`
+    is how much longer the last round trip took. `starved_total`: how often N decodes had gone
+    before a prompt; `longest_wait_decodes`: most that ever did. `stalled`: what was sent is not
+    answered.
+    """
+
+    bandwidth_bytes_per_s: float | None = Field(default=None, ge=0)
+    bandwidth_age_s: float | None = Field(default=None, ge=0)
+    rtt_s: float | None = Field(default=None, ge=0)
+    queueing_s: float = Field(default=0.0, ge=0)
+    waiting_bytes: int = Field(default=0, ge=0)
+    in_flight_bytes: int = Field(default=0, ge=0)
+    urgent_bytes_total: int = Field(default=0, ge=0)
+    bulk_bytes_total: int = Field(default=0, ge=0)
+    chunks_total: int = Field(default=0, ge=0)
+    sent_again_total: int = Field(default=0, ge=0)
+    starved_total: int = Field(default=0, ge=0)
+    longest_wait_decodes: int = Field(default=0, ge=0)
+    stalled: bool = False
+
+
 class StageStats(_Message):
     """One stage's counters since it became ready; gauges are of this moment.
 
     `decode_cap` is the most decodes a step may hold now (None: all), `micro_batches` what it
-    follows from. Pages cached are held by nobody, but keep a prompt that may come again.
+    follows from. `steps_at_once`: of the deployment's stages on the cores they share (None: they
+    have a machine each, or enough cores). Pages cached are held by nobody, but keep a prompt that may come again.
     `prefix_tokens_total`: prompt tokens that were not computed because their pages were there.
     """
 
@@ -150,10 +176,12 @@ class StageStats(_Message):
     kv_bytes: int = Field(ge=0)
     decode_cap: int | None = Field(default=None, ge=1)
     micro_batches: float | None = Field(default=None, ge=1)
+    steps_at_once: float | None = Field(default=None, ge=1)
     kv_pages_cached: int = Field(default=0, ge=0)
     preemptions_total: int = Field(default=0, ge=0)
     prefix_tokens_total: int = Field(default=0, ge=0)
     emulated: bool = False
+    links: dict[str, LinkStats] = {}  # by the peer sent to
 
 
 class ObservedState(_Message):
@@ -266,3 +294,4 @@ class CoordinatorReport(_Message):
     latency_counts: dict[str, tuple[int, ...]] = {}
     # requests that ended lately; sent again until a report that held them was answered
     traces: tuple[RequestTrace, ...] = ()
+    links: dict[str, LinkStats] = {}  # by the stage sent to

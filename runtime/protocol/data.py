@@ -204,6 +204,13 @@ class Message:
     payload: bytes | bytearray | memoryview = field(default=b"", repr=False)
     status: StageStatus | None = None
 
+    @property
+    def is_prefill(self) -> bool:
+        """Whether it carries a prompt or rows of prompts; decodes go in messages of their own."""
+        return self.kind == Kind.PROMPT or any(
+            Flag.PREFILL in entry.flags for entry in self.entries
+        )
+
 
 def encode(message: Message) -> tuple[bytes, bytes | bytearray | memoryview]:
     """Message -> (head frame, payload frame). Raises FrameError for what the format cannot hold."""

@@ -35,6 +35,14 @@ class PrefixRule(StrEnum):
     FORGET = "forget"
 
 
+class SharedCoresRule(StrEnum):
+    """What a stage does that finds out that it shares cores with the other stages: form fewer,
+    larger steps, or nothing (the published systems, which have a machine for each)."""
+
+    GATHER = "gather"
+    IGNORE = "ignore"
+
+
 class EngineOptions(BaseModel):
     """The policies of a stage.
 
@@ -43,6 +51,7 @@ class EngineOptions(BaseModel):
     of a step; "adaptive" is ceil(R / M) of R decoding requests, with M micro-batches from measured
     times (MoLink §4.3), at most `most_micro_batches` and never less than `least_decode_cap`
     decodes; "off" takes all that are there. `micro_batches` fixes M instead of measuring it.
+    `shared_cores` bounds a measured M by what the cores can run at once.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,6 +64,7 @@ class EngineOptions(BaseModel):
     micro_batches: float | None = Field(default=None, ge=1)
     least_decode_cap: int = Field(default=16, ge=1)
     most_micro_batches: int = Field(default=6, ge=1)
+    shared_cores: SharedCoresRule = SharedCoresRule.GATHER
     messages: MessageRule = MessageRule.PER_HOP
     prefixes: PrefixRule = PrefixRule.REUSE
 
@@ -64,6 +74,7 @@ PUBLISHED = EngineOptions(
     order=StepOrder.ARRIVAL,
     prompts=PromptRule.WHOLE,
     decode_cap="off",
+    shared_cores=SharedCoresRule.IGNORE,
     messages=MessageRule.PER_REQUEST,
     prefixes=PrefixRule.FORGET,
 )

@@ -24,7 +24,8 @@ class StageLaunch(_Line):
     """What the stage shall run and with what; the only line on its stdin.
 
     `relative_speed` below 1 makes each step take 1/relative_speed as long (demo agents on one
-    machine). `memory_budget_bytes` holds weights, activations and KV cache together.
+    machine). `memory_budget_bytes` holds weights, activations and KV cache of all ranks together;
+    each has an equal part.
     """
 
     assignment: StageAssignment

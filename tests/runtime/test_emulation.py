@@ -8,7 +8,7 @@ import pytest
 from emulated_cluster import LAYERS, MODEL, EmulatedCluster, emulation_of
 from pydantic import ValidationError
 
-from runtime.engine.emulated_link_queue import LinkQueue, is_prefill, queue_to, wire_bytes
+from runtime.engine.emulated_link_queue import LinkQueue, queue_to, wire_bytes
 from runtime.engine.emulated_links import EmulatedLinks
 from runtime.engine.emulated_runner import EmulatedRunner, made_up_token, step_s
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
@@ -132,9 +132,9 @@ def test_a_message_weighs_what_the_model_would_send() -> None:
     assert wire_bytes(message(1, kind=Kind.SAMPLED), MODEL) == MODEL.token_bytes
     assert wire_bytes(message(7, kind=Kind.PROMPT), MODEL) == 7 * MODEL.token_bytes
     assert wire_bytes(message(0, kind=Kind.NACK), MODEL) == 0
-    assert is_prefill(message(3, Flag.PREFILL))
-    assert is_prefill(message(3, kind=Kind.PROMPT))
-    assert not is_prefill(message(3))
+    assert message(3, Flag.PREFILL).is_prefill
+    assert message(3, kind=Kind.PROMPT).is_prefill
+    assert not message(3).is_prefill
 
 
 def link(

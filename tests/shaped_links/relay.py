@@ -18,6 +18,7 @@ import struct
 import subprocess
 import sys
 import time
+from typing import Any
 
 from tests.shaped_links.shaped_pipe import Shape, ShapedPipe
 
@@ -81,7 +82,7 @@ def relay(descriptors: dict[str, int], pipes: dict[str, ShapedPipe], mtu: int) -
                 os.write(far[side], packet)
 
 
-def answer(changes: dict[str, dict[str, float]], pipes: dict[str, ShapedPipe]) -> None:
+def answer(changes: dict[str, dict[str, Any]], pipes: dict[str, ShapedPipe]) -> None:
     for direction, side in (("a_to_b", "a"), ("b_to_a", "b")):
         pipes[side].shape = dataclasses.replace(pipes[side].shape, **changes.get(direction, {}))
     counters = {

@@ -1,0 +1,144 @@
+"""Bandwidth, round trip and queueing of a directed link from the acks of its chunks. Pure.
+
+A stretch of acks says how fast bytes arrived, by the receiver's clock alone, and how fast they had
+been sent, by the sender's. If they arrived more slowly than they were sent and had to queue, the
+arrival rate is what the link can do now; if not, the link can do at least that. To find out whether
+it can do more, the pace is raised for a round trip now and then, and lowered for the next.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+
+_STRETCH_S = 0.08  # shorter ones tell more of threads that were late than of the link
+_MIN_RTT_KEPT_S = 10.0
+_QUEUED_S = 0.005  # waiting that is more than jitter
+_SLOWED = 1.03
+_LIMITED_WEIGHT = 0.5
+_GROWN = 1.04
+_LONGEST_START = 3  # stretches without growth
+
+
+class _Phase(Enum):
+    """Its gain on the rate, and for how many round trips it lasts."""
+
+    START = (2.0, 1)
+    CRUISE = (0.97, 5)
+    PROBE = (1.1, 2)
+    FAST_PROBE = (1.25, 2)
+    DRAIN = (0.8, 1)
+
+    @property
+    def gain(self) -> float:
+        return self.value[0]
+
+    @property
+    def rounds(self) -> int:
+        return self.value[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Arrival:
+    sent_s: float
+    received_s: float  # of the receiver's clock
+    delivered_bytes: int
+
+
+class DeliveryRate:
+    """Times in seconds; `bytes_per_s` and `rtt_s` are None before they are known."""
+
+    def __init__(self) -> None:
+        self.bytes_per_s: float | None = None
+        self.rtt_s: float | None = None  # shortest of late: that of an idle link
+        self.queueing_s = 0.0  # how much longer than that the last took
+        self.measured_s: float | None = None  # when the rate was last confirmed or changed
+        self._arrivals: deque[_Arrival] = deque()
+        self._rtts: deque[tuple[float, float]] = deque()  # when, falling minima of the window
+        self._least_queueing_s = float("inf")  # of the present stretch
+        self._phase = _Phase.START
+        self._phase_since_s = 0.0
+        self._phase_rate = 0.0  # when the phase began
+        self._flat_stretches = 0
+
+    def on_ack(
+        self,
+        *,
+        sent_s: float,
+        received_s: float,
+        delivered_bytes: int,
+        chunk_bytes: int,
+        now_s: float,
+    ) -> None:
+        """A chunk (0 bytes: a probe) sent at `sent_s` was answered."""
+        if self._arrivals and delivered_bytes < self._arrivals[-1].delivered_bytes:
+            self._arrivals.clear()  # the receiver was started anew
+        line_s = chunk_bytes / self.bytes_per_s if self.bytes_per_s else 0.0
+        self._observe_rtt(max(0.0, now_s - sent_s - line_s), now_s)
+        if not chunk_bytes:
+            return
+        arrival = _Arrival(sent_s=sent_s, received_s=received_s, delivered_bytes=delivered_bytes)
+        if self._arrivals and sent_s - self._arrivals[-1].sent_s > max(_STRETCH_S, self.rtt_s or 0):
+            self._arrivals.clear()  # a pause: nothing was wanted of the link
+            self._least_queueing_s = float("inf")
+        self._arrivals.append(arrival)
+        self._least_queueing_s = min(self._least_queueing_s, self.queueing_s)
+        first = self._arrivals[0]
+        if arrival.received_s - first.received_s >= max(_STRETCH_S, self.rtt_s or 0.0):
+            self._take(first, arrival, now_s)
+            self._arrivals.clear()
+            self._arrivals.append(arrival)
+            self._least_queueing_s = float("inf")
+
+    def pace(self, now_s: float) -> float | None:
+        """Bytes/s to send at now; None: not known, as fast as the window lets."""
+        if self.bytes_per_s is None:
+            return None
+        return self.bytes_per_s * self._gain(now_s)
+
+    def _gain(self, now_s: float) -> float:
+        round_s = max(self.rtt_s or 0.0, _STRETCH_S)
+        if now_s - self._phase_since_s >= self._phase.rounds * round_s:
+            self._enter(self._phase_after(), now_s)
+        return self._phase.gain
+
+    def _phase_after(self) -> _Phase:
+        if self._phase is _Phase.START:
+            return _Phase.START  # ended by what is measured
+        if self._phase is _Phase.CRUISE:
+            return _Phase.PROBE
+        if self._phase is _Phase.DRAIN:
+            return _Phase.CRUISE
+        if (self.bytes_per_s or 0.0) > _GROWN * self._phase_rate:
+            return _Phase.FAST_PROBE  # there is more: ask again at once
+        return _Phase.DRAIN if self.queueing_s > _QUEUED_S else _Phase.CRUISE
+
+    def _enter(self, phase: _Phase, now_s: float) -> None:
+        self._phase, self._phase_since_s = phase, now_s
+        self._phase_rate = self.bytes_per_s or 0.0
+
+    def _take(self, first: _Arrival, last: _Arrival, now_s: float) -> None:
+        arrived_s = last.received_s - first.received_s
+        sent_s = last.sent_s - first.sent_s
+        sample = (last.delivered_bytes - first.delivered_bytes) / arrived_s
+        before = self.bytes_per_s
+        slowed = arrived_s > _SLOWED * sent_s and self._least_queueing_s > _QUEUED_S
+        if before is None:
+            self.bytes_per_s = sample
+        elif slowed and sample < before:
+            self.bytes_per_s = before + _LIMITED_WEIGHT * (sample - before)
+        else:
+            self.bytes_per_s = max(before, sample)
+        self.measured_s = now_s
+        if self._phase is _Phase.START and before is not None:
+            self._flat_stretches = 0 if sample > _GROWN * before else self._flat_stretches + 1
+            if slowed or self._flat_stretches >= _LONGEST_START:
+                self._enter(_Phase.DRAIN, now_s)
+
+    def _observe_rtt(self, rtt_s: float, now_s: float) -> None:
+        while self._rtts and self._rtts[-1][1] >= rtt_s:
+            self._rtts.pop()
+        self._rtts.append((now_s, rtt_s))
+        while self._rtts[0][0] < now_s - _MIN_RTT_KEPT_S:
+            self._rtts.popleft()
+        self.rtt_s = self._rtts[0][1]
+        self.queueing_s = rtt_s - self.rtt_s

@@ -1,0 +1,314 @@
+"""The thread that receives everything and sends the bulk lanes of all links of this process.
+
+Acks must go out and chunks must leave on time while the process's own thread computes; decodes are
+sent by that thread itself and never wait for this one.
+"""
+
+import logging
+import secrets
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+
+from runtime.protocol.data import FrameError, Message, decode, encode
+from runtime.protocol.link_frames import (
+    Ack,
+    Chunk,
+    Probe,
+    decode_link_frame,
+    encode_link_frame,
+    is_link_frame,
+)
+from runtime.transport.base import Received
+from runtime.transport.link_scheduler import LinkOptions, LinkScheduler
+from runtime.transport.reassembly import Bytes, Reassembly
+from runtime.transport.wakeup import Wakeup
+from runtime.transport.zmq_sockets import Peers
+
+logger = logging.getLogger(__name__)
+
+# Messages and bytes received that may wait for the process; beyond, peers have to wait.
+MAX_INBOX_MESSAGES = 10_000
+MAX_INBOX_BYTES = 2**29
+_RECEIVED_AT_ONCE = 100
+_LONGEST_WAIT_S = 1.0
+
+
+class _Link:
+    """What this thread knows of one peer it sends to."""
+
+    def __init__(self, peer: str, options: LinkOptions) -> None:
+        self.peer = peer
+        self.scheduler = LinkScheduler(options=options, stream=secrets.randbits(32))
+        self.dealer: Any = None
+        self.is_stalled = False
+
+
+class Lanes:
+    """`router` is handed over to this thread; `dial` makes the bulk socket of a peer by name, or
+    gives None when it is none any more; `decode_due_s` says when a decode will want a link."""
+
+    def __init__(
+        self,
+        *,
+        router: Any,
+        peers: Peers,
+        dial: Callable[[str], Any],
+        options: LinkOptions,
+        decode_due_s: Callable[[float], float | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.inbox_wakeup = Wakeup()
+        self.dropped: Counter[str] = Counter()
+        self._router = router
+        self._peers = peers
+        self._dial = dial
+        self._options = options
+        self._decode_due_s = decode_due_s
+        self._clock = clock
+        self._lock = threading.Lock()  # of what follows
+        self._inbox: deque[Received] = deque()
+        self._inbox_bytes = 0
+        self._links: dict[str, _Link] = {}
+        self._doomed: list[_Link] = []
+        self._closing = False
+        self._failure: BaseException | None = None
+        # of this thread alone
+        self._wakeup = Wakeup()
+        self._reassemblies: dict[str, Reassembly] = {}
+        self._delivered_bytes: Counter[str] = Counter()
+        self._thread = threading.Thread(target=self._run, name="lanes", daemon=True)
+        self._thread.start()
+
+    def push(self, peer: str, message: Message) -> bool:
+        """Queue a message on the bulk lane; False, if too much waits for the peer already."""
+        head, payload = encode(message)
+        with self._lock:
+            scheduler = self._link(peer).scheduler
+            if not scheduler.has_room(memoryview(payload).nbytes):
+                return False
+            scheduler.push(head, payload)
+        self._wakeup.wake()
+        return True
+
+    def on_urgent(self, peer: str, n_bytes: int) -> None:
+        """So much went to `peer` on the urgent lane."""
+        with self._lock:
+            self._link(peer).scheduler.on_urgent(n_bytes, now_s=self._clock())
+
+    def deliver(self, received: Received) -> None:
+        """Put a message among those received."""
+        with self._lock:
+            self._inbox.append(received)
+            self._inbox_bytes += memoryview(received.message.payload).nbytes
+        self.inbox_wakeup.wake()
+
+    def take(self, most: int) -> list[Received]:
+        """What was received, oldest first. Raises RuntimeError when the thread has failed."""
+        self.inbox_wakeup.clear()
+        with self._lock:
+            if self._failure is not None:
+                raise RuntimeError("the lanes' thread has failed") from self._failure
+            was_full = self._is_full
+            taken = [self._inbox.popleft() for _ in range(min(most, len(self._inbox)))]
+            self._inbox_bytes -= sum(memoryview(one.message.payload).nbytes for one in taken)
+            if self._inbox:
+                self.inbox_wakeup.wake()
+        if was_full:
+            self._wakeup.wake()
+        return taken
+
+    def drop_link(self, peer: str) -> None:
+        """The peer left or moved: what waits for it is lost."""
+        with self._lock:
+            link = self._links.pop(peer, None)
+            if link is not None:
+                self._doomed.append(link)
+        self._wakeup.wake()
+
+    def schedulers(self) -> tuple[threading.Lock, dict[str, LinkScheduler]]:
+        """By peer; look at them under the lock only."""
+        with self._lock:
+            return self._lock, {peer: link.scheduler for peer, link in self._links.items()}
+
+    def close(self) -> None:
+        """End the thread and its sockets."""
+        with self._lock:
+            self._closing = True
+        self._wakeup.wake()
+        self._thread.join()
+        self._wakeup.close()
+        self.inbox_wakeup.close()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._inbox) >= MAX_INBOX_MESSAGES or self._inbox_bytes >= MAX_INBOX_BYTES
+
+    def _link(self, peer: str) -> _Link:
+        link = self._links.get(peer)
+        if link is None:
+            link = self._links[peer] = _Link(peer, self._options)
+        return link
+
+    def _run(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._wakeup.fd, zmq.POLLIN)
+        try:
+            while self._turn(poller):
+                pass
+        except Exception as error:
+            logger.exception("the lanes' thread ends")
+            with self._lock:
+                self._failure = error
+            self.inbox_wakeup.wake()
+        finally:
+            for link in (*self._links.values(), *self._doomed):
+                if link.dealer is not None:
+                    link.dealer.close(linger=0)
+            self._router.close(linger=0)
+
+    def _turn(self, poller: zmq.Poller) -> bool:
+        """Wait for something and do all there is; False when closing."""
+        with self._lock:
+            links = list(self._links.values())
+            poller.register(self._router, 0 if self._is_full else zmq.POLLIN)
+            now_s = self._clock()
+            wakes = [link.scheduler.wake_s(now_s=now_s) for link in links]
+        wait_s = max(0.0, min([*wakes, now_s + _LONGEST_WAIT_S]) - now_s)
+        readable = dict(poller.poll(int(wait_s * 1000)))
+        if self._wakeup.fd in readable:
+            self._wakeup.clear()
+        with self._lock:
+            if self._closing:
+                return False
+            doomed, self._doomed = self._doomed, []
+            links = list(self._links.values())
+        for link in doomed:
+            if link.dealer is not None:
+                poller.unregister(link.dealer)
+                link.dealer.close(linger=0)
+                link.dealer = None
+        if self._router in readable:
+            self._receive()
+        for link in links:
+            if link.dealer is None:
+                link.dealer = self._dial(link.peer)
+                if link.dealer is None:
+                    continue
+                poller.register(link.dealer, zmq.POLLIN)
+            elif link.dealer in readable:
+                self._hear(link)
+            self._serve(link)
+        return True
+
+    def _receive(self) -> None:
+        for _ in range(_RECEIVED_AT_ONCE):
+            try:
+                frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            key = str(frames[-1].get("User-Id"))
+            sender = self._peers.name_of_key.get(key)
+            if sender is None:  # left the peers after its handshake
+                self.dropped[key] += 1
+                continue
+            self._delivered_bytes[sender] += sum(len(frame) for frame in frames[1:])
+            try:
+                message = self._message(sender, frames)
+            except FrameError as error:
+                self.dropped[sender] += 1
+                if self.dropped[sender] == 1:
+                    logger.warning("dropped a malformed message of peer %s: %s", sender, error)
+                continue
+            if message is not None:
+                self.deliver(Received(sender=sender, message=message))
+
+    def _message(self, sender: str, frames: list[Any]) -> Message | None:
+        identity, *rest = frames
+        if rest and is_link_frame(rest[0].buffer):
+            return self._message_of_bulk(sender, identity, rest)
+        if len(rest) != 2:
+            raise FrameError(f"{len(rest)} frames; a message has a head and a payload")
+        return decode(rest[0].buffer, rest[1].buffer)
+
+    def _message_of_bulk(self, sender: str, identity: Any, frames: list[Any]) -> Message | None:
+        """Acks what came; the message it completes."""
+        frame = decode_link_frame(frames[0].buffer)
+        if isinstance(frame, Ack):
+            raise FrameError("an ack where chunks come")
+        if len(frames) != (3 if isinstance(frame, Chunk) else 1):
+            raise FrameError(f"{len(frames)} frames; a chunk has three and a probe is one")
+        reassembly = self._reassemblies.setdefault(sender, Reassembly())
+        whole: tuple[Bytes, Bytes] | None = None
+        try:
+            if isinstance(frame, Chunk):
+                whole = reassembly.accept(frame, frames[1].buffer, frames[2].buffer)
+        finally:
+            ack = reassembly.ack(
+                frame,
+                delivered_bytes=self._delivered_bytes[sender],
+                received_us=round(self._clock() * 1e6),
+            )
+            self._answer(identity, ack)
+        return None if whole is None else decode(memoryview(whole[0]), memoryview(whole[1]))
+
+    def _answer(self, identity: Any, ack: Ack) -> None:
+        try:
+            self._router.send_multipart([identity.bytes, encode_link_frame(ack)], zmq.NOBLOCK)
+        except zmq.Again:
+            self.dropped["acks"] += 1  # a later one says the same and more
+
+    def _hear(self, link: _Link) -> None:
+        """The acks of a link."""
+        while True:
+            try:
+                frames = link.dealer.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            try:
+                frame = decode_link_frame(frames[0])
+                if not isinstance(frame, Ack):
+                    raise FrameError("only acks come back on a bulk lane")
+            except FrameError as error:
+                self.dropped[link.peer] += 1
+                logger.warning("dropped what %s answered: %s", link.peer, error)
+                continue
+            with self._lock:
+                link.scheduler.on_ack(
+                    frame, now_s=self._clock(), new_stream=lambda: secrets.randbits(32)
+                )
+
+    def _serve(self, link: _Link) -> None:
+        """Send what may go now, and say when the link stalls or goes on."""
+        while True:
+            now_s = self._clock()
+            with self._lock:
+                sending = link.scheduler.next(now_s=now_s, decode_due_s=self._decode_due_s(now_s))
+            if sending is None:
+                break
+            self._send(link, encode_link_frame(sending.chunk), sending.head, sending.part)
+        with self._lock:
+            probe: Probe | None = link.scheduler.probe(now_s=now_s)
+            stalled = link.scheduler.is_stalled(now_s)
+        if probe is not None:
+            self._send(link, encode_link_frame(probe))
+        if stalled != link.is_stalled:
+            link.is_stalled = stalled
+            if stalled:
+                logger.warning(
+                    "the link to %s takes no prompts: %d bytes under way without an answer",
+                    link.peer,
+                    link.scheduler.in_flight_bytes,
+                )
+            else:
+                logger.info("the link to %s goes on", link.peer)
+
+    def _send(self, link: _Link, *frames: Bytes) -> None:
+        try:
+            link.dealer.send_multipart(frames, zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            self.dropped[link.peer] += 1  # the next probe finds the gap

@@ -1,0 +1,85 @@
+"""Chunks become messages only in order; repeats, gaps and nonsense leave nothing behind."""
+
+import pytest
+
+from runtime.protocol.data import FrameError
+from runtime.protocol.link_frames import Chunk, Probe
+from runtime.transport.reassembly import MAX_PAYLOAD_BYTES, Reassembly
+
+
+def chunk(sequence: int, offset: int, total: int, *, stream: int = 1) -> Chunk:
+    return Chunk(
+        stream=stream, sequence=sequence, offset=offset, payload_bytes=total, sent_us=sequence
+    )
+
+
+def expected(reassembly: Reassembly, answered: Chunk | Probe) -> int:
+    return reassembly.ack(answered, delivered_bytes=0, received_us=0).expected
+
+
+def test_a_message_in_one_chunk_is_handed_on_without_a_copy() -> None:
+    part = memoryview(b"rows")
+    whole = Reassembly().accept(chunk(0, 0, 4), b"head", part)
+    assert whole is not None
+    assert whole[1] is part
+
+
+def test_chunks_in_order_become_the_message_and_acks_count_them() -> None:
+    reassembly = Reassembly()
+    assert reassembly.accept(chunk(0, 0, 5), b"head", b"ab") is None
+    assert reassembly.accept(chunk(1, 2, 5), b"", b"cd") is None
+    whole = reassembly.accept(chunk(2, 4, 5), b"", b"e")
+    assert whole == (b"head", b"abcde")
+    ack = reassembly.ack(chunk(2, 4, 5), delivered_bytes=9, received_us=8)
+    assert (ack.expected, ack.follows, ack.delivered_bytes, ack.sent_us) == (3, 3, 9, 2)
+
+
+def test_a_repeated_chunk_changes_nothing() -> None:
+    reassembly = Reassembly()
+    reassembly.accept(chunk(0, 0, 4), b"head", b"ab")
+    assert reassembly.accept(chunk(0, 0, 4), b"head", b"XY") is None
+    assert reassembly.accept(chunk(1, 2, 4), b"", b"cd") == (b"head", b"abcd")
+    assert reassembly.out_of_order == 1
+
+
+def test_a_chunk_after_a_gap_is_not_taken_and_the_ack_says_what_is_missing() -> None:
+    reassembly = Reassembly()
+    reassembly.accept(chunk(0, 0, 6), b"head", b"ab")
+    late = chunk(2, 4, 6)
+    assert reassembly.accept(late, b"", b"ef") is None
+    ack = reassembly.ack(late, delivered_bytes=0, received_us=0)
+    assert (ack.expected, ack.follows) == (1, 3)
+    assert expected(reassembly, Probe(stream=1, sequence=3, sent_us=0)) == 1
+
+
+def test_of_a_stream_it_never_heard_the_beginning_of_nothing_is_taken() -> None:
+    reassembly = Reassembly()
+    assert reassembly.accept(chunk(5, 0, 2), b"head", b"ab") is None
+    assert expected(reassembly, chunk(5, 0, 2)) == 0
+
+
+def test_a_new_stream_forgets_what_the_old_one_left_incomplete() -> None:
+    reassembly = Reassembly()
+    reassembly.accept(chunk(0, 0, 4), b"old", b"ab")
+    assert reassembly.accept(chunk(0, 0, 2, stream=2), b"new", b"cd") == (b"new", b"cd")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "head", "part"),
+    [
+        (chunk(1, 2, MAX_PAYLOAD_BYTES + 1), b"", b"cd"),
+        (chunk(1, 2, 3), b"", b"too long"),
+        (chunk(1, 3, 4), b"", b"d"),
+        (chunk(1, 2, 8), b"", b"cd"),
+        (chunk(1, 0, 4), b"head", b"ab"),
+        (chunk(1, 2, 4), b"head", b"cd"),
+    ],
+)
+def test_a_chunk_that_contradicts_its_message_ends_it_and_the_next_message_comes_through(
+    wrong: Chunk, head: bytes, part: bytes
+) -> None:
+    reassembly = Reassembly()
+    reassembly.accept(chunk(0, 0, 4), b"head", b"ab")
+    with pytest.raises(FrameError):
+        reassembly.accept(wrong, head, part)
+    assert reassembly.accept(chunk(2, 0, 2), b"next", b"ok") == (b"next", b"ok")
