@@ -3,6 +3,7 @@
 import logging
 import platform
 import subprocess
+from collections.abc import Sequence
 
 import psutil
 
@@ -20,13 +21,12 @@ _MIB = 1 << 20
 
 
 def detect_hardware(*, memory_budget_bytes: int | None, relative_speed: float) -> Hardware:
-    """This machine. Without a budget: 90 % of the first GPU, or half of main memory."""
+    """This machine. Without a budget, that of one rank: 90 % of the first GPU; or half of main
+    memory."""
     memory_bytes = psutil.virtual_memory().total
     gpus = find_gpus()
     if memory_budget_bytes is None:
-        memory_budget_bytes = int(
-            gpus[0].memory_bytes * _GPU_SHARE if gpus else memory_bytes * _CPU_SHARE
-        )
+        memory_budget_bytes = int(gpu_budgets_bytes(gpus)[0] if gpus else memory_bytes * _CPU_SHARE)
     return Hardware(
         hostname=platform.node() or "unknown",
         cpu_count=psutil.cpu_count() or 1,
@@ -35,6 +35,11 @@ def detect_hardware(*, memory_budget_bytes: int | None, relative_speed: float) -
         relative_speed=relative_speed,
         gpus=gpus,
     )
+
+
+def gpu_budgets_bytes(gpus: Sequence[Gpu]) -> tuple[int, ...]:
+    """What a rank may use of each GPU when nobody says."""
+    return tuple(int(gpu.memory_bytes * _GPU_SHARE) for gpu in gpus)
 
 
 def emulated_hardware(emulation: Emulation) -> Hardware:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from runtime.agent.agent import Agent, NodeRemoved
 from runtime.agent.data_address import AddressError, choose_port, data_endpoint
-from runtime.agent.hardware import detect_hardware, emulated_hardware
+from runtime.agent.hardware import detect_hardware, emulated_hardware, gpu_budgets_bytes
 from runtime.agent.identity import DataDir, DataDirError
 from runtime.agent.joining import Applicant, JoinRefused, join
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings
@@ -65,11 +65,14 @@ async def _run(options: argparse.Namespace, data_dir: DataDir) -> None:
     port = choose_port(options.data_host, wanted=options.data_port, kept=identity.data_port)
     identity = identity.model_copy(update={"data_port": port})
     data_dir.save_identity(identity)
+    gpu_budgets: tuple[int, ...] = ()
     if options.emulate is None:
         stage_command: tuple[str, ...] = STAGE_COMMAND
         hardware = detect_hardware(
             memory_budget_bytes=options.memory_budget_bytes, relative_speed=options.relative_speed
         )
+        if options.memory_budget_bytes is None:
+            gpu_budgets = gpu_budgets_bytes(hardware.gpus)
     else:
         stage_command = (*STAGE_COMMAND, "--emulate", str(options.emulate.resolve()))
         hardware = emulated_hardware(read_emulation(options.emulate))
@@ -111,6 +114,7 @@ async def _run(options: argparse.Namespace, data_dir: DataDir) -> None:
                 relative_speed=hardware.relative_speed,
                 threads=options.threads,
                 tensor_parallel=options.tensor_parallel,
+                gpu_budgets_bytes=gpu_budgets,
             ),
             rng=rng,
             stage_command=stage_command,
@@ -143,7 +147,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--memory-budget-bytes",
         type=_positive_int,
-        help="for weights and KV cache together (default: 90 %% of the GPU, half of main memory)",
+        help="for weights and KV cache of all ranks together (default: 90 %% of each rank's GPU; "
+        "without GPUs half of main memory)",
     )
     add(
         "--relative-speed",

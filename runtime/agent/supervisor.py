@@ -38,7 +38,11 @@ _LINE_LIMIT_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSettings:
-    """What every stage of this agent gets, whatever it is assigned (see StageLaunch)."""
+    """What every stage of this agent gets, whatever it is assigned (see StageLaunch).
+
+    `gpu_budgets_bytes` are what a rank may use of each GPU, in their order; empty where one number
+    is for the whole stage: without GPUs, or because a person gave it.
+    """
 
     name: str
     bind: str
@@ -48,6 +52,16 @@ class StageSettings:
     relative_speed: float
     threads: int
     tensor_parallel: int | None = None  # the machine's own degree, whatever the deployment says
+    gpu_budgets_bytes: tuple[int, ...] = ()
+
+    def budget_bytes(self, *, ranks: int) -> int:
+        """For all ranks of a stage; each gets an equal part.
+
+        Ranks hold the same, each on a GPU of its own, so that the smallest of these counts.
+        """
+        if not self.gpu_budgets_bytes:
+            return self.memory_budget_bytes
+        return ranks * min(self.gpu_budgets_bytes[:ranks])
 
 
 class Supervisor:
@@ -160,7 +174,7 @@ class Supervisor:
             bind=settings.bind,
             secret_key_file=settings.secret_key_file,
             public_key=settings.public_key,
-            memory_budget_bytes=settings.memory_budget_bytes,
+            memory_budget_bytes=settings.budget_bytes(ranks=assignment.tensor_parallel),
             relative_speed=settings.relative_speed,
             threads=settings.threads,
         )

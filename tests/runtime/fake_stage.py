@@ -41,6 +41,9 @@ def main(record: Path) -> int:
         return 3
     if behaviour == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if behaviour == "tells its budget":
+        budget, ranks = launch.memory_budget_bytes, launch.assignment.tensor_parallel
+        print(f"{budget // ranks} bytes for each of {ranks} ranks", file=sys.stderr, flush=True)
     if behaviour == "noisy":
         say.write(b"no event at all\n" + b"x" * (2 << 20) + b"\n")
         print("y" * (2 << 20), file=sys.stderr)

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 
 import fake_stage
@@ -14,6 +15,7 @@ import psutil
 import pytest
 from fake_web import PATIENCE_S, wait_until
 
+from runtime.agent.hardware import gpu_budgets_bytes, parse_gpus
 from runtime.agent.reconcile import LocalState
 from runtime.agent.stage_log import StageLog
 from runtime.agent.supervisor import StageSettings, Supervisor
@@ -52,13 +54,19 @@ def _children_import_what_we_import(monkeypatch: pytest.MonkeyPatch) -> None:
 class Supervised:
     """A supervisor over `fake_stage`, and what its states were."""
 
-    def __init__(self, directory: Path, *, stop_patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        stop_patience_s: float = PATIENCE_S,
+        settings: StageSettings = SETTINGS,
+    ) -> None:
         self.record = directory / "record"
         self.log = StageLog(directory / "stage.log")
         self.states: list[LocalState] = []
         self.changed = asyncio.Event()
         self.supervisor = Supervisor(
-            settings=SETTINGS,
+            settings=settings,
             log=self.log,
             on_change=self._remember,
             command=(sys.executable, fake_stage.__file__, str(self.record)),
@@ -148,6 +156,32 @@ def test_a_stage_that_is_killed_when_ready_is_a_failure_that_names_the_signal(
         assert failure.message.startswith("the stage was killed by signal 9")
 
     run(life())
+
+
+@pytest.mark.parametrize(
+    ("ranks", "each_gib"),
+    [(1, 72), (2, 36), (3, 36)],  # the second GPU is smaller, and ranks hold the same
+)
+def test_each_rank_gets_the_budget_of_a_gpu_of_its_own(
+    tmp_path: Path, ranks: int, each_gib: int
+) -> None:
+    listing = "NVIDIA A100, 81920\nNVIDIA A40, 40960\nNVIDIA A100, 81920\n"
+    settings = replace(SETTINGS, gpu_budgets_bytes=gpu_budgets_bytes(parse_gpus(listing)))
+    asked = assignment("tells its budget").model_copy(update={"tensor_parallel": ranks})
+
+    async def life() -> None:
+        supervised = Supervised(tmp_path, settings=settings)
+        await supervised.supervisor.start(asked)
+        await supervised.until_ready()
+        await supervised.supervisor.stop()
+        said = f"{each_gib << 30} bytes for each of {ranks} ranks"
+        assert said in supervised.log.path.read_text()
+
+    run(life())
+
+
+def test_a_budget_that_a_person_gave_is_for_all_ranks_together() -> None:
+    assert SETTINGS.budget_bytes(ranks=1) == SETTINGS.budget_bytes(ranks=4) == 1 << 20
 
 
 def test_a_stage_that_will_not_go_is_killed(tmp_path: Path) -> None:
