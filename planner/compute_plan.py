@@ -33,6 +33,7 @@ from planner.placers.base import CancelToken, InvalidOptions, Progress, SearchOp
 from planner.placers.choice import PlacerName, PlacerOptions, chosen_placer
 from planner.placers.flow_meter import FlowMeter
 from planner.placers.petals import place_petals
+from planner.placers.replicas import place_replicas
 from planner.placers.separate_pipelines import (
     place_separate_pipelines,
     place_separate_pipelines_plus,
@@ -55,7 +56,11 @@ BASELINES: dict[str, Callable[[Problem], Placement | None]] = {
     "petals": place_petals,
 }
 START = "start"
-SEPARATE_PIPELINES_PLUS = "separate_pipelines_plus"
+# Held against other objectives only: for the flow they are never the best.
+GUARDS: dict[str, Callable[[Problem], Placement | None]] = {
+    "separate_pipelines_plus": place_separate_pipelines_plus,
+    "replicas": place_replicas,
+}
 # Marks what the search for flow found, in the progress of another objective.
 FOR_FLOW = ", for flow"
 NO_SOLVER = "none"
@@ -284,10 +289,12 @@ def _plan_for_serving(run: _Run, *, best_known: Incumbent | None, start: Placeme
     for name, placement in found.placed.items():
         if placement is not None:
             serving.offer(placement, placer=name, is_guard=True)
-    plus = place_separate_pipelines_plus(run.problem)
-    if plus is not None:
-        plus = conform(run.problem, plus, options.rules)
-        serving.offer(plus, placer=SEPARATE_PIPELINES_PLUS, is_guard=True)
+    for name, place in GUARDS.items():
+        placement = place(run.problem)
+        if placement is not None:
+            serving.offer(
+                conform(run.problem, placement, options.rules), placer=name, is_guard=True
+            )
     if found.standing.best is not None:
         serving.offer(found.standing.best, placer=found.standing.placer)
     decided_s = limit_s - _check_s(run.problem)

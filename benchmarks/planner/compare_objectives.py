@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.commands.files import read_text
-from planner.compute_plan import BASELINES, PlanOptions, compute_plan
+from planner.compute_plan import BASELINES, GUARDS, PlanOptions, compute_plan
 from planner.domain.model_spec import ModelSpec
 from planner.domain.problem import Problem
 from planner.domain.profile import ComputeProfile
@@ -29,7 +29,6 @@ from planner.generate import generated_cluster
 from planner.objectives.goal import Goal
 from planner.objectives.trial import Span, Trials
 from planner.placers.base import NeverCancelled
-from planner.placers.separate_pipelines import place_separate_pipelines_plus
 
 PARAMETERS = Path(__file__).with_name("compare_objectives.json")
 MODELS = {
@@ -91,8 +90,7 @@ def compared(cluster: Mapping[str, Any], parameters: Mapping[str, Any], *, secon
         max_hops=None,
     )
     span = Span(warm_up=parameters["warm_up_lifetimes"], window=parameters["window_lifetimes"])
-    placements = {name: place(problem) for name, place in BASELINES.items()}
-    placements["SP+"] = place_separate_pipelines_plus(problem)
+    placements = {name: place(problem) for name, place in (BASELINES | GUARDS).items()}
     rates = {}
     for name, placement in {"ours": plan.placement, **placements}.items():
         if placement is not None:

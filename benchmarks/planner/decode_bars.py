@@ -11,8 +11,9 @@ which is the search's and that of the simulated lengths, sustained decode tokens
     runtime      our plan under our runtime's policy against the published plan and policy, its TTFT
                  too; and, "placement", against the published placement, with balanced weights,
                  under our policy
-    hop_limited  our plan with a hop limit, greedy: against plain max-flow weights on the same plan,
-                 and against the published plan
+    hop_limited  the plan of most flow with a hop limit, greedy, balanced weights for plain max-flow
+                 weights and nothing else changed; and our plan with that limit: with our router too
+                 against plain weights on the same plan, and against the published plan
 
 Plans come from `compute_plan` with objective "decode" in the time limit, in seconds of CPU, one
 after the other. With --output every part is written when it is done, and one that is in the file
@@ -33,6 +34,7 @@ from planner.balanced_flow import balanced_weights
 from planner.commands.files import read_problem, read_text
 from planner.compute_plan import PlanOptions, compute_plan
 from planner.domain.placement import Placement
+from planner.domain.plan_forecast import Objective
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY, ServingPolicy
@@ -73,11 +75,25 @@ class Bench:
         problem = with_shared_cards(self.problem, weights, card_bytes_per_s=card)
         return self._simulated(problem, placement, weights, PUBLISHED_POLICY, router="published")
 
-    def plan(self, policy: ServingPolicy, *, max_hops: int | None = None) -> Placement:
+    def reweighted(self, placement: Placement) -> Forecast:
+        """As `plain`, with nothing but the weights changed: the balanced flow's."""
+        weights = balanced_weights(self.problem, placement, partial_inference=False)
+        card = self.parameters["card_bytes_per_s"]
+        problem = with_shared_cards(self.problem, weights, card_bytes_per_s=card)
+        return self._simulated(problem, placement, weights, PUBLISHED_POLICY, router="published")
+
+    def plan(
+        self,
+        policy: ServingPolicy,
+        *,
+        max_hops: int | None = None,
+        objective: Objective = "decode",
+    ) -> Placement:
         return compute_plan(
             self.problem,
             options=PlanOptions(
                 time_limit_s=self.parameters["time_limit_s"],
+                objective=objective,
                 policy=policy,
                 partial_inference=False,
                 seed=self.seed,
@@ -245,13 +261,20 @@ def ratios_of(bench: Bench, part: str) -> dict[str, float]:
             TTFT: served.ttft.p50_s / plain.ttft.p50_s,
             "placement": rate / bench.show(part, "published plan", same),
         }
-    placement = bench.plan(PUBLISHED_POLICY, max_hops=limited["max_hops"])
     what = f"{limited['max_hops']} hops"
+    largest = bench.plan(PUBLISHED_POLICY, max_hops=limited["max_hops"], objective="flow")
+    weighed = bench.show(part, f"{what}, most flow, plain weights", bench.plain(largest))
+    evened = bench.show(part, f"{what}, most flow, balanced", bench.reweighted(largest))
+    placement = bench.plan(PUBLISHED_POLICY, max_hops=limited["max_hops"])
     same = bench.show(part, f"{what}, plain weights", bench.plain(placement))
     rate = bench.show(
         part, f"{what}, balanced weights", bench.balanced(placement, PUBLISHED_POLICY)
     )
-    return {f"{part}, same plan": rate / same, f"{part}, published plan": rate / published}
+    return {
+        f"{part}, weights only": evened / weighed,
+        f"{part}, same plan": rate / same,
+        f"{part}, published plan": rate / published,
+    }
 
 
 if __name__ == "__main__":

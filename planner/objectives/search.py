@@ -14,15 +14,18 @@ Rounds count moves, not seconds: the clock only cuts them off.
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from planner.capacity import allowed_layers
 from planner.domain.errors import PlannerError
-from planner.domain.placement import Placement
+from planner.domain.placement import LayerRange, Placement
 from planner.domain.plan_forecast import PlanForecast
+from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
+from planner.max_flow import mean_hops
 from planner.objectives.arena import Arena
 from planner.objectives.contest import Contest
 from planner.objectives.partitions import partitions
@@ -48,10 +51,13 @@ _EXCHANGED_SHARE = 0.5
 _COMPARED = 200
 _SIMULATED = 24
 _ALIKE = 1e-6
+_PER_HOP = 1e-5  # of the value: among equals those of fewer hops are simulated first
 _WALKS = 45
 _WORTH_A_SIMULATION = 0.95  # of the estimate of the plan that a neighbour is to beat
 
 
+_Stage: TypeAlias = tuple[int, frozenset[tuple[tuple[str, str], int]]]
+_Shape: TypeAlias = Counter[frozenset[tuple[_Stage, int]]]
 _Key: TypeAlias = tuple[tuple[tuple[str, int, int], ...], frozenset[frozenset[str]]]
 
 
@@ -156,7 +162,9 @@ class ServingSearch:
         """
         ends_s = self._clock() + time_limit_s
         ranked = sorted(self._tried.values(), key=lambda trial: trial.value, reverse=True)
-        ranked = _distinct(trial for trial in ranked[:_COMPARED] if trial.value > 0)
+        ranked = [trial for trial in ranked[:_COMPARED] if trial.value > 0]
+        ranked.sort(key=lambda trial: -trial.value * (1 - _PER_HOP * mean_hops(trial.flow)))
+        ranked = _distinct(self._trials.problem, ranked)
         if not ranked:
             return None
         guards = [guard for guard in self._guards if guard.value > 0]
@@ -320,15 +328,34 @@ class ServingSearch:
         return self._cancel.is_cancelled() or self._clock() >= ends_s
 
 
-def _distinct(trials: Iterable[Trial]) -> list[Trial]:
-    """Without those whose estimate and flow equal a better one's: the same plan by other names."""
+def _distinct(problem: Problem, trials: Iterable[Trial]) -> list[Trial]:
+    """Without those whose estimate, flow and shape equal a better one's: the same plan by other
+    names."""
     kept: list[Trial] = []
+    shapes: list[_Shape] = []
     for trial in trials:
+        shape = _shape(problem, trial.placement)
         if not any(
-            abs(trial.value - other.value) <= _ALIKE * other.value
+            shape == known
+            and abs(trial.value - other.value) <= _ALIKE * other.value
             and abs(trial.flow.value_tokens_per_s - other.flow.value_tokens_per_s)
             <= _ALIKE * other.flow.value_tokens_per_s
-            for other in kept
+            for other, known in zip(kept, shapes, strict=True)
         ):
             kept.append(trial)
+            shapes.append(shape)
     return kept
+
+
+def _shape(problem: Problem, placement: Placement) -> _Shape:
+    """How often each component holds so many layers on nodes of these kinds, wherever they are."""
+    stages: dict[tuple[int, LayerRange], Counter[tuple[str, str]]] = {}
+    for name, held in placement.layers.items():
+        node = problem.cluster.node(name)
+        kinds = stages.setdefault((placement.component_of(name), held), Counter())
+        kinds[node.compute_profile, node.region] += 1
+    components: dict[int, Counter[_Stage]] = {}
+    for (component, held), kinds in stages.items():
+        stage = (len(held), frozenset(kinds.items()))
+        components.setdefault(component, Counter())[stage] += 1
+    return Counter(frozenset(component.items()) for component in components.values())

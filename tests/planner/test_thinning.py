@@ -5,11 +5,11 @@ from tiny_problems import tiny_problem
 
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.serving_policy import RUNTIME_POLICY
-from planner.estimate import model as model_module
 from planner.objectives import trial as trial_module
 from planner.objectives.goal import Goal
 from planner.objectives.thinning import thinned
 from planner.objectives.trial import Span, Trials
+from planner.workload import demand as demand_module
 
 NODES = 24
 PROBLEM = tiny_problem([[90.0, 50.0]] * NODES, num_layers=2)
@@ -59,7 +59,7 @@ def test_what_a_share_serves_stands_for_the_whole(monkeypatch):
         )
         return found.decode_tokens_per_s
 
-    monkeypatch.setattr(model_module, "_LEAST_PROMPTS_IN_FLIGHT", 1000)  # KV room is the limit
+    monkeypatch.setattr(demand_module, "_LEAST_PROMPTS_IN_FLIGHT", 1000)  # KV room is the limit
     whole = served()
     monkeypatch.setattr(trial_module, "_MOST_SIMULATED_NODES", 12)
     assert served() == pytest.approx(whole, rel=0.1)

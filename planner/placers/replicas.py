@@ -1,0 +1,34 @@
+"""Replicas: the whole model as often as each kind of machine can hold it.
+
+Where machines hold much, pipelines of few of them often serve most; separate pipelines (Helix §6.2)
+are one for each kind, however many its machines.
+"""
+
+from planner.capacity import max_layers
+from planner.domain.placement import LayerRange, Placement
+from planner.domain.problem import Problem
+from planner.placers.base import equal_split
+
+
+def place_replicas(problem: Problem) -> Placement | None:
+    """Like nodes of a region dealt out to as many pipelines as they can hold, split equally.
+
+    Kinds whose nodes cannot hold a replica are left out, and so are nodes beyond one per layer.
+    None when no kind can hold the model. Every replica is a component of its own.
+    """
+    num_layers = problem.model.num_layers
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for node in problem.cluster.nodes:
+        kinds.setdefault((node.region, node.compute_profile), []).append(node.name)
+    layers: dict[str, LayerRange] = {}
+    components = []
+    for names in kinds.values():
+        most = max_layers(problem, names[0])
+        copies = len(names) // -(-num_layers // most) if most else 0
+        for first in range(copies):
+            dealt = names[first::copies][:num_layers]
+            layers.update(zip(dealt, equal_split(num_layers, len(dealt)), strict=True))
+            components.append(frozenset(dealt))
+    if not components:
+        return None
+    return Placement(layers=layers, components=tuple(components) if len(components) > 1 else ())
