@@ -19,7 +19,7 @@ from planner.placers.compiled.tasks import IntegerArray, MoveTask, first_random
 
 _UNITS_PER_TOKEN = 1000
 _PENALTY_SHARE = 0.2
-_CHARGE_SHARE = 0.2
+_CHARGE_SHARE = 0.3
 _MOVES_PER_NODE = 50_000
 _MOST_MOVES = 2_000_000
 _LOOKS_PER_MOVE = 4

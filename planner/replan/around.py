@@ -20,15 +20,19 @@ CLIMBED = "climbed"
 _REPAIR_SHARE = 0.5
 _REPAIR_EFFORT = 0.01
 _REPAIR_HOTNESS = (0.1, 0.4)
-_HOTNESS = (0.3, 0.4, 0.25)
+_HOTNESS = (0.35, 0.5)
 # Links leave few ways from one good placement to the next, so tries that see them run hotter.
 _HOTNESS_ON_LINKS = (0.3, 1.0, 1.6)
 _COOL_HOTNESS = (0.1, 0.2, 0.3)
 _CLIMB_TRIES = 60
 _MISLED_SHARE = 0.01
 # A longer search from scratch may find more than the goal: so aim above the 3 % that may be lost.
-_GOAL_SHARES = (0.975, 0.985, 0.993, 1.0)
+_GOAL_SHARES = (0.971, 0.98, 0.99, 1.0)
 _GOAL_EFFORT = 0.3
+# Where many layers must shift, long annealings from far above find what many short ones do not.
+# Nothing stops one on its way: it may be as long as a small part of the time is.
+_LONG_EFFORT_PER_S = 0.5
+_MOST_EFFORT = 8.0
 _BUDGET_SHARE = 0.25
 _PATIENCE = 60
 _LEAST_GAIN = 2e-3
@@ -55,6 +59,7 @@ class Around:
                 else [(may_bind, _HOTNESS_ON_LINKS), (None, _HOTNESS)]
             )
         ]
+        self._long_effort = max(1.0, min(_LONG_EFFORT_PER_S * options.time_limit_s, _MOST_EFFORT))
         # Links, hops or whole ranges took flow from an annealed end that its coverage promised.
         self._coverage_misleads = False
 
@@ -81,7 +86,7 @@ class Around:
 
         The second finds most: from a good placement that moves too much, the way down is short.
         """
-        budgets = [_BudgetSearch(budget_layers=layers) for layers in self._budgets(fresh)]
+        budgets = [_BudgetSearch(budget_layers=layers) for layers in self.budgets(fresh)]
         goals = [_GoalSearch(share=share) for share in _GOAL_SHARES]
         for number in range(self._options.attempts):
             for search in budgets:
@@ -121,15 +126,15 @@ class Around:
             starts.append(before.placement)
         if fresh is not None:
             starts.append(fresh.placement)
+        goal = self._front.most_flow_tokens_per_s
+        is_close = before is not None and before.flow_tokens_per_s >= _GOAL_SHARES[1] * goal
         annealing, hotness = self._annealings[number % len(self._annealings)]
         end = annealing.attempt(
             starts[number // len(hotness) % len(starts)],
-            target_tokens_per_s=search.target_above(
-                before, goal_tokens_per_s=self._front.most_flow_tokens_per_s
-            ),
+            target_tokens_per_s=search.target_above(before, goal_tokens_per_s=goal),
             budget_layers=search.budget_layers,
             hotness=hotness[number % len(hotness)],
-            effort=1.0,
+            effort=1.0 if number % 3 == 0 or is_close else self._long_effort,
             seed=self._options.plan.seed + number,
         )
         coverage = coverage_tokens_per_s(self._problem, end)
@@ -154,18 +159,20 @@ class Around:
         ):
             self._front.offer(better, method=CLIMBED)
 
-    def _budgets(self, fresh: ReplanPoint | None) -> list[int]:
+    def budgets(self, fresh: ReplanPoint | None) -> list[int]:
         """Layers to load at most: what was asked for, and a share of what a fresh start loads."""
-        whole = self._problem.model.num_layers
+        whole = [self._problem.model.num_layers]
         if fresh is not None:
             # The same flow by exchanging like nodes, perhaps, so the fewest bytes of a fresh start.
-            cheapest = self._front.cheapest_from(fresh.flow_tokens_per_s * (1 - 1e-9))
-            whole = self._front.layers_to_load((cheapest or fresh).placement)
-        usual = max(1, int(whole * _BUDGET_SHARE))
+            alike = self._front.cheapest_from(fresh.flow_tokens_per_s * (1 - 1e-9))
+            whole = [
+                self._front.layers_to_load(point.placement) for point in (fresh, alike or fresh)
+            ]
+        usual = {max(1, int(layers * _BUDGET_SHARE)) for layers in whole}
         if self._options.budget_bytes is None:
-            return [usual]
+            return sorted(usual, reverse=True)
         asked = int(self._options.budget_bytes / self._problem.model.bytes_per_layer)
-        return [asked, usual] if usual < asked else [asked]
+        return sorted({asked} | {layers for layers in usual if layers < asked}, reverse=True)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.placers.solvers.choice import SolverName
-from planner.replan.answers import Front
+from planner.replan.answers import Front, ReplanPoint
 from planner.replan.options import ReplanOptions
 from planner.replan.stay_patterns import StayPatterns
 from planner.replan.stay_program import StayLimits, StayProgram
@@ -17,6 +17,8 @@ STAGES_CHOSEN = "stages chosen"
 _SHARE = 0.97
 _LEAST_RISE = 5e-3
 _MOST_PROGRAMS = 4
+# From a flow that takes too many bytes to one that often takes a quarter of them.
+_STEP_DOWN = 0.03
 # Links, which the program does not see, take more of its flow than this: it is of no use here.
 _MISLED_SHARE = 0.1
 
@@ -40,11 +42,15 @@ class ByStages:
     def search(
         self,
         *,
+        budget_layers: int,
         time_limit_s: float,
         should_stop: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Offer what the programs find, until they find no more or the time ends."""
+        """Offer what the programs find, until they find no more or the time ends.
+
+        Once an answer loads more than `budget_layers`, the following ones are of less flow.
+        """
         started_s = clock()
 
         def left_s() -> float:
@@ -54,13 +60,15 @@ class ByStages:
             return should_stop() or left_s() <= 0
 
         high = self._upper_bound
-        target = 0.0
+        target, is_dear = 0.0, False
         for _ in range(_MOST_PROGRAMS):
             following = _SHARE * (self._front.most_flow_tokens_per_s + high) / 2
+            if is_dear:
+                following = target * (1 - _STEP_DOWN)
             if is_over() or abs(following - target) <= _LEAST_RISE * following:
                 return
             target = following
-            flow = self._solved(
+            answer = self._solved(
                 target,
                 StayLimits(
                     solver=self._solver(),
@@ -68,13 +76,17 @@ class ByStages:
                     should_stop=is_over,
                 ),
             )
-            if flow is None:
+            if answer is None:
                 high = min(high, target)
-            elif flow < target * (1 - _MISLED_SHARE):
+            elif answer.flow_tokens_per_s < target * (1 - _MISLED_SHARE):
+                return
+            elif self._front.layers_to_load(answer.placement) > budget_layers:
+                is_dear = True
+            elif is_dear:
                 return
 
-    def _solved(self, target_tokens_per_s: float, limits: StayLimits) -> float | None:
-        """The flow of the program's answer, which is offered; None: some layers stay unheld."""
+    def _solved(self, target_tokens_per_s: float, limits: StayLimits) -> ReplanPoint | None:
+        """The program's answer, which is offered; None: some layers stay unheld."""
         plan = self._options.plan
         program = StayProgram(
             StayPatterns(
@@ -90,7 +102,7 @@ class ByStages:
         if solution is None or solution.layers_held < self._problem.model.num_layers:
             return None
         placement = Placement(layers=dict(solution.placement.layers) | dict(plan.rules.pinned))
-        return self._front.offer(placement, method=STAGES_CHOSEN).flow_tokens_per_s
+        return self._front.offer(placement, method=STAGES_CHOSEN)
 
     def _solver(self) -> SolverName:
         return "gurobi" if self._options.plan.solver == "gurobi" else "highs"

@@ -35,7 +35,7 @@ ZERO_MOVES = "zero moves"
 FROM_SCRATCH = "from scratch"
 ALIGNED = "from scratch, like nodes exchanged"
 _SCRATCH_SHARE = 0.3
-_STAGES_SHARE = 0.7
+_STAGES_SHARE = 0.45
 
 
 def zero_moves(problem: Problem, running: Placement, *, options: PlanOptions) -> ReplanPoint:
@@ -95,7 +95,10 @@ def replan(
         bound = min(bound, proven)
     if not should_stop():
         ByStages(problem, options=own_options, front=front, upper_bound_tokens_per_s=bound).search(
-            time_limit_s=left_s() * _STAGES_SHARE, should_stop=should_stop, clock=clock
+            budget_layers=min(around.budgets(fresh)),
+            time_limit_s=left_s() * _STAGES_SHARE,
+            should_stop=should_stop,
+            clock=clock,
         )
     around.search(fresh, should_stop=should_stop)
     pareto = front.pareto()

@@ -4,10 +4,14 @@ from dataclasses import replace
 import pytest
 from tiny_problems import all_placements, placement, tiny_problem
 
+from planner.compute_plan import PlanOptions
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 from planner.placers.budgeted_moves import moved_layers
+from planner.replan import ReplanOptions
+from planner.replan.answers import Front
+from planner.replan.by_stages import ByStages
 from planner.replan.stay_patterns import StayPatterns, least_covers
 from planner.replan.stay_program import StayLimits, StayProgram
 
@@ -145,3 +149,25 @@ def test_every_least_cover_is_found_once_and_none_has_a_node_too_many():
                 if total >= flow > total - slowest:
                     expected.add((a, b, 0, d))
     assert set(found) == expected
+
+
+def test_an_answer_that_loads_too_much_is_followed_by_one_of_less_flow():
+    problem = tiny_problem([[98.0, 95.0], [98.0, 95.0]], num_layers=2)
+    running = placement(n0=(0, 2))
+
+    def answers(budget_layers):
+        heard = []
+        options = ReplanOptions(plan=PlanOptions(solver="highs"))
+        front = Front(
+            problem, running, options=options.plan, elapsed=lambda: 0.0, hear=heard.append
+        )
+        ByStages(problem, options=options, front=front, upper_bound_tokens_per_s=200.0).search(
+            budget_layers=budget_layers, time_limit_s=60.0, should_stop=lambda: False
+        )
+        return [
+            (front.layers_to_load(point.placement), round(point.flow_tokens_per_s))
+            for point in heard
+        ]
+
+    assert answers(budget_layers=1) == [(1, 98), (2, 190)]
+    assert answers(budget_layers=0) == [(1, 98), (0, 95)]
