@@ -93,75 +93,100 @@ class Annealer(Protocol):
         ...
 
 
-def search_by_annealing(
-    problem: Problem,
-    annealer: Annealer,
-    *,
-    placer: str,
-    annealing: AnnealingOptions,
-    options: SearchOptions,
-    start: Placement | None,
-    progress: Progress,
-    cancel: CancelToken,
-    clock: Callable[[], float],
-) -> SearchResult:
-    """Try until nothing helps, the bound is reached, or the time is over; measure what is found."""
-    started_s = clock()
-    bound = min(annealing.known_upper_bound_tokens_per_s, upper_bound_tokens_per_s(problem))
-    best = BestSoFar(
-        problem,
-        options,
-        placer=placer,
-        upper_bound_tokens_per_s=bound,
-        progress=progress,
-        elapsed_s=lambda: clock() - started_s,
-    )
-    if start is not None:
-        best.start_from(start)
-    time_left = TimeLeft(
-        ends_s=started_s + options.time_limit_s, is_cancelled=cancel.is_cancelled, clock=clock
-    )
-    sufficient = bound * (1 - annealing.relative_gap)
-    views = _views(problem, options, bound_tokens_per_s=bound) if bound > 0 else []
-    if views and views[0].names:
-        tables = views[0]
-        moves_per_s = annealer.moves_per_s(tables)
-        moves = annealing.moves_per_node * len(tables.names)
-        if annealing.most_s_per_try < math.inf:
-            moves = min(moves, int(moves_per_s * annealing.most_s_per_try))
-        most_failures = len(_SHARES) * len(views)
-        for number, share in _shares(lambda: best.tokens_per_s, most_failures=most_failures):
-            if best.tokens_per_s >= sufficient or time_left.is_over():
-                break
-            aim = Try(
-                target_tokens_per_s=best.tokens_per_s + share * (bound - best.tokens_per_s),
-                max_stages=options.rules.max_hops or len(tables.names),
-                number=number,
-                seed=options.seed * 1009 + number,
-                moves=max(1, moves),
-                best=best.placement,
-            )
-            placement = annealer.attempt(
-                views[number // 2 % len(views)],
-                aim,
-                chunk_moves=max(1, min(_MOST_CHUNK_MOVES, int(moves_per_s * _CHUNK_S))),
-                time_left=time_left,
-            )
-            if placement is not None:
-                best.offer(placement)
-    reason: StopReason = "heuristic"
-    if cancel.is_cancelled():
-        reason = "cancelled"
-    elif best.tokens_per_s >= sufficient:
-        reason = "bound reached"
-    elif time_left.is_over():
-        reason = "time limit"
-    return SearchResult(
-        placement=best.placement,
-        upper_bound_tokens_per_s=bound,
-        stop_reason=reason,
-        solver=NO_SOLVER,
-    )
+class AnnealingPlacer:
+    """Places by tries of one annealer."""
+
+    def __init__(
+        self,
+        annealer: Annealer,
+        *,
+        name: str,
+        annealing: AnnealingOptions | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._annealer = annealer
+        self._name = name
+        self._annealing = annealing or AnnealingOptions()
+        self._clock = clock
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def search(
+        self,
+        problem: Problem,
+        *,
+        options: SearchOptions,
+        start: Placement | None,
+        progress: Progress,
+        cancel: CancelToken,
+    ) -> SearchResult:
+        """The best placement found; never worse than `start`.
+
+        Tries until nothing helps, the bound is reached, or the time is over, and measures what is
+        found.
+        """
+        started_s = self._clock()
+        bound = min(
+            self._annealing.known_upper_bound_tokens_per_s, upper_bound_tokens_per_s(problem)
+        )
+        best = BestSoFar(
+            problem,
+            options,
+            placer=self._name,
+            upper_bound_tokens_per_s=bound,
+            progress=progress,
+            elapsed_s=lambda: self._clock() - started_s,
+        )
+        if start is not None:
+            best.start_from(start)
+        time_left = TimeLeft(
+            ends_s=started_s + options.time_limit_s,
+            is_cancelled=cancel.is_cancelled,
+            clock=self._clock,
+        )
+        sufficient = bound * (1 - self._annealing.relative_gap)
+        views = _views(problem, options, bound_tokens_per_s=bound) if bound > 0 else []
+        if views and views[0].names:
+            tables = views[0]
+            moves_per_s = self._annealer.moves_per_s(tables)
+            moves = self._annealing.moves_per_node * len(tables.names)
+            if self._annealing.most_s_per_try < math.inf:
+                moves = min(moves, int(moves_per_s * self._annealing.most_s_per_try))
+            most_failures = len(_SHARES) * len(views)
+            for number, share in _shares(lambda: best.tokens_per_s, most_failures=most_failures):
+                if best.tokens_per_s >= sufficient or time_left.is_over():
+                    break
+                aim = Try(
+                    target_tokens_per_s=best.tokens_per_s + share * (bound - best.tokens_per_s),
+                    max_stages=options.rules.max_hops or len(tables.names),
+                    number=number,
+                    seed=options.seed * 1009 + number,
+                    moves=max(1, moves),
+                    best=best.placement,
+                )
+                placement = self._annealer.attempt(
+                    views[number // 2 % len(views)],
+                    aim,
+                    chunk_moves=max(1, min(_MOST_CHUNK_MOVES, int(moves_per_s * _CHUNK_S))),
+                    time_left=time_left,
+                )
+                if placement is not None:
+                    best.offer(placement)
+        reason: StopReason = "heuristic"
+        if cancel.is_cancelled():
+            reason = "cancelled"
+        elif best.tokens_per_s >= sufficient:
+            reason = "bound reached"
+        elif time_left.is_over():
+            reason = "time limit"
+        return SearchResult(
+            placement=best.placement,
+            upper_bound_tokens_per_s=bound,
+            stop_reason=reason,
+            solver=NO_SOLVER,
+        )
 
 
 def _views(

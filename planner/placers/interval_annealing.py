@@ -11,15 +11,13 @@ from collections.abc import Callable
 import numpy as np
 
 from planner.domain.placement import LayerRange, Placement
-from planner.domain.problem import Problem
 from planner.placers.annealing import (
     AnnealingOptions,
+    AnnealingPlacer,
     TimeLeft,
     Try,
     anneal_in_chunks,
-    search_by_annealing,
 )
-from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult
 from planner.placers.compiled.loops import anneal_intervals
 from planner.placers.compiled.tasks import Annealed, IntegerArray, IntervalTask, Range, Schedule
 from planner.placers.flow_tables import FlowTables
@@ -30,8 +28,8 @@ _HOT, _COLD = 1.0, 0.001
 _MOVES_PER_S = 3e6
 
 
-class IntervalAnnealingPlacer:
-    """Places ranges that overlap as they like."""
+class IntervalAnnealingPlacer(AnnealingPlacer):
+    """Places ranges that overlap as they like; every try begins at the best so far."""
 
     def __init__(
         self,
@@ -39,34 +37,7 @@ class IntervalAnnealingPlacer:
         annealing: AnnealingOptions | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._annealing = annealing or AnnealingOptions()
-        self._clock = clock
-
-    @property
-    def name(self) -> str:
-        return NAME
-
-    def search(
-        self,
-        problem: Problem,
-        *,
-        options: SearchOptions,
-        start: Placement | None,
-        progress: Progress,
-        cancel: CancelToken,
-    ) -> SearchResult:
-        """The best placement found; never worse than `start`, which every try begins at."""
-        return search_by_annealing(
-            problem,
-            IntervalAnnealer(),
-            placer=NAME,
-            annealing=self._annealing,
-            options=options,
-            start=start,
-            progress=progress,
-            cancel=cancel,
-            clock=self._clock,
-        )
+        super().__init__(IntervalAnnealer(), name=NAME, annealing=annealing, clock=clock)
 
 
 class IntervalAnnealer:

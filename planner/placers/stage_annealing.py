@@ -13,15 +13,13 @@ from dataclasses import replace
 import numpy as np
 
 from planner.domain.placement import Placement
-from planner.domain.problem import Problem
 from planner.placers.annealing import (
     AnnealingOptions,
+    AnnealingPlacer,
     TimeLeft,
     Try,
     anneal_in_chunks,
-    search_by_annealing,
 )
-from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult
 from planner.placers.compiled.loops import anneal_stages
 from planner.placers.compiled.tasks import Annealed, IntegerArray, Schedule, StageTask
 from planner.placers.flow_tables import FlowTables
@@ -40,8 +38,11 @@ _LINKS_OF_A_CROSSING = 16
 _TRIES_FOR_ALL_LAYERS = 2  # of four, where nodes are pinned
 
 
-class StageAnnealingPlacer:
-    """Places aligned stages so that every crossing between them passes the flow."""
+class StageAnnealingPlacer(AnnealingPlacer):
+    """Places aligned stages so that every crossing between them passes the flow.
+
+    Half of the tries begin at the best so far.
+    """
 
     def __init__(
         self,
@@ -49,34 +50,7 @@ class StageAnnealingPlacer:
         annealing: AnnealingOptions | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._annealing = annealing or AnnealingOptions()
-        self._clock = clock
-
-    @property
-    def name(self) -> str:
-        return NAME
-
-    def search(
-        self,
-        problem: Problem,
-        *,
-        options: SearchOptions,
-        start: Placement | None,
-        progress: Progress,
-        cancel: CancelToken,
-    ) -> SearchResult:
-        """The best placement found; never worse than `start`, which half of the tries begin at."""
-        return search_by_annealing(
-            problem,
-            _StageAnnealer(),
-            placer=NAME,
-            annealing=self._annealing,
-            options=options,
-            start=start,
-            progress=progress,
-            cancel=cancel,
-            clock=self._clock,
-        )
+        super().__init__(_StageAnnealer(), name=NAME, annealing=annealing, clock=clock)
 
 
 class _StageAnnealer:
