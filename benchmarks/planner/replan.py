@@ -40,7 +40,9 @@ def main() -> int:
     parser.add_argument("problem", type=Path, metavar="PROBLEM")
     parser.add_argument("--change", choices=sorted(CHANGES), default="lost")
     parser.add_argument("--seconds", type=float, default=10.0, help="per change, and from scratch")
-    parser.add_argument("--output", type=Path, metavar="ROWS.json", help="the rows, to keep")
+    parser.add_argument(
+        "--output", type=Path, metavar="ROWS.json", help="keep the rows; go on after those it has"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--every", type=int, default=1, help="make only every so many-th change")
     parsed = parser.parse_args()
@@ -50,8 +52,13 @@ def main() -> int:
     print(f"{problem.name}: {running.flow.value_tokens_per_s:.1f} tokens/s before")
     print(HEADER, flush=True)
     changes = list(CHANGES[parsed.change](problem, running.placement))
-    rows = []
+    rows = [] if parsed.output is None else _kept(parsed.output)
+    for row in rows:
+        print(row.text(), flush=True)
+    done = {row.change for row in rows}
     for label, changed in changes[:: parsed.every]:
+        if label in done:
+            continue
         rows.append(
             replanned(
                 label, changed, running.placement, fresh=_plan(changed, options), options=options
@@ -99,6 +106,20 @@ class Row:
             f"{self.quarter.text(11)}{self.quarter_of_alike.text(10)}{close:>13}"
             f"{self.gap:>7.1%}{_seconds(self.first_s):>7}"
         )
+
+
+def _kept(path: Path) -> list[Row]:
+    """The rows that an earlier run left."""
+    if not path.exists():
+        return []
+    return [
+        Row(
+            **row
+            | {"quarter": Within(**row["quarter"])}
+            | {"quarter_of_alike": Within(**row["quarter_of_alike"])}
+        )
+        for row in json.loads(path.read_text())
+    ]
 
 
 def _lost(problem: Problem, running: Placement) -> Iterator[tuple[str, Problem]]:
