@@ -266,13 +266,13 @@ def ratios_of(bench: Bench, part: str) -> dict[str, float]:
     weighed = bench.show(part, f"{what}, most flow, plain weights", bench.plain(largest))
     evened = bench.show(part, f"{what}, most flow, balanced", bench.reweighted(largest))
     placement = bench.plan(PUBLISHED_POLICY, max_hops=limited["max_hops"])
-    same = bench.show(part, f"{what}, plain weights", bench.plain(placement))
+    plain_rate = bench.show(part, f"{what}, plain weights", bench.plain(placement))
     rate = bench.show(
         part, f"{what}, balanced weights", bench.balanced(placement, PUBLISHED_POLICY)
     )
     return {
         f"{part}, weights only": evened / weighed,
-        f"{part}, same plan": rate / same,
+        f"{part}, same plan": rate / plain_rate,
         f"{part}, published plan": rate / published,
     }
 
