@@ -24,8 +24,8 @@ class _Phase(Enum):
 
     START = (2.0, 1)
     CRUISE = (0.97, 5)
-    PROBE = (1.1, 2)
-    FAST_PROBE = (1.25, 2)
+    PROBE = (1.06, 2)
+    FAST_PROBE = (1.25, 1)
     DRAIN = (0.8, 1)
 
     @property
@@ -58,6 +58,7 @@ class DeliveryRate:
         self._phase = _Phase.START
         self._phase_since_s = 0.0
         self._phase_rate = 0.0  # when the phase began
+        self._phase_queueing_s = 0.0  # likewise
         self._flat_stretches = 0
 
     def on_ack(
@@ -73,7 +74,7 @@ class DeliveryRate:
         if self._arrivals and delivered_bytes < self._arrivals[-1].delivered_bytes:
             self._arrivals.clear()  # the receiver was started anew
         line_s = chunk_bytes / self.bytes_per_s if self.bytes_per_s else 0.0
-        self._observe_rtt(max(0.0, now_s - sent_s - line_s), now_s)
+        self._observe_rtt(max(0.0, now_s - sent_s), line_s, now_s)
         if not chunk_bytes:
             return
         arrival = _Arrival(sent_s=sent_s, received_s=received_s, delivered_bytes=delivered_bytes)
@@ -107,14 +108,15 @@ class DeliveryRate:
         if self._phase is _Phase.CRUISE:
             return _Phase.PROBE
         if self._phase is _Phase.DRAIN:
-            return _Phase.CRUISE
+            drains = _QUEUED_S < self.queueing_s < self._phase_queueing_s  # else the way is longer
+            return _Phase.DRAIN if drains else _Phase.CRUISE
         if (self.bytes_per_s or 0.0) > _GROWN * self._phase_rate:
             return _Phase.FAST_PROBE  # there is more: ask again at once
         return _Phase.DRAIN if self.queueing_s > _QUEUED_S else _Phase.CRUISE
 
     def _enter(self, phase: _Phase, now_s: float) -> None:
         self._phase, self._phase_since_s = phase, now_s
-        self._phase_rate = self.bytes_per_s or 0.0
+        self._phase_rate, self._phase_queueing_s = self.bytes_per_s or 0.0, self.queueing_s
 
     def _take(self, first: _Arrival, last: _Arrival, now_s: float) -> None:
         arrived_s = last.received_s - first.received_s
@@ -134,11 +136,11 @@ class DeliveryRate:
             if slowed or self._flat_stretches >= _LONGEST_START:
                 self._enter(_Phase.DRAIN, now_s)
 
-    def _observe_rtt(self, rtt_s: float, now_s: float) -> None:
+    def _observe_rtt(self, rtt_s: float, line_s: float, now_s: float) -> None:
         while self._rtts and self._rtts[-1][1] >= rtt_s:
             self._rtts.pop()
         self._rtts.append((now_s, rtt_s))
         while self._rtts[0][0] < now_s - _MIN_RTT_KEPT_S:
             self._rtts.popleft()
         self.rtt_s = self._rtts[0][1]
-        self.queueing_s = rtt_s - self.rtt_s
+        self.queueing_s = max(0.0, rtt_s - line_s - self.rtt_s)

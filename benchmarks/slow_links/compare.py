@@ -1,0 +1,197 @@
+"""Decodes during a prompt's transfer over a slow link: ours beside FIFO and unscheduled sending.
+
+    python -m benchmarks.slow_links.compare [--parameters FILE.toml] [--only NAME]
+
+Needs root (network namespaces). Prints one line for each network and rule.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runtime.transport.keys import KeyPair
+from tests.shaped_links.network import RelayedLink, Side, missing_for_shaping, relayed_link
+from tests.shaped_links.shaped_pipe import Shape
+
+PARAMETERS = Path(__file__).with_name("parameters.toml")
+_FIRST_PREFILL = 1_000_000
+_SIDES: tuple[Side, Side] = ("a", "b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Of one run; latencies of decodes in seconds, transfers of prompts too."""
+
+    decodes: tuple[float, ...]  # sent while a prompt was in transfer
+    prefills: tuple[float, ...]
+    lost: int
+
+
+class End:
+    """One endpoint process."""
+
+    def __init__(self, link: RelayedLink, side: Side, process: "subprocess.Popen[str]") -> None:
+        self.side = side
+        self.address = link.address(side)
+        self._process = process
+
+    def ask(self, order: object) -> Any:
+        self.tell(order)
+        return self.answer()
+
+    def tell(self, order: object) -> None:
+        if self._process.stdin is None:
+            raise RuntimeError("an endpoint has no stdin")
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> Any:
+        if self._process.stdout is None:
+            raise RuntimeError("an endpoint has no stdout")
+        return json.loads(self._process.stdout.readline())
+
+
+def run(
+    link: RelayedLink, rule: str, parameters: dict[str, Any], *, prefills: int, decodes: bool
+) -> tuple[Figures, dict[str, Any]]:
+    """A fresh pair of processes; every second of the schedule is the same for every rule."""
+    gap_s = parameters["prefill_every_s"]
+    count = int((prefills * gap_s + 1.0) / parameters["decode_every_s"])
+    order = {
+        "prefills": [(_FIRST_PREFILL + k, 1.0 + k * gap_s) for k in range(prefills)],
+        "decodes": list(range(count)) if decodes else [],
+        "prefill_bytes": parameters["prefill_bytes"],
+        "decode_bytes": parameters["decode_bytes"],
+        "decode_every_s": parameters["decode_every_s"],
+    }
+    with ExitStack() as closing:
+        ends = [_start(link, side, rule, closing) for side in _SIDES]
+        keys = {end.side: KeyPair.generate() for end in ends}
+        endpoints = {
+            end.side: end.ask(
+                {
+                    "secret_key": keys[end.side].secret_key,
+                    "bind": f"tcp://{end.address}:7799",
+                    "rule": rule,
+                    "when_starved": parameters.get("when_starved", "largest_chunk"),
+                }
+            )["endpoint"]
+            for end in ends
+        }
+        for end in ends:
+            other = "b" if end.side == "a" else "a"
+            end.ask({"peer": {"endpoint": endpoints[other], "public_key": keys[other].public_key}})
+        sender, receiver = ends
+        receiver.tell({"expect": prefills + len(order["decodes"])})
+        sent = _numbered(sender.ask(order)["departures"])
+        stats = sender.answer()
+        came = _numbered(receiver.answer()["arrivals"])
+    transfers = [
+        (sent[number], came[number]) for number in sent if number >= _FIRST_PREFILL
+        and number in came
+    ]  # fmt: skip
+    spans = transfers or [(float("-inf"), float("inf"))]
+    return Figures(
+        decodes=tuple(
+            came[number] - sent[number]
+            for number in sent
+            if number < _FIRST_PREFILL
+            and number in came
+            and any(since <= sent[number] < until for since, until in spans)
+        ),
+        prefills=tuple(until - since for since, until in transfers),
+        lost=len(sent) - len(came),
+    ), stats["b"]
+
+
+def _start(link: RelayedLink, side: Side, rule: str, closing: ExitStack) -> End:
+    command = [sys.executable, "-m", "benchmarks.slow_links.endpoint", side]
+    process = closing.enter_context(link.popen(side, command))
+    closing.callback(process.terminate)
+    return End(link, side, process)
+
+
+def _numbered(times: dict[str, float]) -> dict[int, float]:
+    return {int(number): moment for number, moment in times.items()}
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Nearest rank; of nothing: not a number."""
+    ordered = sorted(values)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else float("nan")
+
+
+def compare(network: dict[str, Any], parameters: dict[str, Any]) -> None:
+    """Print one line for each rule: medians over the repeats, spread of the worst decode."""
+    there = Shape(
+        rate_bytes_per_s=network["rate_bytes_per_s"],
+        delay_s=network["delay_s"],
+        loss=network["loss"],
+        queue_bytes=network["queue_bytes"],
+    )
+    print(f"\n{network['name']}: milliseconds of decodes during prompts, seconds of prompts")
+    print(f"{'':22}  p50   p95   worst (of repeats)     prompt  alone  x alone  lost")
+    for rule in parameters["rules"]:
+        rows = []
+        for repeat in range(parameters["repeats"]):
+            with relayed_link(
+                a_to_b=there,
+                b_to_a=Shape(delay_s=network["delay_s"], queue_bytes=network["queue_bytes"]),
+                congestion_control=network["congestion_control"],
+                seed=repeat,
+            ) as link:
+                idle, _ = run(link, rule, parameters, prefills=0, decodes=True)
+                alone, _ = run(
+                    link, rule, parameters, prefills=parameters["prefills"], decodes=False
+                )
+                both, stats = run(
+                    link, rule, parameters, prefills=parameters["prefills"], decodes=True
+                )
+            rows.append((idle, alone, both, stats))
+        _print_row("idle link", [row[0] for row in rows], [])
+        _print_row(rule, [row[2] for row in rows], [row[1] for row in rows])
+        rates = [row[3]["bandwidth_bytes_per_s"] for row in rows]
+        print(f"{'':22}  measured Mb/s: {', '.join(f'{(r or 0) * 8e-6:.1f}' for r in rates)}")
+
+
+def _print_row(name: str, runs: list[Figures], alone: list[Figures]) -> None:
+    def ms(share: float) -> float:
+        return 1e3 * statistics.median(percentile(one.decodes, share) for one in runs)
+
+    worst = sorted(1e3 * max(one.decodes, default=float("nan")) for one in runs)
+    line = f"{name:22} {ms(0.5):5.0f} {ms(0.95):5.0f}   {statistics.median(worst):5.0f} "
+    line += f"({worst[0]:.0f}-{worst[-1]:.0f})".ljust(14)
+    if alone:
+        with_decodes = statistics.median(percentile(one.prefills, 0.5) for one in runs)
+        by_itself = statistics.median(percentile(one.prefills, 0.5) for one in alone)
+        line += f"  {with_decodes:7.2f} {by_itself:6.2f} {with_decodes / by_itself:7.2f}"
+        line += f" {sum(one.lost for one in (*runs, *alone)):6d}"
+    print(line, flush=True)
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parameters", type=Path, default=PARAMETERS)
+    parser.add_argument("--only", default="", help="networks whose name holds this")
+    arguments = parser.parse_args(argv)
+    missing = missing_for_shaping()
+    if missing:
+        print(missing, file=sys.stderr)
+        return 1
+    parameters = tomllib.loads(arguments.parameters.read_text())
+    for network in parameters["networks"]:
+        if arguments.only in network["name"]:
+            compare(network, parameters)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,106 @@
+"""One end of the link under test, inside its namespace; the benchmark drives it over its pipes.
+
+    python -m benchmarks.slow_links.endpoint NAME
+
+The first line on stdin is `{"secret_key", "bind", "rule", "when_starved"}`, the answer the
+endpoint's address; the second the address of the other end. Then the receiving end gets
+`{"expect": n}` and answers with the arrivals of n messages; the sending end gets a schedule and
+answers with when it sent what, then with what it knows of the link. Times are CLOCK_MONOTONIC,
+which both ends share.
+"""
+
+import gc
+import heapq
+import json
+import os
+import sys
+import time
+from typing import Any
+
+from runtime.protocol.control import PeerAddress
+from runtime.protocol.data import DType, Entry, Flag, Kind, Message
+from runtime.transport.keys import KeyPair
+from runtime.transport.link_scheduler import LinkOptions, LinkRule, WhenStarved
+from runtime.transport.zmq_transport import ZmqTransport
+
+PATIENCE_S = 120.0
+
+
+def message(number: int, size: int, flags: Flag) -> Message:
+    """Rows of one token each, 2-byte elements."""
+    entry = Entry(request=number, epoch=0, position=0, n_tokens=1, hop=1, flags=flags)
+    return Message(
+        kind=Kind.ROWS,
+        generation=1,
+        entries=(entry,),
+        dtype=DType.FLOAT16,
+        payload=bytes(size),
+    )
+
+
+def receive(transport: ZmqTransport, expected: int) -> dict[int, float]:
+    """When which message was there; fewer than expected if they do not come."""
+    arrivals: dict[int, float] = {}
+    deadline_s = time.monotonic() + PATIENCE_S
+    while len(arrivals) < expected and time.monotonic() < deadline_s:
+        for received in transport.receive(timeout_s=0.5):
+            arrivals[received.message.entries[0].request] = time.monotonic()
+    return arrivals
+
+
+def send(transport: ZmqTransport, order: dict[str, Any], other: str) -> dict[int, float]:
+    """When which message was handed over. `decode_numbers` go every `decode_every_s`; a prompt's
+    rows go at each of `prefill_at_s`. A decode counts as a step of that length that ends there."""
+    departures: dict[int, float] = {}
+    began_s = time.monotonic() + 0.1
+    period_s = order["decode_every_s"]
+    plan = [(began_s + at_s, number, True) for number, at_s in order["prefills"]]
+    plan += [(began_s + k * period_s, number, False) for k, number in enumerate(order["decodes"])]
+    heapq.heapify(plan)
+    messages = {
+        number: message(number, order["prefill_bytes"], Flag.PREFILL)
+        for number, _ in order["prefills"]
+    }
+    messages |= {n: message(n, order["decode_bytes"], Flag.NONE) for n in order["decodes"]}
+    while plan:
+        at_s, number, is_prefill = heapq.heappop(plan)
+        time.sleep(max(0.0, at_s - time.monotonic()))
+        departures[number] = time.monotonic()
+        if not is_prefill:
+            transport.forecast.step_ended(now_s=departures[number], cycle_s=period_s)
+        transport.send(other, messages.pop(number))
+        if not is_prefill:
+            transport.forecast.step_began(tokens=4, now_s=departures[number])
+    return departures
+
+
+def main(name: str) -> None:
+    other = "b" if name == "a" else "a"
+    os.nice(-10)  # what is measured is the link, not who else uses the processor
+    gc.freeze()
+    start = json.loads(sys.stdin.readline())
+    options = LinkOptions(
+        rule=LinkRule(start["rule"]), when_starved=WhenStarved(start["when_starved"])
+    )
+    keys = KeyPair.from_secret(start["secret_key"])
+    transport = ZmqTransport(name=name, bind=start["bind"], keys=keys, options=options)
+    answer({"endpoint": transport.endpoint})
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "peer" in order:
+            transport.set_peers([PeerAddress(name=other, **order["peer"])])
+            answer({})
+        elif "expect" in order:
+            answer({"arrivals": receive(transport, order["expect"])})
+        else:
+            answer({"departures": send(transport, order, other)})
+            answer({peer: one.model_dump() for peer, one in transport.link_stats().items()})
+    transport.close()
+
+
+def answer(what: object) -> None:
+    print(json.dumps(what), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

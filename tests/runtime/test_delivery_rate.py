@@ -1,0 +1,77 @@
+"""The measured rate of a link in virtual time follows what the link does, within its promises."""
+
+import pytest
+
+from tests.runtime.virtual_link import VirtualLink
+
+ZEROS = bytes(25_000_000)
+
+
+def busy(link: VirtualLink, *, until_s: float) -> None:
+    """Prompts all the time, and a decode each 50 ms."""
+    for number in range(int(until_s / 0.05)):
+        link.at(number * 0.05, lambda: link.send_decode(20_000))
+    for number in range(int(until_s / 0.25)):
+        link.at(number * 0.25, lambda: top_up(link))
+
+
+def top_up(link: VirtualLink) -> None:
+    """Keep half a second of work waiting; what came is of no interest."""
+    link.received.clear()
+    enough = int(link.bytes_per_s / 2)
+    if link.scheduler.waiting_bytes < enough:
+        link.send_prompt(b"head", memoryview(ZEROS)[:enough])
+
+
+def rate(link: VirtualLink) -> float:
+    measured = link.scheduler.rate.bytes_per_s
+    assert measured is not None
+    return measured
+
+
+@pytest.mark.parametrize("bytes_per_s", [1e6, 12.5e6])
+@pytest.mark.parametrize("delay_s", [0.001, 0.03])
+@pytest.mark.parametrize("jitter_s", [0.0, 0.004])
+def test_a_busy_link_is_measured_within_a_tenth(
+    bytes_per_s: float, delay_s: float, jitter_s: float
+) -> None:
+    link = VirtualLink(bytes_per_s=bytes_per_s, delay_s=delay_s, jitter_s=jitter_s)
+    busy(link, until_s=7.0)
+    link.run(until_s=6.0)
+    assert rate(link) == pytest.approx(bytes_per_s, rel=0.1)
+    assert link.scheduler.rate.rtt_s == pytest.approx(
+        2 * delay_s, abs=0.025
+    )  # a least chunk's time on the line
+
+
+def test_a_cut_from_100_to_40_and_back_is_measured_within_a_tenth_in_five_seconds() -> None:
+    link = VirtualLink(bytes_per_s=12.5e6, delay_s=0.03)
+    busy(link, until_s=30.0)
+    link.run(until_s=10.0)
+    link.bytes_per_s = 5e6
+    link.run(until_s=15.0)
+    assert rate(link) == pytest.approx(5e6, rel=0.1)
+    link.bytes_per_s = 12.5e6
+    link.run(until_s=20.0)
+    assert rate(link) == pytest.approx(12.5e6, rel=0.1)
+
+
+def test_a_longer_way_is_no_slower_link() -> None:
+    link = VirtualLink(bytes_per_s=12.5e6, delay_s=0.01)
+    busy(link, until_s=30.0)
+    link.run(until_s=5.0)
+    link.delay_s = 0.05
+    link.run(until_s=25.0)
+    assert rate(link) == pytest.approx(12.5e6, rel=0.1)
+    assert link.scheduler.rate.rtt_s == pytest.approx(0.1, abs=0.01)
+
+
+def test_an_idle_link_keeps_its_rate_and_probes_measure_its_round_trip() -> None:
+    link = VirtualLink(bytes_per_s=12.5e6, delay_s=0.03)
+    busy(link, until_s=4.0)
+    link.run(until_s=10.0)
+    before = rate(link)
+    link.delay_s = 0.05
+    link.run(until_s=30.0)
+    assert rate(link) == before
+    assert link.scheduler.rate.rtt_s == pytest.approx(0.1, abs=0.01)
