@@ -7,8 +7,8 @@ For each cluster of compare_objectives.json: simulated decode tokens/s of our pl
 baseline, with balanced weights and the same KV rule, means over seeds that the search did not use;
 the ratio to the best baseline, and the CPU seconds of the search. A "small" model has 32 layers of
 0.44 GB, which a few machines of every kind hold: pipelines per kind are hard to beat. A "whole"
-model has 28 of 0.22 GB and fits each single machine. One of the baselines is "SP+", pipelines per
-kind and one more of the nodes that are left.
+model has 28 of 0.22 GB and fits each single machine. Baselines are also pipelines per kind with
+one more of the nodes that are left, and as many replicas as each kind holds.
 """
 
 import argparse

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 from dataclasses import replace
 
 import pytest
@@ -39,6 +40,7 @@ def solve(problem=PROBLEM, *, progress=lambda _: None, start=None, best_known=No
         cancel=NeverCancelled(),
         start=start,
         best_known=best_known,
+        clock=time.process_time,  # a busy machine must not make the search a shorter one
     )
 
 
