@@ -96,6 +96,13 @@ def _nothing_counted() -> None:
 
 
 @pytest.fixture
+def time_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was heard of in a test stays fresh in it, however slow the machine."""
+    now = timezone.now()
+    monkeypatch.setattr(timezone, "now", lambda: now)
+
+
+@pytest.fixture
 def tiny_problem() -> dict[str, Any]:
     """A `helixweb.problem/1` document of three nodes and four layers, free to be changed."""
     return copy.deepcopy(TINY_PROBLEM)

@@ -11,6 +11,8 @@ from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Cluster
 from runtime.protocol.control import Phase
 
+pytestmark = pytest.mark.usefixtures("time_stands_still")
+
 MARK = "emulated</span>"
 
 

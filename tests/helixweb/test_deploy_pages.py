@@ -14,6 +14,8 @@ from helixweb.deployment.presentation import curl_command
 from helixweb.inventory.models import Cluster
 from runtime.protocol.control import Phase
 
+pytestmark = pytest.mark.usefixtures("time_stands_still")
+
 
 @pytest.fixture
 def joined(cluster: Cluster, user: Any) -> FakeCluster:

@@ -19,6 +19,8 @@ from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, Coordinator, Node
 from runtime.protocol.control import Phase
 
+pytestmark = pytest.mark.usefixtures("time_stands_still")
+
 WAKE_EVENT = "desired"
 
 

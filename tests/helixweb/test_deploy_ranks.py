@@ -11,6 +11,8 @@ from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Cluster, Node
 from runtime.protocol.control import Gpu
 
+pytestmark = pytest.mark.usefixtures("time_stands_still")
+
 GPU = Gpu(name="L4", memory_bytes=24_000_000).model_dump(mode="json")
 
 

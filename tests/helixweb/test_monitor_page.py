@@ -17,6 +17,8 @@ from runtime.protocol.control import NodeTraffic, Phase
 from tests.helixweb.metric_samples import bare_sample
 from tests.helixweb.process_doubles import STATS, FakeCluster
 
+pytestmark = pytest.mark.usefixtures("time_stands_still")
+
 
 @pytest.fixture
 def joined(cluster: Cluster, user: Any) -> FakeCluster:

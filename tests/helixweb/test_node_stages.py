@@ -17,6 +17,8 @@ from helixweb.inventory.network_view import links_in_use
 from planner.domain.cluster import COORDINATOR
 from runtime.protocol.control import StageStats
 
+pytestmark = pytest.mark.usefixtures("time_stands_still")
+
 STATS = StageStats(
     kv_pages_total=100, kv_pages_used=40, kv_pages_cached=10, sequences=3, steps_total=7,
     prompt_tokens_total=11, decode_tokens_total=13, busy_s_total=1.0, uptime_s=2.0,

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from django.test import Client
 from django.utils import timezone
 
@@ -14,6 +15,8 @@ from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.overview import focus
 from runtime.protocol.control import Phase
 from tests.helixweb.process_doubles import STATS, FakeCluster, make_plan
+
+pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
 def steps_of(cluster: Cluster | None) -> dict[str, Step]:

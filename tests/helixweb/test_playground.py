@@ -20,6 +20,8 @@ from helixweb.inventory.models import Cluster, Coordinator
 from tests.helixweb.chat_double import HELIX, WAIT_S, ChatDouble
 from tests.helixweb.process_doubles import FakeCluster
 
+pytestmark = pytest.mark.usefixtures("time_stands_still")
+
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
