@@ -26,6 +26,7 @@ class DecodeCap:
         self._fixed_micro_batches = options.micro_batches
         self._step_s: float | None = None
         self._away_s: float | None = None
+        self._steps_at_once = math.inf
 
     def observe_step(self, step_s: float) -> None:
         """A step that held decodes took that long."""
@@ -39,11 +40,32 @@ class DecodeCap:
         """
         self._away_s = _averaged(self._away_s, away_s)
 
+    def observe_cores(self, steps_at_once: float) -> None:
+        """More micro-batches than that cannot run at once, as their stages share cores."""
+        self._steps_at_once = steps_at_once
+
+    @property
+    def away_s(self) -> float | None:
+        """How long a request usually was away; None before one returned."""
+        return self._away_s
+
+    @property
+    def is_short_of_cores(self) -> bool:
+        """Whether more steps of this stage fit into a cycle than cores can run at once."""
+        measured = self._measured
+        return measured is not None and self._steps_at_once < measured
+
     @property
     def micro_batches(self) -> float | None:
-        """M: steps of this stage that fit into a cycle; None before both times are known."""
+        """M: steps of this stage that fit into a cycle, as far as cores can run them at once; None
+        before both times are known."""
         if self._fixed_micro_batches is not None:
             return self._fixed_micro_batches
+        measured = self._measured
+        return None if measured is None else min(measured, self._steps_at_once)
+
+    @property
+    def _measured(self) -> float | None:
         if self._step_s is None or self._away_s is None or self._step_s <= 0:
             return None
         steps = self._away_s / self._step_s + _OWN_STEPS

@@ -151,10 +151,11 @@ class Intake:
         key = RequestKey(request=entry.request, epoch=entry.epoch)
         if key in self._tombstones:
             return Reason.NONE
+        sequence = self.sequences.get(key)
         if message.kind == Kind.SAMPLED and Flag.FINISHED in entry.flags:
-            return Reason.NONE  # the coordinator releases it
+            self._finish(sequence, sender=sender)
+            return Reason.NONE
         try:
-            sequence = self.sequences.get(key)
             route = entry.route if sequence is None else sequence.route
             if route is None:
                 return Reason.UNKNOWN_REQUEST
@@ -185,6 +186,11 @@ class Intake:
             logger.warning("request %d epoch %d refused: %s", entry.request, entry.epoch, error)
             return Reason.STAGE_ERROR
         return Reason.NONE
+
+    def _finish(self, sequence: Sequence | None, *, sender: str) -> None:
+        """No token follows; its pages stay until the coordinator releases it."""
+        if sequence is not None and sender == sequence.last_stage:
+            sequence.is_finished = True
 
     def _open(self, key: RequestKey, entry: Entry, route: Route) -> Sequence:
         shape = self._shape

@@ -12,16 +12,19 @@ import secrets
 import signal
 import sys
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from runtime.engine.backend import CannotRun, Opened
+from runtime.engine.core_use import core_reader
 from runtime.engine.emulated_links import EmulatedLinks
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.event_writer import EventWriter
 from runtime.engine.limits import EngineLimits
+from runtime.engine.shared_cores import SharedCores, may_share_cores
 from runtime.engine.stage import Stage
 from runtime.protocol.emulation import Emulation, EmulationRefused, read_emulation
 from runtime.protocol.stage_pipe import (
@@ -147,6 +150,7 @@ def serve(
             transport=transport,
             options=assignment.options,
             relative_speed=launch.relative_speed,
+            shared_cores=None if opened.backend.emulated else _watch_cores(launch),
             on_report=lambda stats: events.write(StatsEvent(stats=stats)),
         )
         logger.info(
@@ -160,6 +164,14 @@ def serve(
         )
         events.write(ReadyEvent(stats=stage.stats()))
         stage.run(stop.is_set)
+
+
+def _watch_cores(launch: StageLaunch) -> SharedCores | None:
+    options = launch.assignment.options
+    read = core_reader(clock=time.monotonic)
+    if read is None or not may_share_cores(launch.assignment.peers, options):
+        return None
+    return SharedCores(read, threads=launch.threads, most=options.most_micro_batches)
 
 
 def _open_model(launch: StageLaunch, events: EventWriter, stop: threading.Event) -> Opened:

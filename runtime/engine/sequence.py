@@ -61,6 +61,7 @@ class Sequence:
         self.published = 0  # blocks of its prompt that others may share
         self.heard_s = 0.0  # when rows last came, on the stage's clock
         self.left_s: float | None = None  # when its last step here ended
+        self.is_finished = False  # its last token was sampled; the coordinator releases it
         self.route_sent = False
         self.spans = SpanRecord()
 
@@ -89,6 +90,11 @@ class Sequence:
         return self.hop == 0
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether it will be back here, at its first stage, for its next decode."""
+        return self.is_first_stage and self.is_decoding and not self.is_finished
+
+    @property
     def is_last_stage(self) -> bool:
         return self.hop == len(self.route.hops) - 1
 
@@ -96,6 +102,11 @@ class Sequence:
     def first_stage(self) -> str:
         """Node where the request's tokens enter."""
         return self.route.hops[0].node
+
+    @property
+    def last_stage(self) -> str:
+        """Node that samples its tokens."""
+        return self.route.hops[-1].node
 
     @property
     def next_stage(self) -> str:

@@ -14,6 +14,7 @@ from runtime.engine.admission import Admission
 from runtime.engine.backend import Backend, StepResult
 from runtime.engine.batcher import Pick, pick_step
 from runtime.engine.decode_cap import DecodeCap
+from runtime.engine.gathering import gathering_s
 from runtime.engine.intake import Intake, Refusal, StageShape
 from runtime.engine.limits import EngineLimits
 from runtime.engine.outgoing import (
@@ -24,6 +25,7 @@ from runtime.engine.outgoing import (
     sampled_messages,
 )
 from runtime.engine.sequence import RequestKey, Sequence, Work
+from runtime.engine.shared_cores import SharedCores
 from runtime.protocol.control import StageStats
 from runtime.protocol.data import Entry, Flag, FrameError, Kind, Message, Reason, StageStatus
 from runtime.protocol.engine_options import EngineOptions
@@ -52,7 +54,8 @@ class Stage:
 
     `incarnation` (32 bits) tells the coordinator this process from one before it. `relative_speed`
     below 1 makes a step last 1/relative_speed as long as it did. `on_report` gets the stage's
-    counters about once a second. `clock` and `sleep` are in seconds.
+    counters about once a second. `shared_cores`: what finds out whether the deployment's stages
+    share this machine's cores; None: they do not. `clock` and `sleep` are in seconds.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Stage:
         transport: Transport,
         options: EngineOptions,
         relative_speed: float = 1.0,
+        shared_cores: SharedCores | None = None,
         on_report: Callable[[StageStats], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -79,6 +83,7 @@ class Stage:
         self._options = options
         self._decode_cap = DecodeCap(options)
         self._relative_speed = relative_speed
+        self._shared_cores = shared_cores
         self._on_report = on_report
         self._clock = clock
         self._sleep = sleep
@@ -118,6 +123,8 @@ class Stage:
             arrived, unseen_s = self._receive()
             for received in arrived:
                 self._accept(received.message, sender=received.sender, unseen_s=unseen_s)
+            if self._gathering_s() > 0:
+                continue  # for more decodes: `_receive` waits for them
             step = self._next_step()
             if step:
                 self._run_step(step)
@@ -147,6 +154,7 @@ class Stage:
             kv_bytes=self._backend.kv_bytes,
             decode_cap=self._decode_cap.limit(resident=self._decoding()),
             micro_batches=self._decode_cap.micro_batches,
+            steps_at_once=None if self._shared_cores is None else self._shared_cores.bound,
             preemptions_total=self._counters.preemptions,
             prefix_tokens_total=self._admission.prefix_tokens_total,
             emulated=self._backend.emulated,
@@ -162,9 +170,21 @@ class Stage:
         self._backend.forget(sequence.key)
 
     def _patience_s(self) -> float:
-        if self.has_work:
+        longest_s = self._gathering_s() if self.has_work else _IDLE_WAIT_S
+        return max(0.0, min(longest_s, self._next_report_s - self._clock()))
+
+    def _gathering_s(self) -> float:
+        """How long the next step waits for decodes to join it; 0 where stages share no cores."""
+        away_s = self._decode_cap.away_s
+        if self._shared_cores is None or away_s is None or not self._decode_cap.is_short_of_cores:
             return 0.0
-        return max(0.0, min(_IDLE_WAIT_S, self._next_report_s - self._clock()))
+        return gathering_s(
+            self._intake.sequences.values(),
+            steps_at_once=self._shared_cores.steps_at_once,
+            most_decodes=self._limits.max_batch_tokens,
+            away_s=away_s,
+            now_s=self._clock(),
+        )
 
     @property
     def has_work(self) -> bool:
@@ -262,6 +282,13 @@ class Stage:
         self._counters.decode_tokens += decodes
         if decodes:
             self._decode_cap.observe_step(busy_s)
+            self._observe_cores(now_s=now_s)
+
+    def _observe_cores(self, *, now_s: float) -> None:
+        under_way = self._decode_cap.micro_batches
+        if self._shared_cores is not None and under_way is not None:
+            self._shared_cores.look(now_s=now_s, micro_batches=under_way)
+            self._decode_cap.observe_cores(self._shared_cores.steps_at_once)
 
     def _send(self, messages: list[Outgoing]) -> None:
         for outgoing in messages:
@@ -280,6 +307,8 @@ class Stage:
         if message.kind == Kind.RELEASE and sender == COORDINATOR:
             self._tell_spans(message.entries, heard_s=now_s, unseen_s=unseen_s)
         self._refuse(self._intake.accept(message, sender=sender, now_s=now_s, unseen_s=unseen_s))
+        if self._shared_cores is not None and not self._intake.sequences:
+            self._shared_cores.pause()
         if message.kind in (Kind.ROWS, Kind.SAMPLED):
             self._observe_returns(message, now_s=now_s)
 

@@ -1,0 +1,46 @@
+"""What the kernel knows of the cores a process may use: who waited for them, and who did not."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+_STAT = Path("/proc/stat")
+_THREAD = Path("/proc/thread-self/schedstat")
+_IDLE, _IOWAIT = 4, 5  # fields of a line of /proc/stat, in ticks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreUse:
+    """Counters that only grow, in seconds.
+
+    `ran_s` and `delayed_s`: the calling thread was on a core, or was ready and waited for one.
+    `idle_s`: of all cores the process may use together.
+    """
+
+    at_s: float
+    ran_s: float
+    delayed_s: float
+    idle_s: float
+
+
+def core_reader(*, clock: Callable[[], float]) -> Callable[[], CoreUse] | None:
+    """Reads the counters of the thread that calls it; None where the kernel keeps none (Linux
+    does where it has schedstat)."""
+    if not (_STAT.exists() and _THREAD.exists()):
+        return None
+    names = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+    tick_s = 1 / os.sysconf("SC_CLK_TCK")
+
+    def read() -> CoreUse:
+        ran_ns, delayed_ns, _ = _THREAD.read_text().split()
+        lines = (line.split() for line in _STAT.read_text().splitlines())
+        idle = sum(int(line[_IDLE]) + int(line[_IOWAIT]) for line in lines if line[0] in names)
+        return CoreUse(
+            at_s=clock(),
+            ran_s=int(ran_ns) / 1e9,
+            delayed_s=int(delayed_ns) / 1e9,
+            idle_s=idle * tick_s,
+        )
+
+    return read
