@@ -23,6 +23,7 @@ from tests.shaped_links.shaped_pipe import Shape
 
 PARAMETERS = Path(__file__).with_name("parameters.toml")
 _FIRST_PREFILL = 1_000_000
+_WARM_UP_S = 2.0  # connections are made and keys exchanged
 _SIDES: tuple[Side, Side] = ("a", "b")
 
 
@@ -64,9 +65,9 @@ def run(
 ) -> tuple[Figures, dict[str, Any]]:
     """A fresh pair of processes; every second of the schedule is the same for every rule."""
     gap_s = parameters["prefill_every_s"]
-    count = int((prefills * gap_s + 1.0) / parameters["decode_every_s"])
+    count = int((_WARM_UP_S + max(1, prefills) * gap_s) / parameters["decode_every_s"])
     order = {
-        "prefills": [(_FIRST_PREFILL + k, 1.0 + k * gap_s) for k in range(prefills)],
+        "prefills": [(_FIRST_PREFILL + k, _WARM_UP_S + k * gap_s) for k in range(prefills)],
         "decodes": list(range(count)) if decodes else [],
         "prefill_bytes": parameters["prefill_bytes"],
         "decode_bytes": parameters["decode_bytes"],
@@ -98,7 +99,7 @@ def run(
         (sent[number], came[number]) for number in sent if number >= _FIRST_PREFILL
         and number in came
     ]  # fmt: skip
-    spans = transfers or [(float("-inf"), float("inf"))]
+    spans = transfers or [(min(sent.values()) + _WARM_UP_S, float("inf"))]
     return Figures(
         decodes=tuple(
             came[number] - sent[number]

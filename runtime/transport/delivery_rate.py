@@ -10,11 +10,11 @@ from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 
-_STRETCH_S = 0.08  # shorter ones tell more of threads that were late than of the link
+_STRETCH_S = 0.1  # shorter ones tell more of threads that were late than of the link
 _MIN_RTT_KEPT_S = 10.0
 _QUEUED_S = 0.005  # waiting that is more than jitter
-_SLOWED = 1.03
-_LIMITED_WEIGHT = 0.5
+_SLOWED = 1.06
+_SAMPLES = 4  # the rate is the best of so many: one that threads were late for lowers nothing
 _GROWN = 1.04
 _LONGEST_START = 3  # stretches without growth
 
@@ -55,6 +55,7 @@ class DeliveryRate:
         self._arrivals: deque[_Arrival] = deque()
         self._rtts: deque[tuple[float, float]] = deque()  # when, falling minima of the window
         self._least_queueing_s = float("inf")  # of the present stretch
+        self._samples: deque[float] = deque(maxlen=_SAMPLES)
         self._phase = _Phase.START
         self._phase_since_s = 0.0
         self._phase_rate = 0.0  # when the phase began
@@ -124,12 +125,9 @@ class DeliveryRate:
         sample = (last.delivered_bytes - first.delivered_bytes) / arrived_s
         before = self.bytes_per_s
         slowed = arrived_s > _SLOWED * sent_s and self._least_queueing_s > _QUEUED_S
-        if before is None:
-            self.bytes_per_s = sample
-        elif slowed and sample < before:
-            self.bytes_per_s = before + _LIMITED_WEIGHT * (sample - before)
-        else:
-            self.bytes_per_s = max(before, sample)
+        if before is None or sample >= before or slowed:
+            self._samples.append(sample)
+            self.bytes_per_s = max(self._samples)
         self.measured_s = now_s
         if self._phase is _Phase.START and before is not None:
             self._flat_stretches = 0 if sample > _GROWN * before else self._flat_stretches + 1
