@@ -160,8 +160,9 @@ class StageStats(_Message):
 
     `decode_cap` is the most decodes a step may hold now (None: all), `micro_batches` what it
     follows from. `steps_at_once`: of the deployment's stages on the cores they share (None: they
-    have a machine each, or enough cores). Pages cached are held by nobody, but keep a prompt that may come again.
-    `prefix_tokens_total`: prompt tokens that were not computed because their pages were there.
+    have a machine each, or enough cores). Pages cached are held by nobody, but keep a prompt that
+    may come again. `prefix_tokens_total`: prompt tokens that were not computed because their pages
+    were there.
     """
 
     kv_pages_total: int = Field(ge=0)
