@@ -232,7 +232,8 @@ def test_ctrl_c_before_there_is_a_plan_is_one_line_and_exit_code_130(tmp_path):
     try:
         with path.open("w"):  # opens once the command has come to read its problem
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=60)
+        # The end of the file wakes a command whom the signal met just before it went to read.
+        _, err = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()
