@@ -5,10 +5,12 @@ over; it is a tool of the tests and no part of the package.
 """
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from selenium import webdriver
 from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
@@ -17,11 +19,15 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from helixweb.demo.processes import Processes, free_port
 from helixweb.demo.scenario import Places, Scenario, Timings
+from runtime.protocol.control import CoordinatorReport
+from tests.helixweb.process_doubles import HARDWARE
+from tests.helixweb.request_traces import made_up_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 AXE = (ROOT / "tests" / "assets" / "axe.min.js").read_text()
 PATIENCE_S = 90
-# A page may need the ids of its rows: {cluster}, {node}, {profile}, {model}, {run}, {plan}.
+# A page may need the ids of its rows: {cluster}, {node}, {profile}, {model}, {run}, {plan},
+# {incumbent}, {request}.
 PAGES = (
     "/", "/clusters/", "/clusters/new", "/clusters/import", "/clusters/{cluster}/",
     "/clusters/{cluster}/edit", "/clusters/{cluster}/network/",
@@ -32,10 +38,18 @@ PAGES = (
     "/models/{model}/", "/profiles/", "/profiles/{profile}/", "/changes/", "/plans/", "/plans/new",
     "/plans/{run}/", "/plans/{run}/incumbents/{incumbent}/", "/plans/by-id/{plan}/what-if",
     "/plans/by-id/{plan}/replan", "/plans/compare?plan={plan}", "/deployments/",
-    "/deployments/new?plan={plan}", "/monitor/", "/requests/", "/playground/", "/settings/",
-    "/settings/api-keys/", "/settings/join-tokens/", "/settings/jobs/", "/settings/about/",
+    "/deployments/new?plan={plan}", "/monitor/", "/requests/", "/requests/{request}/",
+    "/playground/", "/settings/", "/settings/api-keys/", "/settings/join-tokens/",
+    "/settings/jobs/", "/settings/about/",
 )  # fmt: skip
-LOOKS = {"desk-light": (1280, "light"), "phone-dark": (390, "dark")}
+# All rules in two looks, which differ in width and theme; in the others those that ask for colours.
+COLOURS = ("color-contrast", "link-in-text-block")
+LOOKS = (
+    ("desk-light", 1280, "light", ()),
+    ("desk-dark", 1280, "dark", COLOURS),
+    ("phone-dark", 390, "dark", ()),
+    ("phone-light", 390, "light", COLOURS),
+)
 GONE = (NoSuchElementException, StaleElementReferenceException)
 # What the address of a page of the site gives away about its rows.
 ID = re.compile(r"/(\d+)/?$")
@@ -59,10 +73,12 @@ def scenario(tmp_path: Path) -> Iterator[Scenario]:
 def test_every_page_is_within_reach_of_everybody(
     scenario: Scenario, browser: webdriver.Chrome
 ) -> None:
+    browser.set_script_timeout(PATIENCE_S)
     browser.get(scenario.login_link())
     press(browser, "Log in")
     wait(browser, "h1", "Overview")
     ids = plan_the_demo(browser, scenario.places.web_url)
+    ids["request"] = trace_a_request(scenario, cluster=int(ids["cluster"]))
     found = dict(problems(browser, scenario.places.web_url, ids=ids))
     assert found == {}
 
@@ -92,6 +108,34 @@ def plan_the_demo(browser: webdriver.Chrome, base: str) -> dict[str, str]:
     return ids
 
 
+def trace_a_request(scenario: Scenario, *, cluster: int) -> str:
+    """A coordinator joins and tells of one request; its number."""
+    site, _ = scenario.connect()
+    token = site.post("join-tokens/", {"cluster": cluster, "role": "coordinator"})["secret"]
+    site.close()
+    trace = made_up_trace(1, arrived_at=time.time())
+    report = CoordinatorReport(
+        generation=1, serving=True, window_s=10.0, requests_running=0, requests_waiting=0,
+        requests_total=1, requests_failed_total=0, requests_rejected_total=0,
+        prompt_tokens_total=64, output_tokens_total=5, prompt_tokens_per_s=6.4,
+        output_tokens_per_s=0.5, traces=(trace,),
+    )  # fmt: skip
+    asking = {
+        "join_token": token, "role": "coordinator", "node_uuid": "c" * 32, "name": "front",
+        "hardware": HARDWARE, "data_endpoint": "tcp://127.0.0.1:7000",
+        "data_public_key": "k" * 40, "http_url": scenario.places.coordinator_url,
+    }  # fmt: skip
+    with httpx.Client(base_url=scenario.places.web_url, timeout=PATIENCE_S) as client:
+        joined = client.post("/api/v1/agent/register", json=asking).raise_for_status().json()
+        answer = client.post(
+            "/api/v1/coordinator/report",
+            json=report.model_dump(mode="json"),
+            headers={"Authorization": f"Bearer {joined['credential']}"},
+        )
+        answer.raise_for_status()
+    return trace.request
+
+
 def problems(
     browser: webdriver.Chrome, base: str, *, ids: dict[str, str]
 ) -> Iterator[tuple[str, list[str]]]:
@@ -102,7 +146,7 @@ def problems(
     browser.get_log("browser")
     for template in PAGES:
         path = template.format(**ids)
-        look_like(browser, *LOOKS["desk-light"])
+        look_like(browser, *LOOKS[0][1:3])
         browser.get(f"{base}{path}")
         WebDriverWait(browser, PATIENCE_S).until(
             lambda driver: driver.execute_script(
@@ -112,9 +156,9 @@ def problems(
             )
         )
         browser.execute_script(AXE)
-        for look, (width, theme) in LOOKS.items():
+        for look, width, theme, rules in LOOKS:
             look_like(browser, width, theme)
-            said = violations(browser)
+            said = violations(browser, rules=rules)
             wide = browser.execute_script("return document.documentElement.scrollWidth")
             said += [f"{wide} px wide in a window of {width}"] if wide > width else []
             if said:
@@ -136,11 +180,12 @@ def look_like(browser: webdriver.Chrome, width: int, theme: str) -> None:
     )
 
 
-def violations(browser: webdriver.Chrome) -> list[str]:
-    """What axe calls serious or critical, with the first element of each."""
+def violations(browser: webdriver.Chrome, *, rules: tuple[str, ...]) -> list[str]:
+    """What axe calls serious or critical, with the first element of each; no rules: all of them."""
+    options = {"resultTypes": ["violations"], **({"runOnly": rules} if rules else {})}
     found: list[dict[str, Any]] = browser.execute_async_script(
-        "axe.run(document, {resultTypes: ['violations']})"
-        ".then((result) => arguments[0](result.violations))"
+        "axe.run(document, arguments[0]).then((result) => arguments[1](result.violations))",
+        options,
     )
     return [
         f"{rule['id']}: {rule['nodes'][0]['html'][:200]}"
