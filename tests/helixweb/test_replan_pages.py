@@ -64,11 +64,13 @@ def test_a_budget_of_nothing_keeps_every_layer(plan: Plan, user: Any) -> None:
 def test_a_budget_that_lets_nothing_flow_fails_and_says_what_would_do(
     plan: Plan, user: Any, cluster: Cluster
 ) -> None:
-    first = min(plan.document["placement"], key=lambda name: plan.document["placement"][name][0])
     options = PlanOptions(time_limit_s=2)
-    cluster.links.filter(source=first).delete()
-    cluster.links.filter(target=first).delete()
-    cluster.nodes.filter(name=first).delete()
+    # Several may hold the first layer: which plan was found depends on the machine's speed.
+    for name, (first, _) in plan.document["placement"].items():
+        if first == 0:
+            cluster.links.filter(source=name).delete()
+            cluster.links.filter(target=name).delete()
+            cluster.nodes.filter(name=name).delete()
     run = services.start_replan(plan, options=options, budget_bytes=0.0, user=user)
     solving.solve(run_id=run.pk)
     run.refresh_from_db()
