@@ -33,7 +33,8 @@ from runtime.models.tiny_checkpoint import TinySizes
 
 HERE = Path(__file__).parent
 NODE, CHAIN = "one node", "chain"
-STATIC, CONTINUOUS = "transformers generate", "transformers continuous"
+# the ways of transformers_side.py, by what they are called here
+WAYS = {"static": "generate", "continuous": "continuous"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +99,15 @@ def _start_systems(
             )
         )
         systems[name] = partial(_through_coordinator, running, output_tokens)
-    process = stack.enter_context(_transformers(checkpoint, threads=threads))
-    systems[STATIC] = partial(_with_transformers, process, "static", output_tokens)
-    systems[CONTINUOUS] = partial(_with_transformers, process, "continuous", output_tokens)
+    for dtype in parameters["transformers_dtypes"]:
+        process = stack.enter_context(_transformers(checkpoint, threads=threads, dtype=dtype))
+        for way, name in WAYS.items():
+            systems[_called(name, dtype)] = partial(_with_transformers, process, way, output_tokens)
     return systems
+
+
+def _called(name: str, dtype: str) -> str:
+    return f"{name}, {dtype}"
 
 
 def _measure_all(
@@ -125,7 +131,7 @@ def _measure_all(
                     continue
                 found.setdefault((name, streams), []).append(measured)
                 print(
-                    f"repeat {repeat} {name:24} {streams:3} streams "
+                    f"repeat {repeat} {name:22} {streams:3} streams "
                     f"{measured.tokens / measured.seconds:8.2f} tokens/s "
                     f"{measured.tokens / measured.cpu_s:8.2f} tokens/CPU s",
                     file=sys.stderr,
@@ -161,13 +167,16 @@ def _with_transformers(
 
 
 @contextmanager
-def _transformers(checkpoint: Path, *, threads: int) -> Iterator["subprocess.Popen[str]"]:
+def _transformers(
+    checkpoint: Path, *, threads: int, dtype: str
+) -> Iterator["subprocess.Popen[str]"]:
     process = subprocess.Popen(
         [
             sys.executable,
             str(HERE / "transformers_side.py"),
             str(checkpoint),
             f"--threads={threads}",
+            f"--dtype={dtype}",
         ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -195,9 +204,13 @@ def _print(found: dict[tuple[str, int], list[Measured]], parameters: dict[str, A
             f"| {system} | {streams} | {medians[system, streams]:.2f} "
             f"({min(each):.2f} to {max(each):.2f}) | {cpu_rates[system, streams]:.2f} |"
         )
-    print("\n| streams | one node / generate | one node / continuous | chain / one node |")
-    print("|---|---|---|---|")
-    pairs = ((NODE, STATIC), (NODE, CONTINUOUS), (CHAIN, NODE))
+    pairs = [(CHAIN, NODE)] + [
+        (NODE, _called(name, dtype))
+        for dtype in parameters["transformers_dtypes"]
+        for name in WAYS.values()
+    ]
+    print("\n| streams | " + " | ".join(f"{ours} / {theirs}" for ours, theirs in pairs) + " |")
+    print("|---" * (len(pairs) + 1) + "|")
     for streams in parameters["streams"]:
         ratios = (
             f"{medians[ours, streams] / medians[theirs, streams]:.2f} "

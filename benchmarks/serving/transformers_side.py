@@ -22,10 +22,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"), required=True)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     logging.set_verbosity_error()
-    model: Any = AutoModelForCausalLM.from_pretrained(options.checkpoint, dtype="auto").eval()
+    loaded = AutoModelForCausalLM.from_pretrained(options.checkpoint, dtype=options.dtype)
+    model: Any = loaded.eval()
     ways = {"static": generate_static, "continuous": generate_continuously}
     for line in sys.stdin:
         told = json.loads(line)
