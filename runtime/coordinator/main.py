@@ -169,6 +169,8 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
                         stats=stats,
                         follower=follower,
                         now=time.monotonic(),
+                        # emulated links say nothing of those that are there
+                        links=transport.link_stats() if network is None else {},
                         traces=tracer.waiting(),
                     ),
                     on_delivered=lambda report: tracer.delivered(report.traces),

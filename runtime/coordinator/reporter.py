@@ -4,7 +4,7 @@ from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.refusals import NotServing
 from runtime.coordinator.request_stats import RequestStats
-from runtime.protocol.control import CoordinatorReport, NodeTraffic
+from runtime.protocol.control import CoordinatorReport, LinkStats, NodeTraffic
 from runtime.protocol.request_trace import RequestTrace
 
 
@@ -14,6 +14,7 @@ def build_report(
     stats: RequestStats,
     follower: PlanFollower,
     now: float,
+    links: dict[str, LinkStats],
     traces: tuple[RequestTrace, ...] = (),
 ) -> CoordinatorReport:
     """Everything helixweb may know of this moment; pure but for the windows forgetting."""
@@ -64,4 +65,5 @@ def build_report(
         nodes=nodes,
         edge_tokens_total=dict(stats.edge_tokens_total),
         traces=traces,
+        links=links,
     )

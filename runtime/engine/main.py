@@ -135,9 +135,10 @@ def serve(
     )
     with ExitStack() as closing:
         closing.callback(opened.close)
-        transport: Transport = ZmqTransport(
+        sockets = ZmqTransport(
             name=launch.name, bind=launch.bind, keys=keys, peers=assignment.peers
         )
+        transport: Transport = sockets
         if emulation is not None:
             transport = EmulatedLinks(transport, emulation)
         closing.callback(transport.close)
@@ -150,6 +151,9 @@ def serve(
             transport=transport,
             options=assignment.options,
             relative_speed=launch.relative_speed,
+            forecast=sockets.forecast,
+            # of an emulated node only the links that it acts as having would say anything
+            link_stats=dict if opened.backend.emulated else sockets.link_stats,
             shared_cores=None if opened.backend.emulated else _watch_cores(launch),
             on_report=lambda stats: events.write(StatsEvent(stats=stats)),
         )

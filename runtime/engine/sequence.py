@@ -134,3 +134,8 @@ class Work:
 
     sequence: Sequence
     chunk: Chunk
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether it runs tokens of the prompt, not one that was sampled."""
+        return self.chunk.position < self.sequence.route.prompt_tokens

@@ -24,13 +24,15 @@ from runtime.engine.outgoing import (
     rows_messages,
     sampled_messages,
 )
+from runtime.engine.residents import Residents
 from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.engine.shared_cores import SharedCores
-from runtime.protocol.control import StageStats
+from runtime.protocol.control import LinkStats, StageStats
 from runtime.protocol.data import Entry, Flag, FrameError, Kind, Message, Reason, StageStatus
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.stage_spans import pack_spans
 from runtime.transport.base import Received, SendError, Transport
+from runtime.transport.decode_forecast import DecodeForecast
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +57,9 @@ class Stage:
     `incarnation` (32 bits) tells the coordinator this process from one before it. `relative_speed`
     below 1 makes a step last 1/relative_speed as long as it did. `on_report` gets the stage's
     counters about once a second. `shared_cores`: what finds out whether the deployment's stages
-    share this machine's cores; None: they do not. `clock` and `sleep` are in seconds.
+    share this machine's cores; None: they do not. `forecast` is told of steps with decodes, so that
+    links know when the next ones come; `link_stats` is asked for the stage's counters of links.
+    `clock` and `sleep` are in seconds.
     """
 
     def __init__(
@@ -70,6 +74,8 @@ class Stage:
         options: EngineOptions,
         relative_speed: float = 1.0,
         shared_cores: SharedCores | None = None,
+        forecast: DecodeForecast | None = None,
+        link_stats: Callable[[], dict[str, LinkStats]] = dict,
         on_report: Callable[[StageStats], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -84,6 +90,8 @@ class Stage:
         self._decode_cap = DecodeCap(options)
         self._relative_speed = relative_speed
         self._shared_cores = shared_cores
+        self._forecast = forecast or DecodeForecast()
+        self._link_stats = link_stats
         self._on_report = on_report
         self._clock = clock
         self._sleep = sleep
@@ -95,10 +103,11 @@ class Stage:
         self._coordinator_is_lost = False
         self._looked_s = self._started_s  # when it last saw whatever had come by then
         self._shape = shape = backend.shape
+        self._residents = Residents()
         self._admission = Admission(
             backend.books,
             prefixes=options.prefixes,
-            residents=lambda: self._intake.sequences.values(),
+            residents=self._residents,
         )
         self._intake = Intake(
             StageShape(
@@ -112,6 +121,7 @@ class Stage:
                 dtype=shape.dtype,
                 max_context_tokens=limits.max_context_tokens,
             ),
+            residents=self._residents,
             admit=self._admission.admit,
             forget=self._forget,
         )
@@ -144,7 +154,7 @@ class Stage:
             kv_pages_total=books.total,
             kv_pages_used=books.used,
             kv_pages_cached=books.cached,
-            sequences=len(self._intake.sequences),
+            sequences=len(self._residents.by_key),
             steps_total=self._counters.steps,
             prompt_tokens_total=self._counters.prompt_tokens,
             decode_tokens_total=self._counters.decode_tokens,
@@ -152,17 +162,18 @@ class Stage:
             uptime_s=self._clock() - self._started_s,
             weights_bytes=self._backend.weights_bytes,
             kv_bytes=self._backend.kv_bytes,
-            decode_cap=self._decode_cap.limit(resident=self._decoding()),
+            decode_cap=self._decode_cap.limit(resident=self._residents.decoding),
             micro_batches=self._decode_cap.micro_batches,
             steps_at_once=None if self._shared_cores is None else self._shared_cores.bound,
             preemptions_total=self._counters.preemptions,
             prefix_tokens_total=self._admission.prefix_tokens_total,
             emulated=self._backend.emulated,
+            links=self._link_stats(),
         )
 
     def check_pages(self) -> None:
         """Raises KvCacheCorrupt unless free, held and kept pages are all pages, each once."""
-        self._backend.books.check([sequence.table for sequence in self._intake.sequences.values()])
+        self._backend.books.check([sequence.table for sequence in self._residents.by_key.values()])
 
     def _forget(self, sequence: Sequence) -> None:
         self._pages_moved = True
@@ -179,7 +190,7 @@ class Stage:
         if self._shared_cores is None or away_s is None or not self._decode_cap.is_short_of_cores:
             return 0.0
         return gathering_s(
-            self._intake.sequences.values(),
+            self._residents.by_key.values(),
             steps_at_once=self._shared_cores.steps_at_once,
             most_decodes=self._limits.max_batch_tokens,
             away_s=away_s,
@@ -189,33 +200,29 @@ class Stage:
     @property
     def has_work(self) -> bool:
         """Whether rows wait to be run."""
-        return any(sequence.pending for sequence in self._intake.sequences.values())
-
-    def _decoding(self) -> int:
-        """Requests whose prompt is behind them."""
-        return sum(sequence.is_decoding for sequence in self._intake.sequences.values())
+        return bool(self._residents.waiting)
 
     def _next_step(self) -> list[Work]:
         picks = pick_step(
-            self._intake.sequences.values(),
+            self._residents.waiting.values(),
             max_batch_tokens=self._limits.max_batch_tokens,
             min_prefill_tokens=self._limits.page_tokens,
-            decode_cap=self._decode_cap.limit(resident=self._decoding()),
+            decode_cap=self._decode_cap.limit(resident=self._residents.decoding),
             options=self._options,
         )
         for pick in sorted(picks, key=lambda pick: pick.sequence.arrival):
             self._make_room(pick)
         return [
-            Work(sequence=pick.sequence, chunk=pick.sequence.take(pick.n_tokens))
+            Work(sequence=pick.sequence, chunk=self._residents.take(pick.sequence, pick.n_tokens))
             for pick in picks
-            if pick.sequence.key in self._intake.sequences  # not preempted for an older one
+            if pick.sequence.key in self._residents.by_key  # not preempted for an older one
         ]
 
     def _make_room(self, pick: Pick) -> None:
         """Pages for the rows of `pick`, if need be those of the youngest requests."""
         sequence = pick.sequence
         tokens = sequence.pending[0].position + pick.n_tokens
-        while sequence.key in self._intake.sequences:
+        while sequence.key in self._residents.by_key:
             youngest = self._admission.grow(sequence, tokens=tokens)
             if youngest is None:
                 return
@@ -224,9 +231,11 @@ class Stage:
 
     def _run_step(self, step: list[Work]) -> None:
         began_s = self._clock()
+        self._forecast.step_began(tokens=_decode_tokens(step), now_s=began_s)
         try:
             result = self._backend.run(step)
         except Exception:
+            self._forecast.step_failed()
             logger.exception("a step of %d requests failed", len(step))
             self._give_up(step, Reason.STAGE_ERROR)
             return
@@ -268,17 +277,18 @@ class Stage:
         busy_s = now_s - began_s
         self._counters.steps += 1
         self._counters.busy_s += busy_s
-        decodes = 0
+        self._forecast.step_ended(now_s=now_s, cycle_s=_cycle_s(step, now_s=now_s))
         for work in step:
             work.sequence.left_s = now_s
-            is_prompt = work.chunk.position < work.sequence.route.prompt_tokens
             work.sequence.spans.ran(
-                began_s=began_s, ended_s=now_s, n_tokens=work.chunk.n_tokens, is_prompt=is_prompt
+                began_s=began_s,
+                ended_s=now_s,
+                n_tokens=work.chunk.n_tokens,
+                is_prompt=work.is_prompt,
             )
-            if is_prompt:
+            if work.is_prompt:
                 self._counters.prompt_tokens += work.chunk.n_tokens
-            else:
-                decodes += work.chunk.n_tokens
+        decodes = _decode_tokens(step)
         self._counters.decode_tokens += decodes
         if decodes:
             self._decode_cap.observe_step(busy_s)
@@ -307,7 +317,7 @@ class Stage:
         if message.kind == Kind.RELEASE and sender == COORDINATOR:
             self._tell_spans(message.entries, heard_s=now_s, unseen_s=unseen_s)
         self._refuse(self._intake.accept(message, sender=sender, now_s=now_s, unseen_s=unseen_s))
-        if self._shared_cores is not None and not self._intake.sequences:
+        if self._shared_cores is not None and not self._residents.by_key:
             self._shared_cores.pause()
         if message.kind in (Kind.ROWS, Kind.SAMPLED):
             self._observe_returns(message, now_s=now_s)
@@ -316,7 +326,7 @@ class Stage:
         """How long requests were away whose next token begins its way here."""
         for entry in message.entries:
             key = RequestKey(request=entry.request, epoch=entry.epoch)
-            sequence = self._intake.sequences.get(key)
+            sequence = self._residents.by_key.get(key)
             if sequence is not None and sequence.left_s is not None and sequence.is_decoding:
                 self._decode_cap.observe_return(now_s - sequence.left_s)
 
@@ -324,7 +334,7 @@ class Stage:
         """What was measured of requests that end, to whoever asks."""
         for entry in entries:
             key = RequestKey(request=entry.request, epoch=entry.epoch)
-            sequence = self._intake.sequences.get(key)
+            sequence = self._residents.by_key.get(key)
             if sequence is None or Flag.TRACED not in entry.flags:
                 continue
             spans = sequence.spans.told(heard_s=heard_s, unseen_s=unseen_s, now_s=self._clock())
@@ -392,6 +402,16 @@ class Stage:
             self._coordinator_is_lost = True
         else:
             self._coordinator_is_lost = False
+
+
+def _decode_tokens(step: Items[Work]) -> int:
+    return sum(work.chunk.n_tokens for work in step if not work.is_prompt)
+
+
+def _cycle_s(step: Items[Work], *, now_s: float) -> float | None:
+    """How long ago the decodes of a step that ends now ended their last one here, the latest."""
+    left = [work.sequence.left_s for work in step if not work.is_prompt]
+    return min((now_s - left_s for left_s in left if left_s is not None), default=None)
 
 
 def _entry_of(sequence: Sequence) -> Entry:

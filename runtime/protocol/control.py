@@ -135,9 +135,10 @@ class LinkStats(_Message):
 
     `bandwidth_bytes_per_s` and `rtt_s` (of the idle link) are measured from prompts' chunks and a
     probe a second, null before; `bandwidth_age_s` ago the former was last confirmed. `queueing_s`
-    is how much longer the last round trip took. `starved_total`: how often N decodes had gone
-    before a prompt; `longest_wait_decodes`: most that ever did. `stalled`: what was sent is not
-    answered.
+    is how much longer the last round trip took. The urgent lane has decodes and all that is small,
+    the bulk lane prompts in chunks; bytes/s are of the last seconds. `starved_total`: how often N
+    decodes had gone before a prompt; `longest_wait_decodes`: most that ever did. `stalled`: what
+    was sent is not answered.
     """
 
     bandwidth_bytes_per_s: float | None = Field(default=None, ge=0)
@@ -146,7 +147,10 @@ class LinkStats(_Message):
     queueing_s: float = Field(default=0.0, ge=0)
     waiting_bytes: int = Field(default=0, ge=0)
     in_flight_bytes: int = Field(default=0, ge=0)
+    urgent_bytes_per_s: float = Field(default=0.0, ge=0)
+    bulk_bytes_per_s: float = Field(default=0.0, ge=0)
     urgent_bytes_total: int = Field(default=0, ge=0)
+    urgent_messages_total: int = Field(default=0, ge=0)
     bulk_bytes_total: int = Field(default=0, ge=0)
     chunks_total: int = Field(default=0, ge=0)
     sent_again_total: int = Field(default=0, ge=0)

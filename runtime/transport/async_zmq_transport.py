@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 
-from runtime.protocol.control import PeerAddress
+from runtime.protocol.control import LinkStats, PeerAddress
 from runtime.protocol.data import Message
 from runtime.transport.base import Received
 from runtime.transport.keys import KeyPair
@@ -29,6 +29,10 @@ class AsyncZmqTransport:
     def dropped_messages(self) -> int:
         """Bad frames since the start."""
         return self._transport.dropped_messages
+
+    def link_stats(self) -> dict[str, LinkStats]:
+        """What is known of the link to each peer something was sent to."""
+        return self._transport.link_stats()
 
     def set_peers(self, peers: Iterable[PeerAddress]) -> None:
         """Talk to exactly these from now on."""

@@ -48,6 +48,11 @@ class DecodeForecast:
             if cycle_s is not None:
                 self._cycle_s = _averaged(self._cycle_s, cycle_s)
 
+    def step_failed(self) -> None:
+        """It came to nothing: no decode leaves."""
+        with self._lock:
+            self._running = None
+
     def due_s(self, now_s: float) -> float | None:
         """When the next decode will leave; None if none is expected, or nobody knows when."""
         with self._lock:

@@ -19,6 +19,7 @@ from enum import StrEnum
 from runtime.protocol.link_frames import Ack, Chunk, Probe
 from runtime.transport.delivery_rate import DeliveryRate
 from runtime.transport.reassembly import Bytes
+from runtime.transport.recent_rate import RecentRate
 
 STALLED_S = 2.0  # without an ack of what is under way
 PROBE_INTERVAL_S = 1.0
@@ -105,6 +106,7 @@ class LinkCounters:
     """Since the start."""
 
     urgent_bytes: int = 0
+    urgent_messages: int = 0
     bulk_bytes: int = 0
     chunks: int = 0
     starved: int = 0  # times the bound was reached
@@ -120,6 +122,8 @@ class LinkScheduler:
     stream: int
     rate: DeliveryRate = field(default_factory=DeliveryRate)
     counters: LinkCounters = field(default_factory=LinkCounters)
+    urgent_rate: RecentRate = field(default_factory=RecentRate)
+    bulk_rate: RecentRate = field(default_factory=RecentRate)
     waiting_bytes: int = 0  # not sent yet, or lost and to be sent again
     in_flight_bytes: int = 0  # sent and not acked
     _queue: deque[_Waiting] = field(default_factory=deque)
@@ -153,6 +157,8 @@ class LinkScheduler:
     def on_urgent(self, n_bytes: int, *, now_s: float) -> None:
         """A decode went on its own lane (Algorithm 1, lines 10-14)."""
         self.counters.urgent_bytes += n_bytes
+        self.counters.urgent_messages += 1
+        self.urgent_rate.add(n_bytes, now_s=now_s)
         self._occupy(n_bytes, now_s)
         if self.has_waiting and self._room():
             self._weight += 1
@@ -279,6 +285,7 @@ class LinkScheduler:
         self.in_flight_bytes += sent.n_bytes
         self.counters.bulk_bytes += sent.n_bytes
         self.counters.chunks += 1
+        self.bulk_rate.add(sent.n_bytes, now_s=now_s)
         self._occupy(sent.n_bytes, now_s)
         return Transmission(
             chunk=Chunk(

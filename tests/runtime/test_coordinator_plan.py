@@ -20,7 +20,7 @@ from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.plan_store import PlanStore, PlanStoreError
 from runtime.coordinator.refusals import NotServing
 from runtime.coordinator.reporter import build_report
-from runtime.protocol.control import CoordinatorDesired, PeerAddress
+from runtime.protocol.control import CoordinatorDesired, LinkStats, PeerAddress
 from runtime.protocol.data import Sampling
 from runtime.protocol.openai import ApiError
 
@@ -36,6 +36,7 @@ class Follower:
         self.dispatcher, self.stats = make_dispatcher(self.stages, clock=self.clock)
         self.keys = ApiKeys()
         self.peers: list[tuple[PeerAddress, ...]] = []
+        self.links: dict[str, LinkStats] = {}
         self.follower = PlanFollower(
             dispatcher=self.dispatcher,
             keys=self.keys,
@@ -54,6 +55,7 @@ class Follower:
             stats=self.stats,
             follower=self.follower,
             now=self.clock(),
+            links=self.links,
         )
 
 
@@ -177,6 +179,8 @@ def test_the_report_says_what_is_missing_and_then_what_runs(
     assert one.report.serving
     assert one.report.nodes["d"].kv_capacity_token_layers == 400
     assert one.report.ttft_p50_s is None
+    one.links["d"] = LinkStats(bandwidth_bytes_per_s=5e6, bulk_bytes_per_s=2e6)
+    assert one.report.links == one.links
     serving = one.dispatcher.ready_serving()
     request = one.dispatcher.submit(
         serving,

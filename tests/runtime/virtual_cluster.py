@@ -17,6 +17,7 @@ from runtime.engine.stage import Stage
 from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route, Sampling
 from runtime.protocol.engine_options import EngineOptions
 from runtime.transport.base import Received
+from runtime.transport.decode_forecast import DecodeForecast
 
 _NEVER = float("inf")
 
@@ -29,6 +30,8 @@ class _Node:
         self.name = name
         self.now_s = 0.0
         self.inbox: list[tuple[float, int, Received]] = []
+        self.forecast = DecodeForecast()
+        self.decodes_left_s: list[float] = []
         self.stage: Stage
 
     def clock(self) -> float:
@@ -38,6 +41,8 @@ class _Node:
         self.now_s += seconds
 
     def send(self, peer: str, message: Message) -> None:
+        if message.kind == Kind.ROWS and not message.is_prefill:
+            self.decodes_left_s.append(self.now_s)
         self.cluster.deliver(self.name, peer, message, now_s=self.now_s)
 
     def receive(self, *, timeout_s: float) -> list[Received]:
@@ -100,6 +105,7 @@ class VirtualCluster:
                 ),
                 transport=node,
                 options=options,
+                forecast=node.forecast,
                 clock=node.clock,
                 sleep=node.sleep,
             )

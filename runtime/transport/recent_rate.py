@@ -1,0 +1,25 @@
+"""Bytes a second of late: a sum that fades. Pure."""
+
+import math
+
+_FADES_S = 2.0  # to 1/e
+
+
+class RecentRate:
+    """Times in seconds of one clock that does not go back."""
+
+    def __init__(self) -> None:
+        self._faded_bytes = 0.0
+        self._at_s = 0.0
+
+    def add(self, n_bytes: int, *, now_s: float) -> None:
+        """So many went."""
+        self._faded_bytes = self._left(now_s) + n_bytes
+        self._at_s = now_s
+
+    def bytes_per_s(self, now_s: float) -> float:
+        """Of the last seconds, the latest most; 0 once nothing went for long."""
+        return self._left(now_s) / _FADES_S
+
+    def _left(self, now_s: float) -> float:
+        return self._faded_bytes * math.exp(-max(0.0, now_s - self._at_s) / _FADES_S)
