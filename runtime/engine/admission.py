@@ -1,11 +1,11 @@
 """Who gets pages: requests by reservation of their whole prompt, decodes before the youngest."""
 
 import logging
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from runtime.engine.pages import BlockName, NoFreePages, PageBooks
 from runtime.engine.prefix import block_digests, block_names
+from runtime.engine.residents import Residents
 from runtime.engine.sequence import Sequence
 from runtime.protocol.data import Reason
 from runtime.protocol.engine_options import PrefixRule
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 class Admission:
     """Reserves and shares pages of `books` for the sequences of one stage.
 
-    `residents` are the sequences that hold pages now.
+    `residents` are the requests that hold pages now.
     """
 
     def __init__(
@@ -24,7 +24,7 @@ class Admission:
         books: PageBooks,
         *,
         prefixes: PrefixRule,
-        residents: Callable[[], Iterable[Sequence]],
+        residents: Residents,
     ) -> None:
         self._books = books
         self._prefixes = prefixes
@@ -66,11 +66,7 @@ class Admission:
             self._books.reserve(sequence.table, tokens=tokens)
         except NoFreePages as error:
             logger.info("request %d: %s", sequence.key.request, error)
-            return max(
-                (other for other in self._residents() if other.table.blocks),
-                key=lambda other: other.arrival,
-                default=sequence,
-            )
+            return max(self._residents.by_key.values(), key=lambda other: other.arrival)
         return None
 
     def publish(self, sequence: Sequence) -> None:
@@ -101,12 +97,7 @@ class Admission:
         layers = sequence.end - sequence.first
         blocks = -(-sequence.route.prompt_tokens // self._books.page_tokens)
         wanted = (blocks - sequence.table.blocks) * layers
-        growth = sum(
-            other.end - other.first
-            for other in self._residents()
-            if other.table.blocks and other is not sequence
-        )
-        return wanted + growth <= self._books.available
+        return wanted + self._residents.layers <= self._books.available
 
     def _names_of(self, sequence: Sequence) -> list[BlockName]:
         return block_names(sequence.route.block_digests, first=sequence.first, end=sequence.end)

@@ -4,7 +4,7 @@ A pure decision over the sequences that have rows waiting. A request takes part 
 step, with its oldest rows, so its rows are always run in order.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from runtime.engine.sequence import Sequence
@@ -20,14 +20,14 @@ class Pick:
 
 
 def pick_step(
-    sequences: Iterable[Sequence],
+    waiting: Collection[Sequence],
     *,
     max_batch_tokens: int,
     min_prefill_tokens: int,
     decode_cap: int | None,
     options: EngineOptions,
 ) -> list[Pick]:
-    """Rows for one step, in the order of `options`.
+    """Rows for one step out of those that wait, in the order of `options`.
 
     At most `decode_cap` decodes (rows behind the prompt) take part, and prefills while they fit
     beside them. The oldest prefill always does, so that a stage full of decodes still admits
@@ -36,7 +36,6 @@ def pick_step(
     with less memory). No younger prefill passes one that does not fit. The step exceeds
     `max_batch_tokens` by that one prefill at most (or by `options.prefill_tokens`).
     """
-    waiting = [sequence for sequence in sequences if sequence.pending]
     oldest_prefill = min(
         (sequence for sequence in waiting if sequence.is_prefilling),
         key=lambda sequence: sequence.arrival,

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from planner.domain.cluster import COORDINATOR
+from runtime.engine.residents import Residents
 from runtime.engine.sequence import Chunk, RequestKey, Sequence
 from runtime.protocol.data import DTYPE_BYTES, DType, Entry, Flag, Kind, Message, Reason, Route
 
@@ -57,16 +58,21 @@ class Admit(Protocol):
 
 
 class Intake:
-    """The sequences of a stage. `forget` is called with each one that ends, to free its pages."""
+    """Lets requests in among `residents` and ends them; `forget` frees the pages of those."""
 
     def __init__(
-        self, shape: StageShape, *, admit: Admit, forget: Callable[[Sequence], None]
+        self,
+        shape: StageShape,
+        *,
+        residents: Residents,
+        admit: Admit,
+        forget: Callable[[Sequence], None],
     ) -> None:
         self._shape = shape
+        self.residents = residents
         self._admit = admit
         self._forget = forget
         self._arrivals = 0
-        self.sequences: dict[RequestKey, Sequence] = {}
         # requests that ended; their late rows are dropped. Bounded, oldest out first.
         self._tombstones: OrderedDict[RequestKey, None] = OrderedDict()
         self._intruders: set[tuple[str, Kind]] = set()  # told of in the log already
@@ -113,7 +119,7 @@ class Intake:
 
     def end(self, key: RequestKey) -> None:
         """Forget a request, known or not; rows of it that still come are dropped silently."""
-        sequence = self.sequences.pop(key, None)
+        sequence = self.residents.remove(key)
         if sequence is not None:
             self._forget(sequence)
         self._tombstones[key] = None
@@ -123,7 +129,7 @@ class Intake:
 
     def end_orphans(self, *, silent_since_s: float) -> None:
         """Forget requests not heard of since then: their coordinator died and never released."""
-        for key, sequence in list(self.sequences.items()):
+        for key, sequence in list(self.residents.by_key.items()):
             if sequence.heard_s < silent_since_s and not sequence.pending:
                 logger.warning("request %d epoch %d was abandoned", key.request, key.epoch)
                 self.end(key)
@@ -151,7 +157,7 @@ class Intake:
         key = RequestKey(request=entry.request, epoch=entry.epoch)
         if key in self._tombstones:
             return Reason.NONE
-        sequence = self.sequences.get(key)
+        sequence = self.residents.by_key.get(key)
         if message.kind == Kind.SAMPLED and Flag.FINISHED in entry.flags:
             self._finish(sequence, sender=sender)
             return Reason.NONE
@@ -173,6 +179,7 @@ class Intake:
                 )
                 if reason is not Reason.NONE:
                     return reason
+                self.residents.add(sequence)
             else:
                 self._check_rows(sequence, message, entry, rows)
             self._append(sequence, message, entry, rows)
@@ -212,9 +219,7 @@ class Intake:
                 f"hop {entry.hop} of {len(route.hops)} ends at layer {hop.end} "
                 f"of {shape.num_layers}"
             )
-        sequence = Sequence(key=key, route=route, hop=entry.hop, arrival=self._next_arrival())
-        self.sequences[key] = sequence
-        return sequence
+        return Sequence(key=key, route=route, hop=entry.hop, arrival=self._next_arrival())
 
     def _check_rows(
         self, sequence: Sequence, message: Message, entry: Entry, rows: memoryview
@@ -258,7 +263,7 @@ class Intake:
             arrival=self._next_arrival(),
         )
         known = sequence.received - entry.position
-        sequence.append(chunk.split(known)[1] if known else chunk)
+        self.residents.append(sequence, chunk.split(known)[1] if known else chunk)
 
     def _next_arrival(self) -> int:
         self._arrivals += 1

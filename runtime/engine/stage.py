@@ -24,6 +24,7 @@ from runtime.engine.outgoing import (
     rows_messages,
     sampled_messages,
 )
+from runtime.engine.residents import Residents
 from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.engine.shared_cores import SharedCores
 from runtime.protocol.control import LinkStats, StageStats
@@ -102,10 +103,11 @@ class Stage:
         self._coordinator_is_lost = False
         self._looked_s = self._started_s  # when it last saw whatever had come by then
         self._shape = shape = backend.shape
+        self._residents = Residents()
         self._admission = Admission(
             backend.books,
             prefixes=options.prefixes,
-            residents=lambda: self._intake.sequences.values(),
+            residents=self._residents,
         )
         self._intake = Intake(
             StageShape(
@@ -119,6 +121,7 @@ class Stage:
                 dtype=shape.dtype,
                 max_context_tokens=limits.max_context_tokens,
             ),
+            residents=self._residents,
             admit=self._admission.admit,
             forget=self._forget,
         )
@@ -151,7 +154,7 @@ class Stage:
             kv_pages_total=books.total,
             kv_pages_used=books.used,
             kv_pages_cached=books.cached,
-            sequences=len(self._intake.sequences),
+            sequences=len(self._residents.by_key),
             steps_total=self._counters.steps,
             prompt_tokens_total=self._counters.prompt_tokens,
             decode_tokens_total=self._counters.decode_tokens,
@@ -159,7 +162,7 @@ class Stage:
             uptime_s=self._clock() - self._started_s,
             weights_bytes=self._backend.weights_bytes,
             kv_bytes=self._backend.kv_bytes,
-            decode_cap=self._decode_cap.limit(resident=self._decoding()),
+            decode_cap=self._decode_cap.limit(resident=self._residents.decoding),
             micro_batches=self._decode_cap.micro_batches,
             steps_at_once=None if self._shared_cores is None else self._shared_cores.bound,
             preemptions_total=self._counters.preemptions,
@@ -170,7 +173,7 @@ class Stage:
 
     def check_pages(self) -> None:
         """Raises KvCacheCorrupt unless free, held and kept pages are all pages, each once."""
-        self._backend.books.check([sequence.table for sequence in self._intake.sequences.values()])
+        self._backend.books.check([sequence.table for sequence in self._residents.by_key.values()])
 
     def _forget(self, sequence: Sequence) -> None:
         self._pages_moved = True
@@ -187,7 +190,7 @@ class Stage:
         if self._shared_cores is None or away_s is None or not self._decode_cap.is_short_of_cores:
             return 0.0
         return gathering_s(
-            self._intake.sequences.values(),
+            self._residents.by_key.values(),
             steps_at_once=self._shared_cores.steps_at_once,
             most_decodes=self._limits.max_batch_tokens,
             away_s=away_s,
@@ -197,33 +200,29 @@ class Stage:
     @property
     def has_work(self) -> bool:
         """Whether rows wait to be run."""
-        return any(sequence.pending for sequence in self._intake.sequences.values())
-
-    def _decoding(self) -> int:
-        """Requests whose prompt is behind them."""
-        return sum(sequence.is_decoding for sequence in self._intake.sequences.values())
+        return bool(self._residents.waiting)
 
     def _next_step(self) -> list[Work]:
         picks = pick_step(
-            self._intake.sequences.values(),
+            self._residents.waiting.values(),
             max_batch_tokens=self._limits.max_batch_tokens,
             min_prefill_tokens=self._limits.page_tokens,
-            decode_cap=self._decode_cap.limit(resident=self._decoding()),
+            decode_cap=self._decode_cap.limit(resident=self._residents.decoding),
             options=self._options,
         )
         for pick in sorted(picks, key=lambda pick: pick.sequence.arrival):
             self._make_room(pick)
         return [
-            Work(sequence=pick.sequence, chunk=pick.sequence.take(pick.n_tokens))
+            Work(sequence=pick.sequence, chunk=self._residents.take(pick.sequence, pick.n_tokens))
             for pick in picks
-            if pick.sequence.key in self._intake.sequences  # not preempted for an older one
+            if pick.sequence.key in self._residents.by_key  # not preempted for an older one
         ]
 
     def _make_room(self, pick: Pick) -> None:
         """Pages for the rows of `pick`, if need be those of the youngest requests."""
         sequence = pick.sequence
         tokens = sequence.pending[0].position + pick.n_tokens
-        while sequence.key in self._intake.sequences:
+        while sequence.key in self._residents.by_key:
             youngest = self._admission.grow(sequence, tokens=tokens)
             if youngest is None:
                 return
@@ -318,7 +317,7 @@ class Stage:
         if message.kind == Kind.RELEASE and sender == COORDINATOR:
             self._tell_spans(message.entries, heard_s=now_s, unseen_s=unseen_s)
         self._refuse(self._intake.accept(message, sender=sender, now_s=now_s, unseen_s=unseen_s))
-        if self._shared_cores is not None and not self._intake.sequences:
+        if self._shared_cores is not None and not self._residents.by_key:
             self._shared_cores.pause()
         if message.kind in (Kind.ROWS, Kind.SAMPLED):
             self._observe_returns(message, now_s=now_s)
@@ -327,7 +326,7 @@ class Stage:
         """How long requests were away whose next token begins its way here."""
         for entry in message.entries:
             key = RequestKey(request=entry.request, epoch=entry.epoch)
-            sequence = self._intake.sequences.get(key)
+            sequence = self._residents.by_key.get(key)
             if sequence is not None and sequence.left_s is not None and sequence.is_decoding:
                 self._decode_cap.observe_return(now_s - sequence.left_s)
 
@@ -335,7 +334,7 @@ class Stage:
         """What was measured of requests that end, to whoever asks."""
         for entry in entries:
             key = RequestKey(request=entry.request, epoch=entry.epoch)
-            sequence = self._intake.sequences.get(key)
+            sequence = self._residents.by_key.get(key)
             if sequence is None or Flag.TRACED not in entry.flags:
                 continue
             spans = sequence.spans.told(heard_s=heard_s, unseen_s=unseen_s, now_s=self._clock())

@@ -15,6 +15,7 @@ from runtime.engine.limits import EngineLimits
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.pages import PageBooks, PageTable
+from runtime.engine.residents import Residents
 from runtime.engine.sequence import RequestKey, Sequence
 from runtime.engine.stage import ORPHAN_AFTER_S, Stage
 from runtime.models.config import read_config
@@ -65,7 +66,8 @@ def prompt(request: int, *, max_tokens: int = 4) -> Message:
 
 def make_intake() -> tuple[Intake, list[Sequence]]:
     forgotten: list[Sequence] = []
-    return Intake(SHAPE, admit=admit_all, forget=forgotten.append), forgotten
+    intake = Intake(SHAPE, residents=Residents(), admit=admit_all, forget=forgotten.append)
+    return intake, forgotten
 
 
 def admit_all(sequence: Sequence, *, position: int, token_ids: memoryview | None) -> Reason:
@@ -77,10 +79,11 @@ def test_an_abandoned_request_is_forgotten_and_one_with_rows_to_run_is_not() -> 
     for request, now_s in [(1, 10.0), (2, 10.0), (3, 50.0)]:
         assert intake.accept(prompt(request), sender="coordinator", now_s=now_s) == []
     for request in (1, 3):
-        intake.sequences[RequestKey(request=request, epoch=0)].take(99)
+        key = RequestKey(request=request, epoch=0)
+        intake.residents.take(intake.residents.by_key[key], 99)
     intake.end_orphans(silent_since_s=40.0)
     assert [sequence.key.request for sequence in forgotten] == [1]
-    assert {key.request for key in intake.sequences} == {2, 3}
+    assert {key.request for key in intake.residents.by_key} == {2, 3}
 
 
 def test_a_request_that_ended_stays_ended_while_it_is_remembered() -> None:
@@ -90,7 +93,7 @@ def test_a_request_that_ended_stays_ended_while_it_is_remembered() -> None:
     intake.end(RequestKey(request=1, epoch=0))
     assert len(forgotten) == 1
     assert intake.accept(prompt(1), sender="coordinator", now_s=0.0) == []
-    assert intake.sequences == {}
+    assert intake.residents.by_key == {}
 
 
 def test_only_so_many_ended_requests_are_remembered() -> None:
@@ -99,7 +102,7 @@ def test_only_so_many_ended_requests_are_remembered() -> None:
         intake.end(RequestKey(request=request, epoch=0))
     intake.accept(prompt(0), sender="coordinator", now_s=0.0)
     intake.accept(prompt(1), sender="coordinator", now_s=0.0)
-    assert [key.request for key in intake.sequences] == [0]
+    assert [key.request for key in intake.residents.by_key] == [0]
 
 
 @pytest.mark.parametrize("payload_bytes", [0, 16, 19])
@@ -115,14 +118,14 @@ def test_a_prompt_shorter_than_it_says_is_refused(payload_bytes: int) -> None:
     )
     refusals = intake.accept(cut, sender="coordinator", now_s=0.0)
     assert [refusal.reason for refusal in refusals] == [Reason.STAGE_ERROR]
-    assert intake.sequences == {}
+    assert intake.residents.by_key == {}
 
 
 def test_messages_a_stage_has_no_use_for_change_nothing() -> None:
     intake, _ = make_intake()
     nack = Message(kind=Kind.NACK, generation=GENERATION, entries=prompt(1).entries)
     assert intake.accept(nack, sender="coordinator", now_s=0.0) == []
-    assert intake.sequences == {}
+    assert intake.residents.by_key == {}
 
 
 @pytest.fixture(scope="module")

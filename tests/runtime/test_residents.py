@@ -1,0 +1,68 @@
+"""What is kept of a stage's requests, against a look at each of them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.engine.residents import Residents
+from runtime.engine.sequence import Chunk, RequestKey, Sequence
+from runtime.protocol.data import Hop, Route, Sampling
+
+GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=8)
+
+
+def make_sequence(request: int, *, prompt_tokens: int, layers: int) -> Sequence:
+    route = Route(
+        hops=(Hop(node="a", first=0, end=layers),), sampling=GREEDY, prompt_tokens=prompt_tokens
+    )
+    return Sequence(key=RequestKey(request=request, epoch=0), route=route, hop=0, arrival=request)
+
+
+def rows(sequence: Sequence, n_tokens: int) -> Chunk:
+    return Chunk(
+        position=sequence.received,
+        n_tokens=n_tokens,
+        payload=memoryview(bytes(4 * n_tokens)),
+        is_sampled=True,
+        arrival=0,
+    )
+
+
+@given(
+    acts=st.lists(
+        st.tuples(
+            st.sampled_from(["add", "append", "take", "remove"]),
+            st.integers(0, 4),  # which request
+            st.integers(1, 9),  # tokens
+        ),
+        max_size=80,
+    )
+)
+def test_what_is_counted_as_requests_come_run_and_go_is_what_a_look_at_all_finds(
+    acts: list[tuple[str, int, int]],
+) -> None:
+    residents = Residents()
+    for act, request, n_tokens in acts:
+        key = RequestKey(request=request, epoch=0)
+        sequence = residents.by_key.get(key)
+        if act == "remove":
+            assert residents.remove(key) is sequence
+        elif act == "add" and sequence is None:
+            residents.add(make_sequence(request, prompt_tokens=n_tokens, layers=n_tokens))
+        elif act == "append" and sequence is not None:
+            residents.append(sequence, rows(sequence, n_tokens))
+        elif act == "take" and sequence is not None and sequence.pending:
+            residents.take(sequence, n_tokens)
+        all_of_them = residents.by_key.values()
+        assert set(residents.waiting) == {one.key for one in all_of_them if one.pending}
+        assert residents.decoding == sum(one.is_decoding for one in all_of_them)
+        assert residents.layers == sum(one.end - one.first for one in all_of_them)
+
+
+def test_a_request_whose_prompt_is_all_here_already_decodes_from_the_beginning() -> None:
+    residents = Residents()
+    sequence = make_sequence(1, prompt_tokens=4, layers=2)
+    sequence.received = sequence.done = 4
+    residents.add(sequence)
+    assert residents.decoding == 1
+    residents.remove(sequence.key)
+    assert residents.decoding == 0
