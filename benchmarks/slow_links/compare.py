@@ -1,6 +1,6 @@
 """Decodes during a prompt's transfer over a slow link: ours beside FIFO and unscheduled sending.
 
-    python -m benchmarks.slow_links.compare [--parameters FILE.toml] [--only NAME]
+    python -m benchmarks.slow_links.compare [--parameters FILE.toml] [--only NAME] [--rules RULE...]
 
 Needs root (network namespaces). Prints one line for each network and rule.
 """
@@ -88,7 +88,7 @@ def run(
             for end in ends
         }
         for end in ends:
-            other = "b" if end.side == "a" else "a"
+            other: Side = "b" if end.side == "a" else "a"
             end.ask({"peer": {"endpoint": endpoints[other], "public_key": keys[other].public_key}})
         sender, receiver = ends
         receiver.tell({"expect": prefills + len(order["decodes"])})
@@ -182,12 +182,14 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parameters", type=Path, default=PARAMETERS)
     parser.add_argument("--only", default="", help="networks whose name holds this")
+    parser.add_argument("--rules", nargs="+", help="instead of the parameters' rules")
     arguments = parser.parse_args(argv)
     missing = missing_for_shaping()
     if missing:
         print(missing, file=sys.stderr)
         return 1
     parameters = tomllib.loads(arguments.parameters.read_text())
+    parameters["rules"] = arguments.rules or parameters["rules"]
     for network in parameters["networks"]:
         if arguments.only in network["name"]:
             compare(network, parameters)

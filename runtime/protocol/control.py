@@ -134,15 +134,16 @@ class LinkStats(_Message):
     """What the sender knows of a directed link; totals since it first sent, times of the sender.
 
     `bandwidth_bytes_per_s` and `rtt_s` (of the idle link) are measured from prompts' chunks and a
-    probe a second, null before; `bandwidth_age_s` ago the former was last confirmed. `queueing_s`
-    is how much longer the last round trip took. The urgent lane has decodes and all that is small,
-    the bulk lane prompts in chunks; bytes/s are of the last seconds. `starved_total`: how often N
-    decodes had gone before a prompt; `longest_wait_decodes`: most that ever did. `stalled`: what
-    was sent is not answered.
+    probe a second, null before; `bandwidth_age_s` ago the former was last confirmed; it is a floor
+    as long as the link was not seen full, and may do more. `queueing_s` is how much longer the last
+    round trip took. The urgent lane has decodes and all that is small, the bulk lane prompts in
+    chunks; bytes/s are of the last seconds. `starved_total`: how often N decodes had gone before a
+    prompt; `longest_wait_decodes`: most that ever did. `stalled`: what was sent is not answered.
     """
 
     bandwidth_bytes_per_s: float | None = Field(default=None, ge=0)
     bandwidth_age_s: float | None = Field(default=None, ge=0)
+    bandwidth_is_floor: bool = True
     rtt_s: float | None = Field(default=None, ge=0)
     queueing_s: float = Field(default=0.0, ge=0)
     waiting_bytes: int = Field(default=0, ge=0)

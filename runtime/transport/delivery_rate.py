@@ -3,7 +3,8 @@
 A stretch of acks says how fast bytes arrived, by the receiver's clock alone, and how fast they had
 been sent, by the sender's. If they arrived more slowly than they were sent and had to queue, the
 arrival rate is what the link can do now; if not, the link can do at least that. To find out whether
-it can do more, the pace is raised for a round trip now and then, and lowered for the next.
+it can do more, the pace is raised for a round trip now and then, and lowered for the next; also as
+soon as acks tell of a queue that stands, which all else that uses the link waits behind.
 """
 
 from collections import deque
@@ -12,20 +13,29 @@ from enum import Enum
 
 _STRETCH_S = 0.1  # shorter ones tell more of threads that were late than of the link
 _MIN_RTT_KEPT_S = 10.0
+_START_MARGIN = 0.3  # of a round trip: what is too much at the start stands as a queue for one
+_MARGIN_S = 0.025  # under way beyond a round trip: chunks that are half sent, and late threads
+_DRAIN_MARGIN_S = 0.01
+_START_STRETCH_S = 0.05  # at the start a rough rate soon is worth more than a good one late
+_LEAST_STRETCH_S = 0.02  # one that is cut short because a queue has built up
 _QUEUED_S = 0.005  # waiting that is more than jitter
-_SLOWED = 1.06
+_STANDING_S = 0.006  # a queue that all acks see for a while: the pace is above what the link does
+_STANDS_FOR_S = 0.02
+_SLOWED = 0.98  # less only while a queue drains
 _SAMPLES = 4  # the rate is the best of so many: one that threads were late for lowers nothing
 _GROWN = 1.04
+_PROBED = 1.03
 _LONGEST_START = 3  # stretches without growth
+_LONGEST_QUEUED_START = 2  # and with a queue
 
 
 class _Phase(Enum):
     """Its gain on the rate, and for how many round trips it lasts."""
 
-    START = (2.0, 1)
+    START = (1.5, 1)
     CRUISE = (0.97, 5)
-    PROBE = (1.06, 2)
-    FAST_PROBE = (1.25, 1)
+    PROBE = (1.05, 2)
+    FAST_PROBE = (1.25, 2)
     DRAIN = (0.8, 1)
 
     @property
@@ -52,9 +62,11 @@ class DeliveryRate:
         self.rtt_s: float | None = None  # shortest of late: that of an idle link
         self.queueing_s = 0.0  # how much longer than that the last took
         self.measured_s: float | None = None  # when the rate was last confirmed or changed
+        self.is_floor = True  # the link may do more: it was not seen full at that rate
         self._arrivals: deque[_Arrival] = deque()
         self._rtts: deque[tuple[float, float]] = deque()  # when, falling minima of the window
         self._least_queueing_s = float("inf")  # of the present stretch
+        self._standing_since_s: float | None = None
         self._samples: deque[float] = deque(maxlen=_SAMPLES)
         self._phase = _Phase.START
         self._phase_since_s = 0.0
@@ -84,12 +96,16 @@ class DeliveryRate:
             self._least_queueing_s = float("inf")
         self._arrivals.append(arrival)
         self._least_queueing_s = min(self._least_queueing_s, self.queueing_s)
-        first = self._arrivals[0]
-        if arrival.received_s - first.received_s >= max(_STRETCH_S, self.rtt_s or 0.0):
-            self._take(first, arrival, now_s)
+        too_fast = self._is_too_fast(sent_s, now_s)
+        stretch_s = arrival.received_s - self._arrivals[0].received_s
+        least_s = _START_STRETCH_S if self._phase is _Phase.START else _STRETCH_S
+        if stretch_s >= (_LEAST_STRETCH_S if too_fast else max(least_s, self.rtt_s or 0.0)):
+            self._take(self._arrivals[0], arrival, now_s)
             self._arrivals.clear()
             self._arrivals.append(arrival)
             self._least_queueing_s = float("inf")
+        if too_fast and self.bytes_per_s is not None:
+            self._enter(_Phase.DRAIN, now_s)
 
     def pace(self, now_s: float) -> float | None:
         """Bytes/s to send at now; None: not known, as fast as the window lets."""
@@ -97,42 +113,82 @@ class DeliveryRate:
             return None
         return self.bytes_per_s * self._gain(now_s)
 
+    def _is_too_fast(self, sent_s: float, now_s: float) -> bool:
+        """Whether a raised pace has made a queue that stands."""
+        if self.queueing_s <= _STANDING_S or sent_s < self._phase_since_s:
+            self._standing_since_s = None
+            return False
+        if self._standing_since_s is None:
+            self._standing_since_s = now_s
+        is_raised = self._phase in (_Phase.PROBE, _Phase.FAST_PROBE)
+        return is_raised and now_s - self._standing_since_s >= _STANDS_FOR_S
+
+    @property
+    def window_bytes(self) -> float | None:
+        """What may be under way so that the link is full and hardly more; None: not known."""
+        if self.bytes_per_s is None or self.rtt_s is None:
+            return None
+        margin_s = _DRAIN_MARGIN_S if self._phase is _Phase.DRAIN else _MARGIN_S
+        if self._phase is _Phase.START and self._flat_stretches == 0:
+            margin_s = max(margin_s, _START_MARGIN * self.rtt_s)
+        return self.bytes_per_s * (self.rtt_s + margin_s)
+
     def _gain(self, now_s: float) -> float:
         round_s = max(self.rtt_s or 0.0, _STRETCH_S)
+        if self._phase is _Phase.START:
+            return self._phase.gain  # ended by what is measured
         if now_s - self._phase_since_s >= self._phase.rounds * round_s:
             self._enter(self._phase_after(), now_s)
         return self._phase.gain
 
     def _phase_after(self) -> _Phase:
-        if self._phase is _Phase.START:
-            return _Phase.START  # ended by what is measured
         if self._phase is _Phase.CRUISE:
             return _Phase.PROBE
         if self._phase is _Phase.DRAIN:
             drains = _QUEUED_S < self.queueing_s < self._phase_queueing_s  # else the way is longer
             return _Phase.DRAIN if drains else _Phase.CRUISE
-        if (self.bytes_per_s or 0.0) > _GROWN * self._phase_rate:
-            return _Phase.FAST_PROBE  # there is more: ask again at once
+        if (self.bytes_per_s or 0.0) > _PROBED * self._phase_rate:  # there is more: on at once
+            return _Phase.FAST_PROBE if self._phase is _Phase.PROBE else _Phase.START
         return _Phase.DRAIN if self.queueing_s > _QUEUED_S else _Phase.CRUISE
 
     def _enter(self, phase: _Phase, now_s: float) -> None:
         self._phase, self._phase_since_s = phase, now_s
         self._phase_rate, self._phase_queueing_s = self.bytes_per_s or 0.0, self.queueing_s
+        self._flat_stretches = 0
 
     def _take(self, first: _Arrival, last: _Arrival, now_s: float) -> None:
         arrived_s = last.received_s - first.received_s
         sent_s = last.sent_s - first.sent_s
-        sample = (last.delivered_bytes - first.delivered_bytes) / arrived_s
+        # What a lost packet held up comes all at once, but was not sent faster for it.
+        sample = (last.delivered_bytes - first.delivered_bytes) / max(arrived_s, sent_s)
         before = self.bytes_per_s
         slowed = arrived_s > _SLOWED * sent_s and self._least_queueing_s > _QUEUED_S
-        if before is None or sample >= before or slowed:
+        self.measured_s = now_s
+        if slowed:
+            self.is_floor = False
+        elif before is None or sample > _GROWN * before:
+            self.is_floor = True
+        if self._phase is _Phase.START and before is not None:
+            self._grow(sample, before, slowed, now_s)
+        elif before is None or sample >= before or slowed:
             self._samples.append(sample)
             self.bytes_per_s = max(self._samples)
-        self.measured_s = now_s
-        if self._phase is _Phase.START and before is not None:
-            self._flat_stretches = 0 if sample > _GROWN * before else self._flat_stretches + 1
-            if slowed or self._flat_stretches >= _LONGEST_START:
-                self._enter(_Phase.DRAIN, now_s)
+
+    def _grow(self, sample: float, before: float, slowed: bool, now_s: float) -> None:
+        """At the start the rate is the last that was more than the one before; once none is, what
+        came since, of a link that had enough to do."""
+        if sample > _GROWN * before:
+            self._flat_stretches = 0
+            self._samples.clear()
+        else:
+            self._flat_stretches += 1
+        self._samples.append(sample)
+        self.bytes_per_s = max(self._samples)
+        if self._flat_stretches >= (_LONGEST_QUEUED_START if slowed else _LONGEST_START):
+            if slowed:
+                self._samples.popleft()
+                self.bytes_per_s = max(self._samples)
+            self._enter(_Phase.DRAIN, now_s)
 
     def _observe_rtt(self, rtt_s: float, line_s: float, now_s: float) -> None:
         while self._rtts and self._rtts[-1][1] >= rtt_s:

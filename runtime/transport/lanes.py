@@ -284,6 +284,10 @@ class Lanes:
 
     def _serve(self, link: _Link) -> None:
         """Send what may go now, and say when the link stalls or goes on."""
+        with self._lock:
+            probe: Probe | None = link.scheduler.probe(now_s=self._clock())
+        if probe is not None:
+            self._send(link, encode_link_frame(probe))
         while True:
             now_s = self._clock()
             with self._lock:
@@ -292,10 +296,7 @@ class Lanes:
                 break
             self._send(link, encode_link_frame(sending.chunk), sending.head, sending.part)
         with self._lock:
-            probe: Probe | None = link.scheduler.probe(now_s=now_s)
             stalled = link.scheduler.is_stalled(now_s)
-        if probe is not None:
-            self._send(link, encode_link_frame(probe))
         if stalled != link.is_stalled:
             link.is_stalled = stalled
             if stalled:

@@ -10,6 +10,7 @@ def link_stats(scheduler: LinkScheduler, *, now_s: float) -> LinkStats:
     return LinkStats(
         bandwidth_bytes_per_s=rate.bytes_per_s,
         bandwidth_age_s=None if rate.measured_s is None else max(0.0, now_s - rate.measured_s),
+        bandwidth_is_floor=rate.is_floor,
         rtt_s=rate.rtt_s,
         queueing_s=max(0.0, rate.queueing_s),
         waiting_bytes=scheduler.waiting_bytes,

@@ -3,14 +3,17 @@
 Decodes go at once on a lane of their own and never wait here; they are only told of (`on_urgent`).
 Prompts wait here and go in chunks, each small enough to be through when the next decode is due
 (§4.2), not before the link has sent what went before at the measured rate (else chunks only pile up
-in the kernel), and never more than a window of bytes ahead of the receiver's acks. W counts decodes
-that went while prompts waited; at N the next chunk is as large as may be and waits for no pace. The
+in the kernel), and never more than a window of bytes ahead of the receiver's acks. That begins
+small and doubles each round trip, at the start and after a pause, as TCP's own then does: more
+would wait in the kernel and come as one burst, for decodes to wait behind. W counts decodes that
+went while prompts waited; at N the next chunk is as large as may be and waits for no pace. The
 paper sends the whole rest then, which `WhenStarved.WHOLE_REMAINDER` does.
 
 What was sent is kept until it is acked: a connection that broke lost what was under way, and the
 sender goes back to the sequence the receiver expects. Times in seconds of one monotonic clock.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -24,6 +27,7 @@ from runtime.transport.recent_rate import RecentRate
 STALLED_S = 2.0  # without an ack of what is under way
 PROBE_INTERVAL_S = 1.0
 MOST_PROBE_INTERVAL_S = 30.0
+PAUSE_S = 0.2  # TCP's least timeout, after which its window begins small again
 _MICRO = 1e6
 
 
@@ -45,18 +49,16 @@ class LinkRule(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkOptions:
     """`starvation_bound` is N. A chunk has `least_chunk_bytes` to `most_chunk_bytes` and takes the
-    link for at most `hold_s`. The window is `window_rtts` round trips and `window_s` at the
-    measured rate, at least `least_window_bytes`. More than `most_waiting_bytes` are not queued."""
+    link for at most `hold_s`. The window begins with `first_window_bytes` and is never less. More
+    than `most_waiting_bytes` are not queued."""
 
     rule: LinkRule = LinkRule.SCHEDULED
     starvation_bound: int = 30
     when_starved: WhenStarved = WhenStarved.LARGEST_CHUNK
     least_chunk_bytes: int = 16 * 2**10
     most_chunk_bytes: int = 2**20
-    hold_s: float = 0.02
-    window_rtts: float = 1.5
-    window_s: float = 0.01
-    least_window_bytes: int = 256 * 2**10
+    hold_s: float = 0.01
+    first_window_bytes: int = 64 * 2**10
     most_waiting_bytes: int = 2**30
 
     def __post_init__(self) -> None:
@@ -129,6 +131,7 @@ class LinkScheduler:
     _queue: deque[_Waiting] = field(default_factory=deque)
     _sent: deque[_Sent] = field(default_factory=deque)
     _again: deque[_Sent] = field(default_factory=deque)  # lost with a connection
+    _opened_bytes: int = 0  # of the window, since the start or a pause
     _sequence: int = 0
     _weight: int = 0  # W
     _free_s: float = 0.0  # when the link will have sent what it was given
@@ -194,15 +197,18 @@ class LinkScheduler:
 
     def wake_s(self, *, now_s: float) -> float:
         """When `next` or `probe` has something, if nothing happens before."""
-        moments = [self._probed_s + self._probe_interval_s]
+        moments = [self._probe_s]
         if self.has_waiting and self._room():
             starved = self._weight >= self.options.starvation_bound
             moments.append(now_s if starved or not self._is_scheduled else self._free_s)
         return min(moments)
 
     def probe(self, *, now_s: float) -> Probe | None:
-        """One a second, fewer while nothing is heard: measures the round trip, finds losses."""
-        if now_s < self._probed_s + self._probe_interval_s:
+        """One a second, fewer while nothing is heard: measures the round trip, finds losses.
+
+        Ask before `next`: it goes when nothing that was sent before is in its way.
+        """
+        if now_s < self._probe_s:
             return None
         self._probed_s = now_s
         self._probe_interval_s = min(2 * self._probe_interval_s, MOST_PROBE_INTERVAL_S)
@@ -227,6 +233,7 @@ class LinkScheduler:
         while self._sent and self._sent[0].sequence < ack.expected:
             acked_bytes = self._sent[0].n_bytes
             self.in_flight_bytes -= acked_bytes
+            self._opened_bytes += acked_bytes
             self._sent.popleft()
         self.rate.on_ack(
             sent_s=ack.sent_us / _MICRO,
@@ -242,6 +249,11 @@ class LinkScheduler:
                 self._begin_stream(new_stream())
 
     @property
+    def _probe_s(self) -> float:
+        due_s = self._probed_s + self._probe_interval_s
+        return due_s if math.isinf(due_s) else min(max(due_s, self._free_s), due_s + PAUSE_S)
+
+    @property
     def _is_scheduled(self) -> bool:
         return self.options.rule is LinkRule.SCHEDULED
 
@@ -251,11 +263,9 @@ class LinkScheduler:
     @property
     def window_bytes(self) -> float:
         """Bytes that may be under way without an ack."""
-        rate, rtt = self.rate.bytes_per_s, self.rate.rtt_s
-        if rate is None or rtt is None:
-            return self.options.least_window_bytes
-        wanted = rate * (self.options.window_rtts * rtt + self.options.window_s)
-        return max(float(self.options.least_window_bytes), wanted)
+        opened = float(self.options.first_window_bytes + self._opened_bytes)
+        full = self.rate.window_bytes
+        return opened if full is None else min(opened, max(full, self.options.first_window_bytes))
 
     def _chunk_bytes(
         self, left: int, now_s: float, decode_due_s: float | None, *, starved: bool
@@ -267,7 +277,7 @@ class LinkScheduler:
             return left
         rate = self.rate.bytes_per_s
         if rate is None:
-            return min(options.most_chunk_bytes, options.least_window_bytes // 4)
+            return options.least_chunk_bytes
         available_s = options.hold_s
         if decode_due_s is not None and not starved:
             available_s = min(available_s, decode_due_s - now_s)
@@ -280,6 +290,8 @@ class LinkScheduler:
             self.counters.starved += 1
         self._weight = 0
         if not self._sent:
+            if self._heard_s is not None and now_s - self._heard_s > PAUSE_S:
+                self._opened_bytes = min(self._opened_bytes, self.options.first_window_bytes)
             self._heard_s = now_s
         self._sent.append(sent)
         self.in_flight_bytes += sent.n_bytes
@@ -310,6 +322,7 @@ class LinkScheduler:
         self.in_flight_bytes -= sum(sent.n_bytes for sent in self._sent)
         self.waiting_bytes += sum(sent.n_bytes for sent in self._sent)
         self._sent.clear()
+        self._opened_bytes = 0
 
     def _begin_stream(self, stream: int) -> None:
         """Forget messages whose beginning went to a receiver that is no more; number anew."""

@@ -29,7 +29,7 @@ def rate(link: VirtualLink) -> float:
     return measured
 
 
-@pytest.mark.parametrize("bytes_per_s", [1e6, 12.5e6])
+@pytest.mark.parametrize("bytes_per_s", [1e6, 12.5e6, 50e6])
 @pytest.mark.parametrize("delay_s", [0.001, 0.03])
 @pytest.mark.parametrize("jitter_s", [0.0, 0.004])
 def test_a_busy_link_is_measured_within_a_tenth(
@@ -39,9 +39,17 @@ def test_a_busy_link_is_measured_within_a_tenth(
     busy(link, until_s=7.0)
     link.run(until_s=6.0)
     assert rate(link) == pytest.approx(bytes_per_s, rel=0.1)
-    assert link.scheduler.rate.rtt_s == pytest.approx(
-        2 * delay_s, abs=0.025
-    )  # a least chunk's time on the line
+    assert not link.scheduler.rate.is_floor
+    assert link.scheduler.rate.rtt_s == pytest.approx(2 * delay_s, abs=0.01)
+
+
+def test_a_link_that_was_never_full_is_said_to_do_at_least_what_went() -> None:
+    link = VirtualLink(bytes_per_s=12.5e6, delay_s=0.03)
+    for number in range(100):
+        link.at(number * 0.05, lambda: link.send_prompt(b"head", bytes(20_000)))
+    link.run(until_s=5.0)
+    assert link.scheduler.rate.is_floor
+    assert rate(link) < 1e6
 
 
 def test_a_cut_from_100_to_40_and_back_is_measured_within_a_tenth_in_five_seconds() -> None:

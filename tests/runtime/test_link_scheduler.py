@@ -48,8 +48,7 @@ def test_decodes_hardly_wait_behind_prefills_and_prefills_hardly_longer_than_alo
     idle_s = DELAY_S + DECODE_BYTES / RATE
     waits = [latency - idle_s for latency in link.decode_latencies_s]
     assert max(waits) <= 0.04
-    measured = sorted(waits[40:])  # the first prefill meets a link that nobody has measured
-    assert measured[int(0.95 * len(measured))] <= 0.015
+    assert sorted(waits)[int(0.95 * len(waits))] <= 0.015
     assert link.received[-1][0] - 6.01 <= 1.25 * (alone.received[-1][0] - 6.01)
 
 
@@ -83,7 +82,7 @@ def test_no_prompt_waits_for_more_decodes_than_the_bound(
 @pytest.mark.parametrize("when", list(WhenStarved))
 def test_a_starved_prompt_goes_by_its_rule(when: WhenStarved) -> None:
     scheduler = LinkScheduler(LinkOptions(starvation_bound=3, when_starved=when), stream=1)
-    scheduler.rate.bytes_per_s, scheduler.rate.rtt_s = 1e6, 10.0
+    scheduler.rate.bytes_per_s, scheduler.rate.rtt_s = 2e6, 10.0
     scheduler.push(b"head", bytes(500_000))
     for _ in range(2):
         scheduler.on_urgent(10**6, now_s=0.0)
@@ -167,7 +166,7 @@ def test_a_receiver_that_does_not_answer_stops_the_lane_and_is_called_stalled() 
     sent = 0
     while (chunk := scheduler.next(now_s=0.0, decode_due_s=None)) is not None:
         sent += memoryview(chunk.part).nbytes
-    assert sent < 2 * LinkOptions().least_window_bytes
+    assert sent < 2 * LinkOptions().first_window_bytes
     assert not scheduler.is_stalled(1.0)
     assert scheduler.is_stalled(3.0)
     probes = [scheduler.probe(now_s=float(moment)) for moment in range(120)]

@@ -94,6 +94,10 @@ class VirtualLink:
         return self._free_s + self.delay_s
 
     def _serve(self) -> None:
+        probe = self.scheduler.probe(now_s=self.now_s)
+        if probe is not None:
+            self._last_arrival_s = max(self._through(40), self._last_arrival_s)
+            self.at(self._last_arrival_s, lambda: self._acknowledge(probe))
         while True:
             due_s = self.decode_due_s(self.now_s)
             sending = self.scheduler.next(now_s=self.now_s, decode_due_s=due_s)
@@ -104,10 +108,6 @@ class VirtualLink:
             arrival_s = max(self._through(size) + self._late_s(), self._last_arrival_s)
             self._last_arrival_s = arrival_s
             self.at(arrival_s, lambda sending=sending, size=size: self._arrive(sending, size))
-        probe = self.scheduler.probe(now_s=self.now_s)
-        if probe is not None:
-            self._last_arrival_s = max(self._through(40), self._last_arrival_s)
-            self.at(self._last_arrival_s, lambda: self._acknowledge(probe))
 
     def _arrive(self, sending: Transmission, size: int) -> None:
         self._delivered_bytes += size
