@@ -6,25 +6,21 @@ Needs root (network namespaces). Prints one line for each network and rule.
 """
 
 import argparse
-import json
 import statistics
-import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runtime.transport.keys import KeyPair
-from tests.shaped_links.network import RelayedLink, Side, missing_for_shaping, relayed_link
+from tests.shaped_links.ends import joined_ends
+from tests.shaped_links.network import RelayedLink, missing_for_shaping, relayed_link
 from tests.shaped_links.shaped_pipe import Shape
 
 PARAMETERS = Path(__file__).with_name("parameters.toml")
 _FIRST_PREFILL = 1_000_000
 _WARM_UP_S = 2.0  # connections are made and keys exchanged
-_SIDES: tuple[Side, Side] = ("a", "b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,30 +30,6 @@ class Figures:
     decodes: tuple[float, ...]  # sent while a prompt was in transfer
     prefills: tuple[float, ...]
     lost: int
-
-
-class End:
-    """One endpoint process."""
-
-    def __init__(self, link: RelayedLink, side: Side, process: "subprocess.Popen[str]") -> None:
-        self.side = side
-        self.address = link.address(side)
-        self._process = process
-
-    def ask(self, order: object) -> Any:
-        self.tell(order)
-        return self.answer()
-
-    def tell(self, order: object) -> None:
-        if self._process.stdin is None:
-            raise RuntimeError("an endpoint has no stdin")
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-
-    def answer(self) -> Any:
-        if self._process.stdout is None:
-            raise RuntimeError("an endpoint has no stdout")
-        return json.loads(self._process.stdout.readline())
 
 
 def run(
@@ -73,25 +45,10 @@ def run(
         "decode_bytes": parameters["decode_bytes"],
         "decode_every_s": parameters["decode_every_s"],
     }
-    with ExitStack() as closing:
-        ends = [_start(link, side, rule, closing) for side in _SIDES]
-        keys = {end.side: KeyPair.generate() for end in ends}
-        endpoints = {
-            end.side: end.ask(
-                {
-                    "secret_key": keys[end.side].secret_key,
-                    "bind": f"tcp://{end.address}:7799",
-                    "rule": rule,
-                    "when_starved": parameters.get("when_starved", "largest_chunk"),
-                }
-            )["endpoint"]
-            for end in ends
-        }
-        for end in ends:
-            other: Side = "b" if end.side == "a" else "a"
-            end.ask({"peer": {"endpoint": endpoints[other], "public_key": keys[other].public_key}})
-        sender, receiver = ends
-        receiver.tell({"expect": prefills + len(order["decodes"])})
+    when_starved = parameters.get("when_starved", "largest_chunk")
+    with joined_ends(link, rule=rule, when_starved=when_starved) as (sender, receiver):
+        numbers = [number for number, _ in order["prefills"]] + order["decodes"]
+        receiver.tell({"expect": numbers})
         sent = _numbered(sender.ask(order)["departures"])
         stats = sender.answer()
         came = _numbered(receiver.answer()["arrivals"])
@@ -111,13 +68,6 @@ def run(
         prefills=tuple(until - since for since, until in transfers),
         lost=len(sent) - len(came),
     ), stats["b"]
-
-
-def _start(link: RelayedLink, side: Side, rule: str, closing: ExitStack) -> End:
-    command = [sys.executable, "-m", "benchmarks.slow_links.endpoint", side]
-    process = closing.enter_context(link.popen(side, command))
-    closing.callback(process.terminate)
-    return End(link, side, process)
 
 
 def _numbered(times: dict[str, float]) -> dict[int, float]:

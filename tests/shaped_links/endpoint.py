@@ -1,12 +1,12 @@
-"""One end of the link under test, inside its namespace; the benchmark drives it over its pipes.
+"""One end of the link under test, inside its namespace; `ends` drives it over its pipes.
 
-    python -m benchmarks.slow_links.endpoint NAME
+    python -m tests.shaped_links.endpoint NAME
 
 The first line on stdin is `{"secret_key", "bind", "rule", "when_starved"}`, the answer the
 endpoint's address; the second the address of the other end. Then the receiving end gets
-`{"expect": n}` and answers with the arrivals of n messages; the sending end gets a schedule and
-answers with when it sent what, then with what it knows of the link. Times are CLOCK_MONOTONIC,
-which both ends share.
+`{"expect": numbers}` and answers with when messages arrived, once those have; the sending end gets
+a schedule and answers with when it sent what and which rates of the link it measured at each
+decode, then with what it knows of the link. Times are CLOCK_MONOTONIC, which both ends share.
 """
 
 import gc
@@ -38,20 +38,24 @@ def message(number: int, size: int, flags: Flag) -> Message:
     )
 
 
-def receive(transport: ZmqTransport, expected: int) -> dict[int, float]:
-    """When which message was there; fewer than expected if they do not come."""
+def receive(transport: ZmqTransport, expected: list[int]) -> dict[int, float]:
+    """When which message was there, until the expected ones are, or patience ends."""
     arrivals: dict[int, float] = {}
     deadline_s = time.monotonic() + PATIENCE_S
-    while len(arrivals) < expected and time.monotonic() < deadline_s:
+    while not arrivals.keys() >= set(expected) and time.monotonic() < deadline_s:
         for received in transport.receive(timeout_s=0.5):
             arrivals[received.message.entries[0].request] = time.monotonic()
     return arrivals
 
 
-def send(transport: ZmqTransport, order: dict[str, Any], other: str) -> dict[int, float]:
-    """When which message was handed over. `decode_numbers` go every `decode_every_s`; a prompt's
-    rows go at each of `prefill_at_s`. A decode counts as a step of that length that ends there."""
+def send(
+    transport: ZmqTransport, order: dict[str, Any], other: str
+) -> dict[str, dict[int, float] | list[tuple[float, float | None]]]:
+    """When which message was handed over, and the rates measured. `decodes` go every
+    `decode_every_s`, a prompt's rows at the moment beside its number in `prefills`. A decode counts
+    as a step of that length that ends there."""
     departures: dict[int, float] = {}
+    rates: list[tuple[float, float | None]] = []
     began_s = time.monotonic() + 0.1
     period_s = order["decode_every_s"]
     plan = [(began_s + at_s, number, True) for number, at_s in order["prefills"]]
@@ -71,7 +75,9 @@ def send(transport: ZmqTransport, order: dict[str, Any], other: str) -> dict[int
         transport.send(other, messages.pop(number))
         if not is_prefill:
             transport.forecast.step_began(tokens=4, now_s=departures[number])
-    return departures
+            rate = transport.link_stats()[other].bandwidth_bytes_per_s
+            rates.append((departures[number], rate))
+    return {"departures": departures, "rates": rates}
 
 
 def main(name: str) -> None:
@@ -94,7 +100,7 @@ def main(name: str) -> None:
         elif "expect" in order:
             answer({"arrivals": receive(transport, order["expect"])})
         else:
-            answer({"departures": send(transport, order, other)})
+            answer(send(transport, order, other))
             answer({peer: one.model_dump() for peer, one in transport.link_stats().items()})
     transport.close()
 
