@@ -21,6 +21,7 @@ from runtime.agent.identity import DataDir, DataDirError
 from runtime.agent.joining import Applicant, JoinRefused, join
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings
 from runtime.protocol.control import AgentIdentity, Role
+from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.emulation import EmulationRefused, read_emulation
 from runtime.transport.keys import KeyFileError, KeyPair
 from runtime.web_client import BadServerAddress, WebClient, check_server
@@ -114,6 +115,7 @@ async def _run(options: argparse.Namespace, data_dir: DataDir) -> None:
                 relative_speed=hardware.relative_speed,
                 threads=options.threads,
                 tensor_parallel=options.tensor_parallel,
+                data_security=options.data_security,
                 gpu_budgets_bytes=gpu_budgets,
             ),
             rng=rng,
@@ -144,6 +146,14 @@ def _parser() -> argparse.ArgumentParser:
         help="this machine's IP address as other nodes dial it (default %(default)s)",
     )
     add("--data-port", type=_port, default=0, help="0: any free one, kept for later starts")
+    add(
+        "--data-security",
+        type=DataSecurity,
+        choices=tuple(DataSecurity),
+        default=DataSecurity.CURVE,
+        help="clear: data frames without encryption, on trusted networks faster than 1 Gb/s; the "
+        "same for all agents and the coordinator (default %(default)s)",
+    )
     add(
         "--memory-budget-bytes",
         type=_positive_int,

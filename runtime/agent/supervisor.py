@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from runtime.agent.reconcile import LocalState, RunningStage, after_failure
 from runtime.agent.stage_log import StageLog
 from runtime.protocol.control import Phase, StageAssignment
+from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.stage_pipe import (
     FailedEvent,
     LoadingEvent,
@@ -52,6 +53,7 @@ class StageSettings:
     relative_speed: float
     threads: int
     tensor_parallel: int | None = None  # the machine's own degree, whatever the deployment says
+    data_security: DataSecurity = DataSecurity.CURVE
     gpu_budgets_bytes: tuple[int, ...] = ()
 
     def budget_bytes(self, *, ranks: int) -> int:
@@ -177,6 +179,7 @@ class Supervisor:
             memory_budget_bytes=settings.budget_bytes(ranks=assignment.tensor_parallel),
             relative_speed=settings.relative_speed,
             threads=settings.threads,
+            data_security=settings.data_security,
         )
         if process.stdin is None:
             raise RuntimeError("the stage was started without a pipe to its stdin")

@@ -95,7 +95,10 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
     listener = _listen(options.host, options.port)
     data_port = choose_port(options.data_host, wanted=options.data_port, kept=identity.data_port)
     transport = AsyncZmqTransport(
-        name=COORDINATOR, bind=data_endpoint(options.data_host, data_port), keys=curve_keys
+        name=COORDINATOR,
+        bind=data_endpoint(options.data_host, data_port),
+        keys=curve_keys,
+        security=options.data_security,
     )
     identity = identity.model_copy(update={"data_port": data_port})
     data_dir.save_identity(identity)

@@ -7,6 +7,7 @@ from pathlib import Path
 from planner.domain.cluster import COORDINATOR
 from planner.routers.choice import ROUTER_NAMES, RouterName
 from runtime.coordinator.tracing import MOST_PER_REPORT
+from runtime.protocol.data_security import DataSecurity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,7 @@ class Options:
     public_url: str
     data_host: str
     data_port: int
+    data_security: DataSecurity
     request_timeout_s: float
     router: RouterName
     traces_per_s: float
@@ -46,6 +48,14 @@ def parse_options(argv: list[str]) -> Options:
     add("--public-url", default="", help="where clients reach it, if not http://HOST:PORT")
     add("--data-host", default="127.0.0.1", help="address for stages (default %(default)s)")
     add("--data-port", type=_port, default=0, help="port for stages (default: any, then kept)")
+    add(
+        "--data-security",
+        type=DataSecurity,
+        choices=tuple(DataSecurity),
+        default=DataSecurity.CURVE,
+        help="clear: data frames without encryption, on trusted networks faster than 1 Gb/s; the "
+        "same for all agents and the coordinator (default %(default)s)",
+    )
     add(
         "--request-timeout",
         dest="request_timeout_s",

@@ -136,7 +136,11 @@ def serve(
     with ExitStack() as closing:
         closing.callback(opened.close)
         sockets = ZmqTransport(
-            name=launch.name, bind=launch.bind, keys=keys, peers=assignment.peers
+            name=launch.name,
+            bind=launch.bind,
+            keys=keys,
+            peers=assignment.peers,
+            security=launch.data_security,
         )
         transport: Transport = sockets
         if emulation is not None:

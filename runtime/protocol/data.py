@@ -277,7 +277,8 @@ def decode(head: bytes | memoryview, payload: bytes | memoryview) -> Message:
         magic, kind, dtype, count, generation, payload_bytes = _HEADER.unpack_from(view, 0)
         if magic != MAGIC:
             raise FrameError(
-                f"frame begins with {bytes(magic)!r}, not {MAGIC!r}; both ends must be of one release"
+                f"frame begins with {bytes(magic)!r}, not {MAGIC!r}; both ends must be of one "
+                "release"
             )
         offset = _HEADER.size
         raw = []

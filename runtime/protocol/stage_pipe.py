@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from runtime.protocol.control import StageAssignment, StageStats
+from runtime.protocol.data_security import DataSecurity
 
 
 class _Line(BaseModel):
@@ -36,6 +37,7 @@ class StageLaunch(_Line):
     memory_budget_bytes: int = Field(gt=0)
     relative_speed: float = Field(default=1.0, gt=0, le=1.0)
     threads: int = Field(default=1, ge=1)
+    data_security: DataSecurity = DataSecurity.CURVE
 
 
 class LoadingEvent(_Line):

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from runtime.protocol.control import LinkStats, PeerAddress
 from runtime.protocol.data import Message
+from runtime.protocol.data_security import DataSecurity
 from runtime.transport.base import Received
 from runtime.transport.keys import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
@@ -14,10 +15,18 @@ class AsyncZmqTransport:
     """Same as ZmqTransport, but `receive` is awaited. One task receives at a time."""
 
     def __init__(
-        self, *, name: str, bind: str, keys: KeyPair, peers: tuple[PeerAddress, ...] = ()
+        self,
+        *,
+        name: str,
+        bind: str,
+        keys: KeyPair,
+        peers: tuple[PeerAddress, ...] = (),
+        security: DataSecurity = DataSecurity.CURVE,
     ) -> None:
         self._name = name
-        self._transport = ZmqTransport(name=name, bind=bind, keys=keys, peers=peers)
+        self._transport = ZmqTransport(
+            name=name, bind=bind, keys=keys, peers=peers, security=security
+        )
         self._woken: asyncio.Future[None] | None = None
 
     @property

@@ -301,7 +301,8 @@ class Lanes:
             link.is_stalled = stalled
             if stalled:
                 logger.warning(
-                    "the link to %s takes no prompts: %d bytes under way without an answer",
+                    "the link to %s takes no prompts: %d bytes under way without an answer (is it "
+                    "there, and with the same --data-security?)",
                     link.peer,
                     link.scheduler.in_flight_bytes,
                 )

@@ -7,6 +7,7 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
 from runtime.protocol.control import PeerAddress
+from runtime.protocol.data_security import DataSecurity
 from runtime.transport.keys import KeyPair
 from runtime.transport.reassembly import MAX_PAYLOAD_BYTES
 
@@ -23,16 +24,23 @@ class BindFailed(OSError):
 
 
 class Peers:
-    """The peers of the moment, by name and by key; asked by the authenticator's thread."""
+    """The peers of the moment, by name and by key; asked by the authenticator's thread.
 
-    def __init__(self, peers: Iterable[PeerAddress]) -> None:
+    `passwords`, for networks in clear: a peer says its key and that of whom it dials, which is
+    `public_key`. That tells peers apart and keeps those of other deployments out, no more.
+    """
+
+    def __init__(self, peers: Iterable[PeerAddress], *, public_key: str) -> None:
         self.by_name: dict[str, PeerAddress] = {}
         self.name_of_key: dict[str, str] = {}
+        self.passwords: dict[str, dict[str, str]] = {}  # as pyzmq looks them up, by domain
+        self._public_key = public_key
         self.replace(peers)
 
     def replace(self, peers: Iterable[PeerAddress]) -> None:
         by_name = {peer.name: peer for peer in peers}
         self.name_of_key = {peer.public_key: name for name, peer in by_name.items()}
+        self.passwords[ZAP_DOMAIN] = dict.fromkeys(self.name_of_key, self._public_key)
         self.by_name = by_name
 
     def callback(self, domain: str, key: bytes) -> bool:
@@ -42,6 +50,11 @@ class Peers:
 
 class RetryingAuthenticator(ThreadAuthenticator):
     """Refuses with ZAP status 300, after which the peer dials again; after 400 it never would."""
+
+    def admit(self, peers: Peers) -> None:
+        """Exactly these from now on, whoever they are at the moment."""
+        self.configure_curve_callback(domain=ZAP_DOMAIN, credentials_provider=peers)
+        self.passwords = peers.passwords
 
     def _send_zap_reply(
         self,
@@ -55,11 +68,20 @@ class RetryingAuthenticator(ThreadAuthenticator):
 
 
 def receiving_socket(
-    context: zmq.Context[Any], *, bind: str, keys: KeyPair, most_waiting: int
+    context: zmq.Context[Any],
+    *,
+    bind: str,
+    keys: KeyPair,
+    security: DataSecurity,
+    most_waiting: int,
 ) -> Any:
     """The ROUTER that peers dial. Raises BindFailed."""
-    router = _socket(context, zmq.ROUTER, keys, most_waiting)
-    router.curve_server = True
+    router = _socket(context, zmq.ROUTER, most_waiting)
+    if security is DataSecurity.CURVE:
+        _set_keys(router, keys)
+        router.curve_server = True
+    else:
+        router.plain_server = True
     router.zap_domain = ZAP_DOMAIN.encode()
     # Without this libzmq admits everyone whenever no authenticator answers.
     router.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
@@ -75,16 +97,31 @@ def receiving_socket(
 
 
 def sending_socket(
-    context: zmq.Context[Any], address: PeerAddress, *, keys: KeyPair, most_waiting: int
+    context: zmq.Context[Any],
+    address: PeerAddress,
+    *,
+    keys: KeyPair,
+    security: DataSecurity,
+    most_waiting: int,
 ) -> Any:
     """A DEALER that dials `address`: one lane."""
-    dealer = _socket(context, zmq.DEALER, keys, most_waiting)
-    dealer.curve_serverkey = address.public_key.encode()
+    dealer = _socket(context, zmq.DEALER, most_waiting)
+    if security is DataSecurity.CURVE:
+        _set_keys(dealer, keys)
+        dealer.curve_serverkey = address.public_key.encode()
+    else:
+        dealer.plain_username = keys.public_key.encode()
+        dealer.plain_password = address.public_key.encode()
     dealer.connect(address.endpoint)
     return dealer
 
 
-def _socket(context: zmq.Context[Any], kind: int, keys: KeyPair, most_waiting: int) -> Any:
+def _set_keys(socket: Any, keys: KeyPair) -> None:
+    socket.curve_publickey = keys.public_key.encode()
+    socket.curve_secretkey = keys.secret_key.encode()
+
+
+def _socket(context: zmq.Context[Any], kind: int, most_waiting: int) -> Any:
     socket = context.socket(kind)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.SNDHWM, most_waiting)
@@ -96,6 +133,4 @@ def _socket(context: zmq.Context[Any], kind: int, keys: KeyPair, most_waiting: i
     socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
     socket.setsockopt(zmq.RECONNECT_IVL, 50)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-    socket.curve_publickey = keys.public_key.encode()
-    socket.curve_secretkey = keys.secret_key.encode()
     return socket

@@ -3,7 +3,7 @@
 Decodes and all that is small go at once, by the caller's thread, on the urgent lane; prompts go in
 chunks on the bulk lane, when `link_scheduler` says, by the thread of `lanes`, which also receives.
 Who sent a message is the public key its connection proved, never what the frame claims; a peer
-whose key is not among ours does not get past the handshake.
+whose key is not among ours does not get past the handshake. In clear it says its key only.
 """
 
 import math
@@ -16,6 +16,7 @@ import zmq
 
 from runtime.protocol.control import LinkStats, PeerAddress
 from runtime.protocol.data import Message, encode
+from runtime.protocol.data_security import DataSecurity
 from runtime.transport.base import PeerStalled, Received, UnknownPeer
 from runtime.transport.decode_forecast import DecodeForecast
 from runtime.transport.keys import KeyPair
@@ -23,7 +24,6 @@ from runtime.transport.lanes import Lanes
 from runtime.transport.link_report import link_stats
 from runtime.transport.link_scheduler import LinkOptions, LinkRule
 from runtime.transport.zmq_sockets import (
-    ZAP_DOMAIN,
     BindFailed,
     Peers,
     RetryingAuthenticator,
@@ -53,25 +53,29 @@ class ZmqTransport:
         bind: str,
         keys: KeyPair,
         peers: Iterable[PeerAddress] = (),
+        security: DataSecurity = DataSecurity.CURVE,
         options: LinkOptions | None = None,
         profiled_step_s: Callable[[int], float] | None = None,
     ) -> None:
         self._name = name
         self._keys = keys
         self._options = options or LinkOptions()
-        self._peers = Peers(peers)
+        self._security = security
+        self._peers = Peers(peers, public_key=keys.public_key)
         self._urgent: dict[str, Any] = {}
         self._closed = False
         self.forecast = DecodeForecast(profiled_step_s)
         self._context = zmq.Context()
         self._authenticator = RetryingAuthenticator(self._context)
         self._authenticator.start()
-        self._authenticator.configure_curve_callback(
-            domain=ZAP_DOMAIN, credentials_provider=self._peers
-        )
+        self._authenticator.admit(self._peers)
         try:
             router = receiving_socket(
-                self._context, bind=bind, keys=keys, most_waiting=MAX_WAITING_MESSAGES
+                self._context,
+                bind=bind,
+                keys=keys,
+                security=security,
+                most_waiting=MAX_WAITING_MESSAGES,
             )
         except BindFailed:
             self._authenticator.stop()
@@ -177,5 +181,9 @@ class ZmqTransport:
         if address is None:
             return None  # left since; whoever asks comes again or forgets the link
         return sending_socket(
-            self._context, address, keys=self._keys, most_waiting=MAX_WAITING_MESSAGES
+            self._context,
+            address,
+            keys=self._keys,
+            security=self._security,
+            most_waiting=MAX_WAITING_MESSAGES,
         )
