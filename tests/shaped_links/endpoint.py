@@ -2,8 +2,8 @@
 
     python -m tests.shaped_links.endpoint NAME
 
-The first line on stdin is `{"secret_key", "bind", "rule", "when_starved"}`, the answer the
-endpoint's address; the second the address of the other end. Then the receiving end gets
+The first line on stdin is `{"secret_key", "bind", "rule", "when_starved", "security"}`, the answer
+the endpoint's address; the second the address of the other end. Then the receiving end gets
 `{"expect": numbers}` and answers with when messages arrived, once those have; the sending end gets
 a schedule and answers with when it sent what and which rates of the link it measured at each
 decode, then with what it knows of the link. Times are CLOCK_MONOTONIC, which both ends share.
@@ -19,6 +19,7 @@ from typing import Any
 
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message
+from runtime.protocol.data_security import DataSecurity
 from runtime.transport.keys import KeyPair
 from runtime.transport.link_scheduler import LinkOptions, LinkRule, WhenStarved
 from runtime.transport.zmq_transport import ZmqTransport
@@ -90,7 +91,13 @@ def main(name: str) -> None:
         rule=LinkRule(start["rule"]), when_starved=WhenStarved(start["when_starved"])
     )
     keys = KeyPair.from_secret(start["secret_key"])
-    transport = ZmqTransport(name=name, bind=start["bind"], keys=keys, options=options)
+    transport = ZmqTransport(
+        name=name,
+        bind=start["bind"],
+        keys=keys,
+        options=options,
+        security=DataSecurity(start["security"]),
+    )
     answer({"endpoint": transport.endpoint})
     for line in sys.stdin:
         order = json.loads(line)

@@ -40,9 +40,14 @@ class End:
 
 @contextmanager
 def joined_ends(
-    link: Namespaces, *, rule: str = "scheduled", when_starved: str = "largest_chunk"
+    link: Namespaces,
+    *,
+    rule: str = "scheduled",
+    when_starved: str = "largest_chunk",
+    security: str = "curve",
 ) -> Iterator[tuple[End, End]]:
-    """The sending end "a" and the receiving end "b"; by the words of LinkRule and WhenStarved."""
+    """The sending end "a" and the receiving end "b"; by the words of LinkRule, WhenStarved and
+    DataSecurity."""
     with ExitStack() as closing:
         ends = _start(link, "a", closing), _start(link, "b", closing)
         keys = {end.side: KeyPair.generate() for end in ends}
@@ -53,6 +58,7 @@ def joined_ends(
                     "bind": f"tcp://{end.address}:{_PORT}",
                     "rule": rule,
                     "when_starved": when_starved,
+                    "security": security,
                 }
             )["endpoint"]
             for end in ends

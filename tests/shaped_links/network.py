@@ -142,6 +142,8 @@ def relayed_link(
 @contextmanager
 def tbf_link(*, rate_bytes_per_s: float, congestion_control: str = "reno") -> Iterator[Namespaces]:
     """The kernel's token bucket on both sides. Raises ShapingFailed when it cannot be had."""
+    # what goes between two of the kernel's ticks, or the bucket is slower than asked for
+    burst_bytes = max(4_000, round(rate_bytes_per_s * 0.002))
     with _namespaces(congestion_control) as names:
         _run(f"ip link add helix0 netns {names['a']} type veth peer name helix0 netns {names['b']}")
         for side, name in names.items():
@@ -149,7 +151,7 @@ def tbf_link(*, rate_bytes_per_s: float, congestion_control: str = "reno") -> It
             _run(f"ip -n {name} link set helix0 up")
             _run(
                 f"tc -n {name} qdisc add dev helix0 root tbf "
-                f"rate {rate_bytes_per_s * 8:.0f}bit burst 32kbit latency 400ms"
+                f"rate {rate_bytes_per_s * 8:.0f}bit burst {burst_bytes} latency 400ms"
             )
         yield Namespaces(names)
 
