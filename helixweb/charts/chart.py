@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import plotly.graph_objects as go
+from plotly.io.json import to_json_plotly
 
 # Okabe-Ito, readable with any colour vision; black is left out because it vanishes on dark pages.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 ROW_HEIGHT_PX = 22
 LONGEST_LABEL = 18
+# Nobody reads more bars than these, and a browser takes long to draw them.
+MOST_ROWS = 100
 # A table cell for what was not measured.
 UNKNOWN = "—"
 
@@ -38,10 +41,11 @@ class Chart:
 
 def figure_json(traces: list[Any], layout: dict[str, Any]) -> dict[str, Any]:
     """Plain JSON values of a checked Plotly figure, without Plotly's own theme."""
-    figure = go.Figure(data=traces, layout=layout)
-    figure.update_layout(template=None)
-    plain: dict[str, Any] = json.loads(figure.to_json())
-    return {"data": plain["data"], "layout": plain["layout"]}
+    # Traces have been checked when they were made; a go.Figure would check and copy them again.
+    figure = {"data": traces, "layout": go.Layout(layout)}
+    plain: dict[str, Any] = json.loads(to_json_plotly(figure))
+    plain["layout"]["template"] = {}
+    return plain
 
 
 def plain(text: str) -> str:
@@ -76,6 +80,11 @@ def colours_by_name(names: list[str]) -> dict[str, str]:
     """A colour for each distinct name, the same whatever the order they come in."""
     distinct = sorted(set(names))
     return {name: PALETTE[index % len(PALETTE)] for index, name in enumerate(distinct)}
+
+
+def those_drawn(which: str, rows: int) -> str:
+    """What a summary adds where not all `rows` are in the chart; empty where they are."""
+    return f" Drawn are the {MOST_ROWS} {which} of {rows:,}." if rows > MOST_ROWS else ""
 
 
 def height_for_rows(rows: int, *, minimum_px: int = 200) -> int:

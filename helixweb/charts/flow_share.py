@@ -5,7 +5,15 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from helixweb.charts.chart import UNKNOWN, Chart, figure_json, node_axis, plain
+from helixweb.charts.chart import (
+    MOST_ROWS,
+    UNKNOWN,
+    Chart,
+    figure_json,
+    node_axis,
+    plain,
+    those_drawn,
+)
 
 # Two bars a node, axis and legend.
 PAIR_HEIGHT_PX = 34
@@ -22,7 +30,13 @@ class FlowShare:
 
 
 def flow_share(shares: Sequence[FlowShare]) -> Chart:
-    """Bars in the order given, first on top. Trace 0 is measured, trace 1 planned."""
+    """Bars in the order given, first on top. Trace 0 is measured, trace 1 planned.
+
+    Of more than `MOST_ROWS` nodes those farthest from the plan, the farthest first.
+    """
+    of = len(shares)
+    if of > MOST_ROWS:
+        shares = sorted(shares, key=_gap, reverse=True)[:MOST_ROWS]
     nodes = [share.node for share in shares]
     traces = [
         _bars("measured", nodes, [share.measured for share in shares], colour="var(--accent)"),
@@ -45,7 +59,7 @@ def flow_share(shares: Sequence[FlowShare]) -> Chart:
     }
     return Chart(
         figure=figure_json(traces, layout),
-        summary=_summary(shares),
+        summary=_summary(shares) + those_drawn("farthest", of),
         columns=("Node", "Measured", "Planned"),
         rows=tuple(
             (share.node, _percent(share.measured), _percent(share.planned)) for share in shares
@@ -78,6 +92,10 @@ def _summary(shares: Sequence[FlowShare]) -> str:
         f"Farthest from the plan: {widest.node}, {_percent(widest.measured)} measured, "
         f"{_percent(widest.planned)} planned."
     )
+
+
+def _gap(share: FlowShare) -> float:
+    return abs((share.measured or 0.0) - share.planned)
 
 
 def _percent(share: float | None) -> str:

@@ -1,8 +1,11 @@
 """Which layers every node of a placement holds, as horizontal bars over the model's layers."""
 
+from collections import Counter
+
 import plotly.graph_objects as go
 
 from helixweb.charts.chart import (
+    MOST_ROWS,
     Chart,
     colours_by_name,
     figure_json,
@@ -10,18 +13,18 @@ from helixweb.charts.chart import (
     node_axis,
     plain,
 )
-from planner.domain.placement import Placement
+from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 
 MOST_SINGLE_TICKS = 12
 
 
 def layer_map(problem: Problem, placement: Placement) -> Chart:
-    """One row per node, sorted by layers, one colour per GPU."""
-    ordered = sorted(
-        placement.layers.items(), key=lambda item: (item[1].first, item[1].end, item[0])
-    )
-    gpu_of = {name: problem.profile_of(name).gpu for name, _ in ordered}
+    """One row per node, sorted by layers, one colour per GPU.
+
+    Of more than `MOST_ROWS` nodes, a row for those that hold the same layers on the same GPU.
+    """
+    ordered, gpu_of = _rows(problem, placement)
     colours = colours_by_name([profile.gpu for profile in problem.compute_profiles.values()])
     traces = []
     for gpu in sorted(set(gpu_of.values())):
@@ -66,6 +69,25 @@ def layer_map(problem: Problem, placement: Placement) -> Chart:
     )
 
 
+def _rows(
+    problem: Problem, placement: Placement
+) -> tuple[list[tuple[str, LayerRange]], dict[str, str]]:
+    """Name and layers of each row, and the GPU by that name."""
+    held = sorted(placement.layers.items(), key=lambda item: (item[1].first, item[1].end, item[0]))
+    gpu_of = {name: problem.profile_of(name).gpu for name, _ in held}
+    if len(held) <= MOST_ROWS:
+        return held, gpu_of
+    groups = Counter((layers, gpu_of[name]) for name, layers in held)
+    most = {group for group, _ in groups.most_common(MOST_ROWS)}
+    named = {
+        (layers, gpu): f"{count} x {gpu} {layers}"
+        for (layers, gpu), count in groups.items()
+        if (layers, gpu) in most
+    }
+    rows = [(name, layers) for (layers, _), name in named.items()]
+    return rows, {name: gpu for (_, gpu), name in named.items()}
+
+
 def _is_dark(colour: str) -> bool:
     """Whether white text reads better than black on `#rrggbb`, by relative luminance."""
     red, green, blue = (float(int(colour[start : start + 2], 16)) / 255 for start in (1, 3, 5))
@@ -82,4 +104,9 @@ def _summary(problem: Problem, placement: Placement) -> str:
     return (
         f"{len(placement.layers)} of {len(problem.cluster.nodes)} nodes hold the {num_layers} "
         f"layers; every layer is held {min(copies)} to {max(copies)} times."
+        + (
+            " A row stands for all nodes with the same layers and GPU."
+            if len(placement.layers) > MOST_ROWS
+            else ""
+        )
     )

@@ -5,7 +5,16 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from helixweb.charts.chart import UNKNOWN, Chart, figure_json, height_for_rows, node_axis, plain
+from helixweb.charts.chart import (
+    MOST_ROWS,
+    UNKNOWN,
+    Chart,
+    figure_json,
+    height_for_rows,
+    node_axis,
+    plain,
+    those_drawn,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +27,13 @@ class NodeShare:
 
 
 def node_bars(shares: Sequence[NodeShare], *, what: str) -> Chart:
-    """Bars in the order given, first on top; one trace, whose x and text a script may replace."""
+    """Bars in the order given, first on top; one trace, whose x and text a script may replace.
+
+    Of more than `MOST_ROWS` nodes those with the highest shares, the highest first.
+    """
+    of = len(shares)
+    if of > MOST_ROWS:
+        shares = sorted(shares, key=lambda row: -(row.share or 0.0))[:MOST_ROWS]
     traces = [
         go.Bar(
             orientation="h",
@@ -44,7 +59,7 @@ def node_bars(shares: Sequence[NodeShare], *, what: str) -> Chart:
     busiest = max(known, key=lambda row: row.share or 0.0, default=None)
     return Chart(
         figure=figure_json(traces, layout),
-        summary=f"Highest {what}: {busiest.node}, {busiest.share:.0%}."
+        summary=f"Highest {what}: {busiest.node}, {busiest.share:.0%}." + those_drawn("highest", of)
         if busiest
         else "No node has reported yet.",
         columns=("Node", what[0].upper() + what[1:], "In words"),

@@ -3,11 +3,13 @@
 import plotly.graph_objects as go
 
 from helixweb.charts.chart import (
+    MOST_ROWS,
     Chart,
     figure_json,
     height_for_rows,
     node_axis,
     plain,
+    those_drawn,
     tokens_per_s,
 )
 from planner.domain.cluster import SINK, SOURCE
@@ -16,8 +18,12 @@ from planner.domain.problem import Problem
 
 
 def utilisation(problem: Problem, plan: Plan) -> Chart:
-    """One bar per node, the busiest on top; nodes of the min cut are red and say so."""
-    ordered = sorted(plan.flow.nodes.items(), key=lambda item: (-item[1].utilisation, item[0]))
+    """One bar per node, the busiest on top; nodes of the min cut are red and say so.
+
+    Of more than `MOST_ROWS` nodes only the busiest.
+    """
+    nodes = plan.flow.nodes
+    ordered = sorted(nodes.items(), key=lambda item: (-item[1].utilisation, item[0]))[:MOST_ROWS]
     cut = set(plan.flow.min_cut.nodes)
     traces = [
         go.Bar(
@@ -48,10 +54,11 @@ def utilisation(problem: Problem, plan: Plan) -> Chart:
         "xaxis": {"title": {"text": "flow ÷ capacity"}, "range": [0, 1.02], "tickformat": ".0%"},
         "yaxis": node_axis([name for name, _ in ordered]),
     }
-    full = sum(1 for _, node in ordered if node.utilisation > 0.999)
+    full = sum(1 for node in nodes.values() if node.utilisation > 0.999)
     return Chart(
         figure=figure_json(traces, layout),
-        summary=f"{full} of {len(ordered)} nodes are used to capacity.",
+        summary=f"{full} of {len(nodes)} nodes are used to capacity."
+        + those_drawn("busiest", len(nodes)),
         columns=("Node", "GPU", "Flow (tokens/s)", "Capacity (tokens/s)", "Utilisation", "Limits"),
         rows=tuple(
             (

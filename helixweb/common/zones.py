@@ -1,5 +1,6 @@
 """The reader's time zone: chosen on the settings page, else the browser's, else UTC."""
 
+from functools import cache
 from zoneinfo import ZoneInfo, available_timezones
 
 from django.http import HttpRequest
@@ -12,14 +13,20 @@ def zone_of(request: HttpRequest) -> ZoneInfo:
     """From the cookies that the settings page and shell.js write; what is no zone is ignored."""
     for cookie in (CHOSEN, OF_BROWSER):
         name = request.COOKIES.get(cookie, "")
-        if name in available_timezones():
+        if name in _known_names():
             return ZoneInfo(name)
     return ZoneInfo("UTC")
 
 
 def zone_names() -> list[str]:
     """Regions and cities, and UTC; not the many other names of the same."""
-    return ["UTC", *sorted(name for name in available_timezones() if _is_place(name))]
+    return ["UTC", *sorted(name for name in _known_names() if _is_place(name))]
+
+
+@cache
+def _known_names() -> frozenset[str]:
+    """Read once: the names are files, and to look for them all takes longer than most pages."""
+    return frozenset(available_timezones())
 
 
 def _is_place(name: str) -> bool:

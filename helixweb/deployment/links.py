@@ -3,8 +3,8 @@
 from typing import Any
 
 from helixweb.deployment.models import LIVE, Deployment
+from helixweb.planning.stored import stored_plan
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE
-from planner.serialization import plan_from_dict
 
 
 def links_in_use(*, cluster_id: int, **_: Any) -> frozenset[tuple[str, str]]:
@@ -12,12 +12,12 @@ def links_in_use(*, cluster_id: int, **_: Any) -> frozenset[tuple[str, str]]:
     live = (
         Deployment.objects.filter(cluster=cluster_id, status__in=LIVE)
         .select_related("plan")
-        .only("plan__document")
+        .only("plan__created_at")
         .first()
     )
     if live is None:
         return frozenset()
-    flow = plan_from_dict(live.plan.document).flow
+    flow = stored_plan(live.plan).flow
     return frozenset(
         (_name(edge.source), _name(edge.target))
         for edge in flow.edges

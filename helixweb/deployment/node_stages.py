@@ -9,6 +9,7 @@ from helixweb.charts.memory_bars import MemoryBar, memory_bars
 from helixweb.deployment.models import LIVE, Deployment, NodeAssignment, PhaseChange
 from helixweb.deployment.presentation import NodeRow, assignment_row
 from helixweb.inventory.models import Node
+from helixweb.planning.stored import stored_plan
 from runtime.protocol.control import StageStats
 
 MAX_PHASES = 20
@@ -29,13 +30,23 @@ def stages_of(nodes: Iterable[Node], *, now: datetime) -> dict[int, NodeStage]:
         NodeAssignment.objects.filter(
             node__in=[node.pk for node in nodes], deployment__status__in=LIVE
         )
-        .select_related("deployment", "node")
-        .defer("deployment__serving_plan")
-    )
+        .select_related("deployment__plan", "node")
+        .defer(
+            "desired", "deployment__serving_plan", "deployment__plan__problem",
+            "deployment__plan__document",
+        )
+    )  # fmt: skip
     return {
         assignment.node_id: NodeStage(
             deployment=assignment.deployment,
-            row=assignment_row(assignment, assignment.deployment.generation, now),
+            row=assignment_row(
+                assignment,
+                assignment.deployment,
+                layers=stored_plan(assignment.deployment.plan).placement.layers[
+                    assignment.node_name
+                ],
+                now=now,
+            ),
             stats=StageStats.model_validate(assignment.stats) if assignment.stats else None,
         )
         for assignment in assignments

@@ -2,11 +2,12 @@
 
 import json
 import shlex
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from helixweb.charts.chart import Chart
+from helixweb.charts.chart import MOST_ROWS, Chart
 from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
 from helixweb.deployment.models import (
     LIVE,
@@ -18,6 +19,7 @@ from helixweb.deployment.models import (
     Status,
 )
 from helixweb.inventory.models import Coordinator, NodeState
+from helixweb.planning.stored import stored_plan
 from planner.domain.placement import LayerRange
 from runtime.protocol.control import CoordinatorReport, Phase
 
@@ -36,15 +38,29 @@ SHORTEST_TAIL = timedelta(seconds=2)
 
 
 def timeline_of(deployment: Deployment, *, now: datetime) -> Chart:
-    """Each node's phases from the start of the deployment until a little after the last change."""
+    """Each node's phases from the start of the deployment until a little after the last change.
+
+    Of more than `MOST_ROWS` nodes those that entered a phase last.
+    """
     changes = list(
-        PhaseChange.objects.filter(assignment__deployment=deployment).select_related("assignment")
+        PhaseChange.objects.filter(assignment__deployment=deployment)
+        .select_related("assignment")
+        .defer("assignment__desired", "assignment__stats")
     )
+    changes_of: dict[str, list[PhaseChange]] = defaultdict(list)
+    for change in changes:
+        changes_of[change.assignment.node_name].append(change)
     start = deployment.created_at
     end = _end(deployment, changes, now)
+    layers = stored_plan(deployment.plan).placement.layers
+    named = deployment.assignments.values_list("node_name", flat=True)
+    names = sorted(named, key=lambda name: (layers[name].first, layers[name].end, name))
+    if len(names) > MOST_ROWS:
+        latest = {name: mine[-1].at for name, mine in changes_of.items()}
+        names = sorted(names, key=lambda name: latest.get(name, end), reverse=True)[:MOST_ROWS]
     spans = []
-    for name in (row.name for row in node_rows(deployment, now=now)):
-        mine = [change for change in changes if change.assignment.node_name == name]
+    for name in names:
+        mine = changes_of[name]
         begins = [start, *(change.at for change in mine)]
         phases = ["waiting", *(change.phase for change in mine)]
         notes = ["not answered yet", *(change.message for change in mine)]
@@ -93,18 +109,24 @@ class NodeRow:
 
 def node_rows(deployment: Deployment, *, now: datetime) -> list[NodeRow]:
     """Every node of the placement in the order of its layers."""
+    layers = stored_plan(deployment.plan).placement.layers
     rows = [
-        assignment_row(assignment, deployment.generation, now)
-        for assignment in deployment.assignments.select_related("node")
+        assignment_row(assignment, deployment, layers=layers[assignment.node_name], now=now)
+        for assignment in deployment.assignments.select_related("node").defer("desired")
     ]
     return sorted(rows, key=lambda row: (row.layers.first, row.layers.end, row.name))
 
 
-def assignment_row(assignment: NodeAssignment, generation: int, now: datetime) -> NodeRow:
-    """One node of a deployment that is at `generation`."""
+def assignment_row(
+    assignment: NodeAssignment, deployment: Deployment, *, layers: LayerRange, now: datetime
+) -> NodeRow:
+    """One node of the deployment, which holds `layers` in it.
+
+    They are the plan's; `desired` says them too, but in a large cluster it is long.
+    """
     node, stats = assignment.node, assignment.stats
-    answered = assignment.observed_generation == generation
-    in_service = assignment.deployment.status in LIVE
+    answered = assignment.observed_generation == deployment.generation
+    in_service = deployment.status in LIVE
     if not in_service:
         phase, kind = "ended", ""
     elif node is None:
@@ -118,8 +140,8 @@ def assignment_row(assignment: NodeAssignment, generation: int, now: datetime) -
     return NodeRow(
         name=assignment.node_name,
         node_id=assignment.node_id,
-        layers=LayerRange(first=assignment.desired["first"], end=assignment.desired["end"]),
-        ranks=assignment.desired.get("tensor_parallel", 1),
+        layers=layers,
+        ranks=deployment.ranks_of(assignment.node_name),
         is_emulated=node is not None and node.is_emulated,
         phase=phase,
         kind=kind,

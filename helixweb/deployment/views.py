@@ -23,6 +23,7 @@ from helixweb.deployment.presentation import (
 from helixweb.planning.models import Plan
 
 DEPLOYMENTS_PER_PAGE = 30
+NODES_PER_PAGE = 100
 
 
 @require_GET
@@ -67,10 +68,16 @@ def deployment_new(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def deployment(request: HttpRequest, pk: int) -> HttpResponse:
-    """Every node's way to the desired state, live; the endpoint; what to do about errors."""
+    """Every node's way to the desired state, live; the endpoint; what to do about errors.
+
+    `?page=` of the nodes.
+    """
     last_event_id = events.latest_id()
     row = get_object_or_404(
-        Deployment.objects.select_related("cluster", "model", "plan", "created_by"), pk=pk
+        Deployment.objects.select_related("cluster", "model", "plan", "created_by").defer(
+            "serving_plan", "plan__problem", "plan__document"
+        ),
+        pk=pk,
     )
     now = timezone.now()
     base_url = endpoint_url(row)
@@ -78,7 +85,7 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         "deployment": row,
         "can_stop": row.status in SERVING,
-        "nodes": nodes,
+        "page": Paginator(nodes, NODES_PER_PAGE).get_page(request.GET.get("page")),
         "silence": silence_of(row, nodes, now=now),
         "report": latest_report(row),
         "base_url": base_url,

@@ -6,6 +6,7 @@ from typing import Any
 from django import forms
 from django.core.validators import FileExtensionValidator
 
+from helixweb.common.long_select import LongSelect
 from helixweb.common.number_field import NumberField
 from helixweb.inventory.models import (
     NAME_LENGTH,
@@ -180,8 +181,8 @@ class _ConnectionForm(forms.Form):
 class LinkForm(_ConnectionForm):
     """One directed link between two nodes, or a node and the coordinator."""
 
-    source = forms.ChoiceField(label="From")
-    target = forms.ChoiceField(label="To")
+    source = forms.ChoiceField(label="From", widget=LongSelect)
+    target = forms.ChoiceField(label="To", widget=LongSelect)
     field_order = ["source", "target"]
 
     def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:

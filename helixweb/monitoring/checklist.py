@@ -8,6 +8,7 @@ from django.urls import reverse
 from helixweb.deployment.models import Deployment, LatestReport
 from helixweb.deployment.services import find_obstacles
 from helixweb.inventory.models import Cluster, NodeState
+from helixweb.inventory.node_list import state_counts
 from helixweb.inventory.presentation import cluster_network
 from helixweb.monitoring.presentation import live_deployment
 from helixweb.planning.models import Plan, PlanRun
@@ -63,17 +64,18 @@ def _before_any_cluster() -> tuple[Step, ...]:
 
 
 def _nodes(cluster: Cluster, now: datetime) -> Step:
-    states = [node.state_at(now) for node in cluster.nodes.all()]
-    joined = sum(state is not NodeState.DECLARED for state in states)
-    if not states:
+    states = state_counts(cluster.nodes.all(), now=now)
+    nodes = sum(states.values())
+    joined = nodes - states[NodeState.DECLARED.value]
+    if not nodes:
         text = "No node yet. Run the join command on each machine."
-    elif joined < len(states):
-        text = f"{len(states)} declared, {joined} of them joined."
+    elif joined < nodes:
+        text = f"{nodes} declared, {joined} of them joined."
     else:
-        text = f"{joined} joined, {sum(state is NodeState.ONLINE for state in states)} online."
+        text = f"{joined} joined, {states[NodeState.ONLINE.value]} online."
     return Step(
         title="Add nodes",
-        done=bool(states),
+        done=nodes > 0,
         text=text,
         url=reverse("cluster", args=[cluster.pk]),
         action="Nodes and join command",

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from statistics import mean
 from typing import Any
 
-from django.db.models import Avg, F, FloatField, Max
+from django.db.models import Avg, F, FloatField, Max, OuterRef, QuerySet, Subquery
 
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricRollup, MetricSample
@@ -51,6 +51,39 @@ def current_sample(cluster: Cluster, *, now: datetime) -> MetricSample | None:
     """The last one kept unless the coordinator has fallen silent since."""
     sample = latest_sample(cluster)
     return sample if sample and age_s(sample, now=now) <= SILENT_AFTER_S else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newest:
+    """What a line of a list shows of a current sample."""
+
+    output_tokens_per_s: float
+    simulated: bool
+
+
+def with_newest(
+    clusters: QuerySet[Cluster], *, now: datetime
+) -> list[tuple[Cluster, Newest | None]]:
+    """Each with what its current sample says, None where there is none; one query for all."""
+    since = now - timedelta(seconds=SILENT_AFTER_S)
+    current = MetricSample.objects.filter(
+        cluster=OuterRef("pk"), second__gte=int(since.timestamp()), at__gte=since
+    ).order_by("-second")
+    rows: Iterable[Any] = clusters.annotate(
+        newest_output=Subquery(current.values("output_tokens_per_s")[:1]),
+        newest_simulated=Subquery(current.values("simulated_plan")[:1]),
+    )
+    return [
+        (
+            row,
+            None
+            if row.newest_output is None
+            else Newest(
+                output_tokens_per_s=row.newest_output, simulated=row.newest_simulated is not None
+            ),
+        )
+        for row in rows
+    ]
 
 
 def has_simulated(cluster: Cluster, *, since: datetime) -> bool:

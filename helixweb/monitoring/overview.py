@@ -8,8 +8,9 @@ from typing import Any
 from helixweb.common.models import Event
 from helixweb.deployment.models import LIVE, Deployment
 from helixweb.inventory.models import Cluster, NodeState
+from helixweb.inventory.node_list import state_counts_by_cluster
 from helixweb.monitoring.checklist import Step, checklist
-from helixweb.monitoring.history import current_sample
+from helixweb.monitoring.history import current_sample, with_newest
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.presentation import Serving, numbers, serving_of
 
@@ -96,18 +97,18 @@ def _lines(now: datetime) -> list[ClusterLine]:
         .select_related("model")
         .defer("serving_plan")
     }
+    counts = state_counts_by_cluster(now=now)
     lines = []
-    for cluster in Cluster.objects.prefetch_related("nodes"):
-        nodes = list(cluster.nodes.all())
-        sample = current_sample(cluster, now=now)
+    for cluster, sample in with_newest(Cluster.objects.all(), now=now):
+        states = counts.get(cluster.pk, {})
         lines.append(
             ClusterLine(
                 cluster=cluster,
-                nodes=len(nodes),
-                online=sum(node.state_at(now) is NodeState.ONLINE for node in nodes),
+                nodes=sum(states.values()),
+                online=states.get(NodeState.ONLINE.value, 0),
                 deployment=live.get(cluster.pk),
                 output_tokens_per_s=sample.output_tokens_per_s if sample else None,
-                simulated=bool(sample and sample.simulated_plan_id),
+                simulated=bool(sample and sample.simulated),
             )
         )
     return lines

@@ -13,9 +13,9 @@ from helixweb.monitoring.expected import output_forecast
 from helixweb.monitoring.history import FIELDS
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.services import sample_document
+from helixweb.planning.stored import stored_plan
 from planner.domain.placement import LayerRange
 from planner.domain.plan import Plan as DomainPlan
-from planner.serialization import plan_from_dict
 
 NO_SHARE = "no report"
 
@@ -99,7 +99,7 @@ def live_deployment(cluster: Cluster) -> Deployment | None:
     return (
         Deployment.objects.filter(cluster=cluster, status__in=LIVE)
         .select_related("model", "plan")
-        .defer("serving_plan", "plan__problem")
+        .defer("serving_plan", "plan__problem", "plan__document")
         .first()
     )
 
@@ -114,7 +114,7 @@ def serving_of(cluster: Cluster, sample: MetricSample | None) -> Serving | None:
     row = deployment.plan if deployment is not None else simulated_plan
     if row is None:
         return None
-    plan = plan_from_dict(row.document)
+    plan = stored_plan(row)
     said: Mapping[str, Any] = {}
     if sample is not None and (
         simulated_plan is not None

@@ -2,6 +2,7 @@
 
 import httpx
 from asgiref.sync import sync_to_async
+from django.core.paginator import Paginator
 from django.http import (
     Http404,
     HttpRequest,
@@ -29,6 +30,8 @@ from helixweb.monitoring.load import find
 from helixweb.monitoring.overview import focus, overview_of
 from helixweb.monitoring.presentation import node_charts, numbers, serving_of
 
+NODES_PER_PAGE = 100
+
 
 @require_GET
 @never_cache
@@ -45,7 +48,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 @require_GET
 @never_cache
 def monitor(request: HttpRequest) -> HttpResponse:
-    """`?cluster=&range=`: a cluster's numbers, now and over time."""
+    """`?cluster=&range=`: a cluster's numbers, now and over time; `?page=` of its nodes."""
     last_event_id = events.latest_id()
     cluster = _chosen(request)
     clusters = Cluster.objects.all()
@@ -62,6 +65,9 @@ def monitor(request: HttpRequest) -> HttpResponse:
         "ranges": RANGES,
         "serving": serving,
         "charts": node_charts(serving) if serving else None,
+        "page": Paginator(serving.nodes, NODES_PER_PAGE).get_page(request.GET.get("page"))
+        if serving
+        else None,
         "history": history(cluster, chosen, now=now),
         "finding": find(cluster, serving, sample, now=now),
         "flow": measured_flow(serving.plan, measured_rates(cluster, sample)) if serving else None,

@@ -7,9 +7,9 @@ from helixweb.planning.forecast_view import objective_words
 from helixweb.planning.models import Plan, Simulation
 from helixweb.planning.objectives import ObjectiveFigure
 from helixweb.planning.simulating import forecast_from_json
+from helixweb.planning.stored import stored_plan, stored_problem
 from planner.domain.plan import Plan as DomainPlan
 from planner.placers.budgeted_moves import moved_layers
-from planner.serialization import plan_from_dict, problem_from_dict
 from planner.simulator.forecast import Forecast
 
 MOST_PLANS = 4
@@ -49,7 +49,7 @@ class Comparison:
 
 def compare(rows: Sequence[Plan]) -> Comparison:
     """Everything beside the first of them."""
-    plans = [plan_from_dict(row.document) for row in rows]
+    plans = [stored_plan(row) for row in rows]
     names = sorted({name for plan in plans for name in plan.placement.layers})
     lines = []
     for name in names:
@@ -83,5 +83,5 @@ def _simulated(row: Plan) -> Forecast | None:
 def _moved_bytes(first_row: Plan, first: DomainPlan, row: Plan, plan: DomainPlan) -> float | None:
     if row.pk == first_row.pk or row.model_id != first_row.model_id:
         return None
-    bytes_per_layer = problem_from_dict(row.problem).model.bytes_per_layer
+    bytes_per_layer = stored_problem(row).model.bytes_per_layer
     return moved_layers(first.placement, plan.placement) * bytes_per_layer

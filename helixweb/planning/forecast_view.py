@@ -8,8 +8,8 @@ from helixweb.charts.node_bars import NodeShare, node_bars
 from helixweb.planning.models import Plan, Simulation
 from helixweb.planning.objectives import ObjectiveFigure, objective_figure
 from helixweb.planning.simulating import forecast_from_json
+from helixweb.planning.stored import stored_problem
 from planner.domain.plan_forecast import PlanForecast
-from planner.serialization import problem_from_dict
 from planner.simulator.forecast import Forecast
 from planner.timing import timing_source
 
@@ -58,7 +58,7 @@ def simulation_view(plan: Plan, row: SimulationRow) -> SimulationView | None:
     nodes = sorted(forecast.nodes.items(), key=lambda item: (-item[1].utilisation, item[0]))
     return SimulationView(
         row=row,
-        timing=timing_source(problem_from_dict(plan.problem)),
+        timing=timing_source(stored_problem(plan)),
         busy=node_bars(
             [
                 NodeShare(

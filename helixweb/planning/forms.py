@@ -35,6 +35,8 @@ from planner.domain.rules import InvalidRules, PlacementRules
 T = TypeVar("T")
 PERCENT = 100.0
 BYTES_PER_GB = 1e9
+# Earlier plans that are offered to begin with.
+START_PLANS = 50
 MAX_WEIGHT = 1e6
 PLACER_LABELS = {
     "auto": "Automatic: all of them in turn",
@@ -259,10 +261,14 @@ class PlanRunForm(SearchForm):
             **{key: values[key] for key in LIMITS_OF.get(objective, ())},
         )
 
-    def offer_plans_of(self, cluster: Cluster | None) -> None:
-        """Let only that cluster's plans be chosen to begin with."""
+    def offer_plans_of(self, cluster: Cluster | None, *, chosen: int = 0) -> None:
+        """Let only that cluster's newest plans be chosen to begin with, and the one `chosen`."""
         field = self.fields["start_plan"]
-        field.queryset = field.queryset.filter(cluster=cluster)  # type: ignore[attr-defined]
+        plans = Plan.objects.filter(cluster=cluster)
+        newest = list(plans.order_by("-pk").values_list("pk", flat=True)[:START_PLANS])
+        field.queryset = field.queryset.filter(  # type: ignore[attr-defined]
+            cluster=cluster, pk__in=[*newest, chosen]
+        )
 
 
 class ReplanForm(SearchForm):

@@ -12,11 +12,11 @@ from helixweb.charts.moved_bytes import Answer, moved_bytes
 from helixweb.charts.utilisation import bottlenecks, utilisation
 from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan
 from helixweb.planning.objectives import AXIS_UNITS, LABELS, objective_figure
+from helixweb.planning.stored import stored_plan, stored_problem
 from planner.domain.flow import NodeFlow
 from planner.domain.placement import LayerRange
 from planner.domain.plan import Plan as DomainPlan
 from planner.domain.problem import Problem
-from planner.serialization import plan_from_dict, problem_from_dict
 
 FIGURES: dict[str, Callable[[Problem, DomainPlan], Chart]] = {
     "flow": flow_diagram,
@@ -29,7 +29,7 @@ MAX_BOUND_POINTS = 300
 
 def figure_of(row: Plan, name: str) -> Chart:
     """One of FIGURES for a stored plan; raises KeyError for another name."""
-    return FIGURES[name](problem_from_dict(row.problem), plan_from_dict(row.document))
+    return FIGURES[name](stored_problem(row), stored_plan(row))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class PlanView:
 
 def plan_view(row: Plan) -> PlanView:
     """Charts, table and sentences of a stored plan."""
-    problem, plan = problem_from_dict(row.problem), plan_from_dict(row.document)
+    problem, plan = stored_problem(row), stored_plan(row)
     limiting = set(plan.flow.min_cut.nodes)
     placed = sorted(
         plan.placement.layers.items(), key=lambda item: (item[1].first, item[1].end, item[0])
@@ -135,7 +135,8 @@ def explanation_of(plan: Plan) -> Explanation | None:
 
 def num_node_kinds(plan: Plan) -> int:
     """How many kinds of node one more can be of: a search for the worth of each takes its time."""
-    return len({(node["compute_profile"], node["region"]) for node in plan.problem["nodes"]})
+    nodes = stored_problem(plan).cluster.nodes
+    return len({(node.compute_profile, node.region) for node in nodes})
 
 
 def age_s(run: PlanRun, *, now: datetime) -> float:

@@ -7,6 +7,7 @@ from helixweb.deployment.options import DEFAULTS, DeployOptions
 from helixweb.deployment.tensor_parallel import obstacles_to_ranks
 from helixweb.inventory.models import Coordinator, Node, NodeState
 from helixweb.planning.models import Plan
+from helixweb.planning.stored import stored_plan
 
 
 def find_obstacles(
@@ -17,7 +18,7 @@ def find_obstacles(
 
 
 def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[str]:
-    model, document = plan.model, plan.document
+    model, stored = plan.model, stored_plan(plan)
     if plan.run is not None and plan.run.what_if:
         yield (
             f"This plan is for a changed copy of the cluster ({plan.run.what_if}); make the "
@@ -34,13 +35,13 @@ def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[st
             f"Model {model.name} has no checkpoint; set the path it has on the nodes "
             "on the model's page."
         )
-    if model.num_layers != document["num_layers"]:
+    if model.num_layers != stored.num_layers:
         yield (
             f"Model {model.name} has {model.num_layers} layers now, the plan places "
-            f"{document['num_layers']}; compute a new plan."
+            f"{stored.num_layers}; compute a new plan."
         )
     nodes = {node.name: node for node in Node.objects.filter(cluster=plan.cluster_id)}
-    for name in sorted(document["placement"]):
+    for name in sorted(stored.placement.layers):
         node = nodes.get(name)
         if node is None:
             yield f"Node {name} is not in the cluster any more; compute a new plan without it."
@@ -50,7 +51,7 @@ def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[st
             )
         elif node.state_at(now) is NodeState.LOST:
             yield f"Node {name} is silent; start its agent again."
-    placed = {name: nodes.get(name) for name in document["placement"]}
+    placed = {name: nodes.get(name) for name in stored.placement.layers}
     yield from obstacles_to_ranks(options, model=model, nodes=placed)
     coordinator = Coordinator.objects.filter(cluster=plan.cluster_id).first()
     if coordinator is None:

@@ -195,7 +195,9 @@ def build_problem(cluster: Cluster, model: LanguageModel) -> Problem:
     Raises InvalidProblem naming the node or link that is missing and the remedy.
     """
     profiles = {row.name: compute_profile(row) for row in _profile_rows(cluster, model)}
-    nodes = list(cluster.nodes.order_by("pk"))
+    nodes = list(
+        cluster.nodes.only("name", "region", "profile_name", "price_per_hour").order_by("pk")
+    )
     if not nodes:
         raise InvalidProblem(
             f"cluster {cluster.name!r} has no nodes; join one with the command on its page"
@@ -271,12 +273,10 @@ def _check_reachable(cluster: domain.Cluster) -> None:
     """Every node must have a link in and a link out, by name or by region."""
     names = [COORDINATOR, *(node.name for node in cluster.nodes)]
     for node in cluster.nodes:
-        others = [name for name in names if name != node.name]
-        for word, found in (
-            ("to", any(cluster.link_between(other, node.name) for other in others)),
-            ("from", any(cluster.link_between(node.name, other) for other in others)),
-        ):
-            if not found:
+        arriving = (cluster.link_between(name, node.name) for name in names if name != node.name)
+        leaving = (cluster.link_between(node.name, name) for name in names if name != node.name)
+        for word, links in (("to", arriving), ("from", leaving)):
+            if not any(links):
                 raise InvalidProblem(
                     f"no link leads {word} node {node.name!r} (region {node.region!r}); add links "
                     "for the node, or one for its pair of regions, on the cluster's page"

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from helixweb.common.queries import parsed_id
 from helixweb.planning.comparing import MOST_PLANS
 from helixweb.planning.models import Plan
+from helixweb.planning.stored import stored_plan, stored_problem
 from helixweb.planning.what_if import Edits, Worth, carried_over, edited, worth
 from planner.domain.errors import PlannerError
 from planner.domain.problem import Problem
-from planner.serialization import plan_from_dict, problem_from_dict
 
 
 class NothingToCompare(PlannerError, ValueError):
@@ -30,7 +30,9 @@ def plans_to_compare(ids: Sequence[str]) -> list[Plan]:
     wanted = list(dict.fromkeys(parsed_id(text) for text in ids))
     if not 2 <= len(wanted) <= MOST_PLANS:
         raise NothingToCompare(f"{len(wanted)} plans are chosen; choose 2 to {MOST_PLANS}")
-    rows = Plan.objects.select_related("cluster", "model", "run").defer("run__problem")
+    rows = Plan.objects.select_related("cluster", "model", "run").defer(
+        "problem", "document", "run__problem"
+    )
     found = {row.pk: row for row in rows.filter(pk__in=[pk for pk in wanted if pk is not None])}
     missing = [text for text, pk in zip(ids, wanted, strict=False) if pk not in found]
     if missing:
@@ -40,7 +42,7 @@ def plans_to_compare(ids: Sequence[str]) -> list[Plan]:
 
 def answer_what_if(plan: Plan, edits: Edits) -> WhatIfAnswer:
     """Milliseconds: no search. Raises InvalidProblem and whatever the changed problem lacks."""
-    problem, stored = problem_from_dict(plan.problem), plan_from_dict(plan.document)
+    problem, stored = stored_problem(plan), stored_plan(plan)
     changed = edited(problem, edits)
     partial = stored.partial_inference
     return WhatIfAnswer(

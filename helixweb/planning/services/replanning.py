@@ -16,12 +16,13 @@ from helixweb.planning.models import Plan, PlanRun, Replan
 from helixweb.planning.options import options_from_json, options_to_json
 from helixweb.planning.searches import plan_of
 from helixweb.planning.services.starting import announce_start
+from helixweb.planning.stored import stored_plan, stored_problem
 from planner.compute_plan import PlanOptions
 from planner.domain.problem import Problem
 from planner.feasibility import check_rules
 from planner.placers.base import InvalidOptions
 from planner.replan import ReplanOptions, zero_moves
-from planner.serialization import plan_from_dict, problem_from_dict, problem_to_dict
+from planner.serialization import problem_from_dict, problem_to_dict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,18 +68,20 @@ def flow_without_moves(plan: Plan, *, options: PlanOptions) -> float:
     """
     problem = build_problem(plan.cluster, plan.model)
     _check_same_layers(plan, problem)
-    running = plan_from_dict(plan.document).placement
+    running = stored_plan(plan).placement
     return zero_moves(problem, running, options=options).flow_tokens_per_s
 
 
 def changes_since(plan: Plan, *, now: datetime) -> Changes:
     """What is another since the plan was computed. Raises InvalidProblem."""
-    before = problem_from_dict(plan.problem)
+    before = stored_problem(plan)
     after = build_problem(plan.cluster, plan.model)
     names = {node.name for node in before.cluster.nodes}
     names_now = {node.name for node in after.cluster.nodes}
     silent = sorted(
-        node.name for node in plan.cluster.nodes.all() if node.state_at(now) is NodeState.LOST
+        node.name
+        for node in plan.cluster.nodes.only("name", "joined_at", "last_seen_at")
+        if node.state_at(now) is NodeState.LOST
     )
     gone, added = sorted(names - names_now), sorted(names_now - names)
     return Changes(
@@ -135,7 +138,7 @@ def adopt_point(run: PlanRun, number: int, *, user: Any) -> PlanRun:
 
 
 def _check_same_layers(plan: Plan, problem: Problem) -> None:
-    placed = plan.document["num_layers"]
+    placed = stored_plan(plan).num_layers
     if placed != problem.model.num_layers:
         raise InvalidOptions(
             f"plan {plan.pk} places {placed} layers but model {problem.model.name!r} has "

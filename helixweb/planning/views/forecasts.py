@@ -12,9 +12,9 @@ from helixweb.planning import services
 from helixweb.planning.forecast_view import objective_words, simulation_rows, simulation_view
 from helixweb.planning.forms import SimulationForm
 from helixweb.planning.models import Plan, Simulation
+from helixweb.planning.stored import stored_plan
 from planner.domain.errors import PlannerError
 from planner.domain.plan_forecast import PlanForecast
-from planner.serialization import plan_from_dict
 
 
 def forecast_context(
@@ -40,7 +40,7 @@ def simulations(request: HttpRequest, pk: int) -> HttpResponse:
     """GET: the card's results, which htmx swaps in. POST: simulate again."""
     plan = get_object_or_404(Plan, pk=pk)
     if request.method == "GET":
-        forecast = plan_from_dict(plan.document).forecast
+        forecast = stored_plan(plan).forecast
         context = {"plan": plan, **forecast_context(request, plan, forecast)}
         return render(request, "planning/_simulations.html", context)
     form = SimulationForm(request.POST)

@@ -24,7 +24,12 @@ TIME_LIMIT_S = 10.0
 @require_http_methods(["GET", "POST"])
 def replan_plan(request: HttpRequest, pk: int) -> HttpResponse:
     """What has changed since the plan, and what it carries now; POST searches around it."""
-    plan = get_object_or_404(Plan.objects.select_related("cluster", "model", "run"), pk=pk)
+    plan = get_object_or_404(
+        Plan.objects.select_related("cluster", "model", "run").defer(
+            "problem", "document", "run__problem"
+        ),
+        pk=pk,
+    )
     form = ReplanForm(request.POST) if request.method == "POST" else None
     if form is not None and form.is_valid():
         try:

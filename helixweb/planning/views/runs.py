@@ -27,6 +27,7 @@ from helixweb.planning.views.forecasts import forecast_context
 from planner.domain.errors import PlannerError
 
 RUNS_PER_PAGE = 30
+NODES_PER_PAGE = 100
 
 
 @require_GET
@@ -60,7 +61,10 @@ def plan_run_new(request: HttpRequest) -> HttpResponse:
     """Choose what to plan; POST starts the run and shows it. `?start=` begins with that plan."""
     if request.method == "POST":
         form = PlanRunForm(request.POST)
-        form.offer_plans_of(Cluster.objects.filter(pk=_typed_id(request, "cluster")).first())
+        form.offer_plans_of(
+            Cluster.objects.filter(pk=_typed_id(request, "cluster")).first(),
+            chosen=_typed_id(request, "start_plan"),
+        )
         if form.is_valid():
             try:
                 run = services.start_plan_run(
@@ -78,7 +82,7 @@ def plan_run_new(request: HttpRequest) -> HttpResponse:
     else:
         chosen = _choices(request)
         form = PlanRunForm(initial=chosen)
-        form.offer_plans_of(chosen.get("cluster"))
+        form.offer_plans_of(chosen.get("cluster"), chosen=chosen.get("start_plan", 0))
     context = {
         "form": form,
         "has_clusters": Cluster.objects.exists(),
@@ -138,7 +142,10 @@ def plan_run_preview(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
-    """A search while it runs, and the plan once it has ended; htmx swaps only what is inside."""
+    """A search while it runs, and the plan once it has ended; htmx swaps only what is inside.
+
+    `?page=` of the placement.
+    """
     last_event_id = events.latest_id()
     run = get_object_or_404(
         PlanRun.objects.select_related(
@@ -153,7 +160,7 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
         ),
         pk=pk,
     )
-    plan = Plan.objects.filter(run=run).first()
+    plan = Plan.objects.filter(run=run).defer("problem", "document").first()
     now = timezone.now()
     view = plan_view(plan) if plan else None
     context = {
@@ -164,6 +171,9 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
         "elapsed_s": age_s(run, now=now),
         "plan": plan,
         "view": view,
+        "page": Paginator(view.nodes, NODES_PER_PAGE).get_page(request.GET.get("page"))
+        if view
+        else None,
         "extension": ExtensionForm(),
         "answers": answers_of(run.replan, plan) if hasattr(run, "replan") else None,
         **(explanation_context(plan) if plan else {}),

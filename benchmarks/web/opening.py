@@ -1,0 +1,32 @@
+"""Opens a site's database in this process, before anything of Django's is imported."""
+
+import os
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def site_arguments(parser: ArgumentParser) -> None:
+    """Which site: its folder, and a PostgreSQL database if it is not kept there."""
+    parser.add_argument("--data-dir", type=Path, required=True, help="the site's HELIX_DATA_DIR")
+    parser.add_argument("--database-url", default="", help="postgres://…; else SQLite in the data")
+
+
+def site_environment(arguments: Namespace) -> dict[str, str]:
+    """What a process of that site needs."""
+    return {
+        "DJANGO_SETTINGS_MODULE": "helixweb.settings",
+        "HELIX_DATA_DIR": str(arguments.data_dir.resolve()),
+        "DATABASE_URL": arguments.database_url,
+        "REDIS_URL": "",
+        "HELIX_LOG_LEVEL": "WARNING",
+    }
+
+
+def open_site(arguments: Namespace) -> None:
+    """Set Django up for the site; models may be imported afterwards."""
+    import django
+
+    os.environ.update(site_environment(arguments))
+    django.setup()

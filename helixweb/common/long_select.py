@@ -1,0 +1,26 @@
+"""A select with many options, written in one go: by a template each a thousand take 0.1 s."""
+
+from typing import Any
+
+from django import forms
+from django.forms.utils import flatatt
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+_CHOSEN = mark_safe(" selected")
+
+
+class LongSelect(forms.Select):
+    """For choices without groups."""
+
+    def render(
+        self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: Any = None
+    ) -> SafeString:
+        chosen = set(self.format_value(value) or ())
+        options = format_html_join(
+            "\n",
+            '<option value="{}"{}>{}</option>',
+            ((key, _CHOSEN if str(key) in chosen else "", label) for key, label in self.choices),
+        )
+        whole = self.build_attrs(self.attrs, {**(attrs or {}), "name": name})
+        return format_html("<select{}>\n{}</select>", flatatt(whole), options)
