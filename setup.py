@@ -58,15 +58,17 @@ setup(
             sources=[
                 "runtime/models/compiled/product.c",
                 "runtime/models/compiled/attend.c",
+                "runtime/models/compiled/rows.c",
                 "runtime/models/compiled/threads.c",
                 "runtime/models/compiled/module.c",
             ],
             depends=[
+                "runtime/models/compiled/exponential.h",
                 "runtime/models/compiled/kernels.h",
                 "runtime/models/compiled/threads.h",
                 "runtime/models/compiled/widening.h",
             ],
-            extra_compile_args=["-O3", "-pthread"],
+            extra_compile_args=["-O3", "-ffp-contract=off", "-pthread"],
             libraries=["m"],
             extra_link_args=["-pthread"],
             optional=True,

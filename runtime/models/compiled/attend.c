@@ -8,6 +8,7 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
+#include "exponential.h"
 #include "threads.h"
 #include "widening.h"
 
@@ -29,27 +30,6 @@ INLINE char *place(const Item *item, char *pages, int64_t token)
     int64_t page = item->pages[token / all->page_tokens];
     int64_t slot = page * all->page_tokens + token % all->page_tokens;
     return pages + (slot * all->kv_heads + item->kv_head) * all->head_size * item_bytes(item->kind);
-}
-
-/* e to the power of each, for what is at most 0; error below 2e-7 of it. */
-INLINE __m256 exponential(__m256 power)
-{
-    const __m256 highest = _mm256_set1_ps(1.44269504f);
-    power = _mm256_max_ps(_mm256_set1_ps(-87.0f), power); /* what is no number stays so */
-    __m256 twos = _mm256_round_ps(_mm256_mul_ps(power, highest),
-                                  _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m256 rest = _mm256_fnmadd_ps(twos, _mm256_set1_ps(0.693359375f), power);
-    rest = _mm256_fnmadd_ps(twos, _mm256_set1_ps(-2.12194440e-4f), rest);
-    __m256 sum = _mm256_set1_ps(1.9875691500e-4f);
-    sum = _mm256_fmadd_ps(sum, rest, _mm256_set1_ps(1.3981999507e-3f));
-    sum = _mm256_fmadd_ps(sum, rest, _mm256_set1_ps(8.3334519073e-3f));
-    sum = _mm256_fmadd_ps(sum, rest, _mm256_set1_ps(4.1665795894e-2f));
-    sum = _mm256_fmadd_ps(sum, rest, _mm256_set1_ps(1.6666665459e-1f));
-    sum = _mm256_fmadd_ps(sum, rest, _mm256_set1_ps(5.0000001201e-1f));
-    sum = _mm256_fmadd_ps(_mm256_mul_ps(rest, rest), sum, rest);
-    sum = _mm256_add_ps(sum, _mm256_set1_ps(1.0f));
-    __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(twos), _mm256_set1_epi32(127));
-    return _mm256_mul_ps(sum, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
 }
 
 /* Scores of `queries` query heads (float32, one behind the other) with the tokens, in rows of
@@ -132,11 +112,8 @@ INLINE void mix(const Item *item, int64_t kind, int64_t h, const int vectors, co
     }
     for (int q = 0; q < queries; q++)
         for (int v = 0; v < vectors; v++) {
-            float whole[LANES];
-            _mm256_storeu_ps(whole, _mm256_div_ps(sums[q][v], _mm256_set1_ps(totals[q])));
-            for (int lane = 0; lane < LANES; lane++)
-                store(kind, attended + (q * all->head_size + h + v * LANES + lane) * bytes,
-                      whole[lane]);
+            store_eight(kind, attended + (q * all->head_size + h + v * LANES) * bytes,
+                        _mm256_div_ps(sums[q][v], _mm256_set1_ps(totals[q])));
         }
 }
 

@@ -13,6 +13,22 @@ int64_t kernels_are_supported(void);
 void multiply(int64_t kind, int64_t threads, int64_t num_rows, int64_t inputs, int64_t outputs,
               const char *rows, const char *weights, const char *bias, float *wide, char *product);
 
+/* product = rows / their root mean square * weight; all of `kind`, contiguous. `width` is a multiple
+ * of 8. */
+void rms_norm(int64_t kind, int64_t threads, int64_t num_rows, int64_t width, float eps,
+              const char *rows, const char *weight, char *product);
+
+/* product = silu(gate) * up; rows of `gate_up` have `width` of gate, then of up. `width` is a
+ * multiple of 8. */
+void silu_gate(int64_t kind, int64_t threads, int64_t num_rows, int64_t width, const char *gate_up,
+               char *product);
+
+/* Rotary embedding of heads whose pairs are (i, i + head_size / 2), by cos and sin, num_rows x
+ * head_size each. `stride`: numbers from one row to the next; `product` is contiguous. `head_size`
+ * is a multiple of 16. */
+void rotate(int64_t kind, int64_t threads, int64_t num_rows, int64_t heads, int64_t head_size,
+            int64_t stride, const char *rows, const char *cos, const char *sin, char *product);
+
 /* One row of each of several requests, over pages of a KV cache. All offsets in numbers, not bytes.
  * `head_size` is a multiple of 8. */
 typedef struct {

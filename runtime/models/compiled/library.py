@@ -20,7 +20,7 @@ from torch import Tensor
 MULTIPLE = 8  # inputs and head sizes the kernels can run are multiples of this
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _LIBRARY_NAME = "_kernels"
-_EDITION = 2  # of module.c
+_EDITION = 3  # of module.c
 _I64, _FLOAT, _POINTER = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
 
 
@@ -76,6 +76,58 @@ class Kernels:
             product_TE.data_ptr(),
         )
         return product_TE
+
+    def rms_norm(self, rows_TD: Tensor, weight_D: Tensor, *, eps: float) -> Tensor:
+        """Each row by its root mean square, times the weight [D]; rounded before that too.
+
+        D is a multiple of MULTIPLE; both are contiguous.
+        """
+        normed_TD = torch.empty_like(rows_TD)
+        self._library.rms_norm(
+            DTYPES.index(rows_TD.dtype),
+            torch.get_num_threads(),
+            *rows_TD.shape,
+            eps,
+            rows_TD.data_ptr(),
+            weight_D.data_ptr(),
+            normed_TD.data_ptr(),
+        )
+        return normed_TD
+
+    def silu_gate(self, gate_up_TI: Tensor) -> Tensor:
+        """silu(gate) * up of rows that hold the one behind the other -> [T, I/2], contiguous.
+
+        I/2 is a multiple of MULTIPLE.
+        """
+        rows, both = gate_up_TI.shape
+        product = torch.empty(rows, both // 2, dtype=gate_up_TI.dtype)
+        self._library.silu_gate(
+            DTYPES.index(gate_up_TI.dtype),
+            torch.get_num_threads(),
+            rows,
+            both // 2,
+            gate_up_TI.data_ptr(),
+            product.data_ptr(),
+        )
+        return product
+
+    def rotate(self, heads_TNH: Tensor, cos_TH: Tensor, sin_TH: Tensor) -> Tensor:
+        """Rotary embedding, pairs (i, i + H/2) -> [T, N, H], contiguous.
+
+        H is a multiple of 2 MULTIPLE; each row of heads is contiguous, cos and sin are.
+        """
+        rotated_TNH = torch.empty(heads_TNH.shape, dtype=heads_TNH.dtype)
+        self._library.rotate(
+            DTYPES.index(heads_TNH.dtype),
+            torch.get_num_threads(),
+            *heads_TNH.shape,
+            heads_TNH.stride(0),
+            heads_TNH.data_ptr(),
+            cos_TH.data_ptr(),
+            sin_TH.data_ptr(),
+            rotated_TNH.data_ptr(),
+        )
+        return rotated_TNH
 
     def attend_decodes(
         self,
@@ -147,6 +199,12 @@ def compiled_kernels() -> Kernels | None:
         return None
     library.multiply.restype = None
     library.multiply.argtypes = [*(_I64,) * 5, *(_POINTER,) * 5]
+    library.rms_norm.restype = None
+    library.rms_norm.argtypes = [*(_I64,) * 4, _FLOAT, *(_POINTER,) * 3]
+    library.silu_gate.restype = None
+    library.silu_gate.argtypes = [*(_I64,) * 4, *(_POINTER,) * 2]
+    library.rotate.restype = None
+    library.rotate.argtypes = [*(_I64,) * 6, *(_POINTER,) * 4]
     library.attend_decodes.restype = None
     library.attend_decodes.argtypes = [ctypes.POINTER(_Decodes), _I64]
     return Kernels(library)

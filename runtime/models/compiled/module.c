@@ -4,7 +4,7 @@
 
 /* Raised with every change of what is computed here, and in library.py: a library that was built
    before the change is not used. */
-const int64_t kernels_edition = 2;
+const int64_t kernels_edition = 3;
 
 void *PyInit__kernels(void);
 

@@ -63,6 +63,37 @@ INLINE void store(int64_t kind, char *item, float value)
     memcpy(item, &half, sizeof half);
 }
 
+/* Eight, rounded to `kind` and widened again. */
+INLINE __m256 rounded(int64_t kind, __m256 values)
+{
+    if (kind == FLOAT32)
+        return values;
+    if (kind == FLOAT16)
+        return _mm256_cvtph_ps(_mm256_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT));
+    const __m256i bits = _mm256_castps_si256(values);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256 nearest =
+        _mm256_castsi256_ps(_mm256_and_si256(up, _mm256_set1_epi32((int)0xffff0000u)));
+    const __m256 no_number = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
+    return _mm256_blendv_ps(nearest, no_number, _mm256_cmp_ps(values, values, _CMP_UNORD_Q));
+}
+
+INLINE void store_eight(int64_t kind, char *items, __m256 values)
+{
+    if (kind == FLOAT32) {
+        _mm256_storeu_ps((float *)items, values);
+        return;
+    }
+    if (kind == FLOAT16) {
+        _mm_storeu_si128((__m128i *)items, _mm256_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT));
+        return;
+    }
+    const __m256i high = _mm256_srli_epi32(_mm256_castps_si256(rounded(kind, values)), 16);
+    _mm_storeu_si128((__m128i *)items, _mm_packus_epi32(_mm256_castsi256_si128(high),
+                                                        _mm256_extracti128_si256(high, 1)));
+}
+
 /* The sums of the lanes of four, each in the same order. */
 INLINE __m128 lane_sums(__m256 a, __m256 b, __m256 c, __m256 d)
 {
