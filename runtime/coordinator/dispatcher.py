@@ -14,10 +14,12 @@ from planner.routers.waiting import kept_for
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.refusals import NACKS, NeverFits, NotServing, QueueFull
 from runtime.coordinator.request_stats import RequestStats
+from runtime.coordinator.routing import Routing
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.stage_link import Sender, StageLink
 from runtime.coordinator.text_stream import Detokenizer, StopStrings
 from runtime.coordinator.tracing import Tracer
+from runtime.protocol.control import ServingPlan
 from runtime.protocol.data import Entry, Flag, FrameError, Kind, Message, Reason, Sampling
 from runtime.protocol.openai_answers import FinishReason
 from runtime.protocol.sampled import SampledToken, unpack_sampled
@@ -78,6 +80,15 @@ class Dispatcher:
         self.serving = serving
         self._why_none = why_none
         self._link.forget_complaints()
+
+    def reweigh(self, plan: ServingPlan, *, routing: Routing) -> None:
+        """Route by the weights of `plan` from now on; requests that run stay where they are.
+
+        Raises InvalidPlacement; then nothing has changed.
+        """
+        if self.serving is not None:
+            self.serving.reweigh(plan, routing=routing)
+            self._let_in()
 
     def stop(self) -> None:
         """The process ends: every request is told, every stage forgets."""

@@ -66,8 +66,9 @@ class PlanFollower:
                 self.trouble = ""
                 self._dispatcher.serve(None)
                 self._set_peers(())
-            elif before is not None and _without_peers(before) == _without_peers(desired.plan):
+            elif before is not None and _stages(before) == _stages(desired.plan):
                 self._set_peers(desired.plan.peers)
+                self._reweigh(desired.plan)
             else:
                 await self._serve(desired.plan)
 
@@ -76,6 +77,17 @@ class PlanFollower:
             self._store.save(desired)
         except OSError as error:  # a full disk shall not stop serving
             logger.error("the plan will not be known after a restart: %s", error)
+
+    def _reweigh(self, plan: ServingPlan) -> None:
+        serving = self._dispatcher.serving
+        if serving is None or serving.plan.routing_weights == plan.routing_weights:
+            return
+        try:
+            self._dispatcher.reweigh(plan, routing=self._routing)
+        except PlannerError as error:
+            logger.error("the weights stay as they were: %s", error)
+            return
+        logger.info("generation %d has other routing weights", plan.generation)
 
     async def _serve(self, plan: ServingPlan) -> None:
         logger.info("plan of generation %d: %s", plan.generation, plan.model_name)
@@ -94,5 +106,6 @@ class PlanFollower:
         self._set_peers(plan.peers)
 
 
-def _without_peers(plan: ServingPlan) -> ServingPlan:
-    return plan.model_copy(update={"peers": ()})
+def _stages(plan: ServingPlan) -> ServingPlan:
+    """What stages and requests depend on: all but addresses and weights."""
+    return plan.model_copy(update={"peers": (), "routing_weights": {}})

@@ -43,6 +43,15 @@ class Serving:
         )
         self._states: dict[str, NodeState] = {}
 
+    def reweigh(self, plan: ServingPlan, *, routing: Routing) -> None:
+        """Go on with the weights of `plan`, which differs in nothing else that routes.
+
+        Raises InvalidPlacement when they contradict the placement; then nothing has changed.
+        """
+        router = routing.router_of(plan, kv=self.kv, load=self.load)
+        router.take_over(self.router)
+        self.plan, self.router = plan, router
+
     def hear(self, node: str, status: StageStatus, *, now: float) -> str | None:
         """Take a stage's STATUS. Returns what is wrong with it, None when it fits the plan."""
         held = self.plan.placement.layers.get(node)

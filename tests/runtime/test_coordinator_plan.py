@@ -16,6 +16,7 @@ from coordinator_doubles import (
 )
 
 from runtime.coordinator.access import ApiKeys
+from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.plan_store import PlanStore, PlanStoreError
 from runtime.coordinator.refusals import NotServing
@@ -131,6 +132,56 @@ def test_new_keys_or_new_addresses_do_not_disturb_the_running_plan(
     assert one.peers[-1] == moved
     with pytest.raises(ApiError):
         one.keys.check("Bearer abc")
+
+
+def test_other_weights_change_routes_and_end_no_request(
+    tmp_path: Path, desired: CoordinatorDesired
+) -> None:
+    one = Follower(tmp_path)
+    one.apply(desired)
+    one.stages.report()
+    assert desired.plan is not None
+    serving = one.dispatcher.ready_serving()
+    sampling = Sampling(
+        temperature=0, top_p=1, top_k=0, seed=0, max_tokens=9, stop_token_ids=(257,)
+    )
+
+    def submit() -> LiveRequest:
+        return one.dispatcher.submit(
+            serving, prompt_ids=[65] * 8, sampling=sampling, stop_strings=()
+        )
+
+    before = submit()
+    only_a = {"source": {"a": 1.0}, "a": {"d": 1.0}, "d": {"sink": 1.0}}
+    plan = desired.plan.model_copy(update={"routing_weights": only_a})
+    one.apply(desired.model_copy(update={"plan": plan}))
+    assert one.dispatcher.serving is serving
+    after = [submit() for _ in range(3)]
+    for request in after:
+        assert request.pipeline is not None
+        assert [stage.node for stage in request.pipeline.stages] == ["a", "d"]
+    while one.stages.step():
+        pass
+    assert all(request.ended for request in (before, *after))
+    assert one.report.requests_failed_total == 0
+    one.apply(desired)
+    paths = {stage.node for _ in range(3) for stage in submit().pipeline.stages}  # type: ignore[union-attr]
+    assert paths == set(RANGES)
+
+
+def test_weights_that_contradict_the_placement_leave_those_before(
+    tmp_path: Path, desired: CoordinatorDesired
+) -> None:
+    one = Follower(tmp_path)
+    one.apply(desired)
+    serving = one.dispatcher.serving
+    assert serving is not None
+    assert desired.plan is not None
+    router = serving.router
+    plan = desired.plan.model_copy(update={"routing_weights": {"source": {"d": 1.0}}})
+    one.apply(desired.model_copy(update={"plan": plan}))
+    assert one.dispatcher.serving is serving
+    assert serving.router is router
 
 
 def test_a_plan_that_is_withdrawn_is_served_no_more(
