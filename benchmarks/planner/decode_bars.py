@@ -11,9 +11,9 @@ which is the search's and that of the simulated lengths, sustained decode tokens
     runtime      our plan under our runtime's policy against the published plan and policy, its TTFT
                  too; and, "placement", against the published placement, with balanced weights,
                  under our policy
-    hop_limited  the plan of most flow with a hop limit, greedy, balanced weights for plain max-flow
-                 weights and nothing else changed; and our plan with that limit: with our router too
-                 against plain weights on the same plan, and against the published plan
+    hop_limited  with a hop limit, greedy: balanced weights for plain max-flow weights and nothing
+                 else changed, on the plan of most flow and on ours ("weights alone"); ours with our
+                 router too, against plain weights on the same plan; and against the published plan
 
 Plans come from `compute_plan` with objective "decode" in the time limit, in seconds of CPU, one
 after the other. With --output every part is written when it is done, and one that is in the file
@@ -267,12 +267,12 @@ def ratios_of(bench: Bench, part: str) -> dict[str, float]:
     evened = bench.show(part, f"{what}, most flow, balanced", bench.reweighted(largest))
     placement = bench.plan(PUBLISHED_POLICY, max_hops=limited["max_hops"])
     plain_rate = bench.show(part, f"{what}, plain weights", bench.plain(placement))
-    rate = bench.show(
-        part, f"{what}, balanced weights", bench.balanced(placement, PUBLISHED_POLICY)
-    )
+    evened_rate = bench.show(part, f"{what}, balanced weights alone", bench.reweighted(placement))
+    rate = bench.show(part, f"{what}, our router too", bench.balanced(placement, PUBLISHED_POLICY))
     return {
-        f"{part}, weights only": evened / weighed,
-        f"{part}, same plan": rate / plain_rate,
+        f"{part}, most flow": evened / weighed,
+        f"{part}, weights alone": evened_rate / plain_rate,
+        f"{part}, our router too": rate / plain_rate,
         f"{part}, published plan": rate / published,
     }
 
