@@ -304,6 +304,7 @@ def _usage(requests: Sequence[LiveRequest]) -> Usage:
 def _helix(request: LiveRequest) -> HelixExtension:
     stages = request.pipeline.stages if request.pipeline else ()
     return HelixExtension(
+        request=f"{request.id:016x}",
         pipeline=tuple(
             PipelineHop(node=stage.node, first=stage.first, end=stage.end) for stage in stages
         ),

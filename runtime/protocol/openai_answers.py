@@ -31,8 +31,12 @@ class PipelineHop(_Answer):
 
 
 class HelixExtension(_Answer):
-    """Where and when the request ran; `queue_s` is part of `ttft_s`. Null without a token."""
+    """Where and when the request ran; `queue_s` is part of `ttft_s`. Null without a token.
 
+    `request` is the 16 hex digits that its trace is found by, if it is traced.
+    """
+
+    request: str
     pipeline: tuple[PipelineHop, ...]
     ttft_s: float | None
     queue_s: float

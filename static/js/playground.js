@@ -97,6 +97,21 @@
     footer.replaceChildren(...facts(answer).map((text) => chip(text, "")), ...nodes);
     footer.hidden = !footer.childNodes.length;
     showTime(message, answer);
+    if (answer.helix?.request) linkTrace(footer, answer.helix.request);
+  };
+  // A coordinator traces some requests, and tells of them within about a second of their end.
+  const linkTrace = async (footer, request) => {
+    for (let look = 0; look < 4 && footer.isConnected; look += 1) {
+      await new Promise((resolve) => { setTimeout(resolve, 1000 * look); });
+      const found = await fetch(`/api/v1/requests/?request=${request}&limit=1`).catch(() => null);
+      if (!found?.ok) return;
+      if (!(await found.json()).results.length) continue;
+      const link = document.createElement("a");
+      link.href = `/requests/${request}/`;
+      link.textContent = "Where its time went";
+      footer.append(link);
+      return;
+    }
   };
 
   class Refused extends Error {}

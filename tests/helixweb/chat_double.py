@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 HELIX = {
+    "request": f"{1:016x}",
     "pipeline": [
         {"node": "tower", "first": 0, "end": 3},
         {"node": "laptop", "first": 3, "end": 4},
@@ -29,13 +30,14 @@ class ChatDouble:
 
     `refusal` (status, body, headers) is answered instead if it is set. `hold` keeps the stream open
     after its first word until the client hangs up, which sets `hung_up`; `break_off` ends the
-    connection after it.
+    connection after it. `request` is the number that every answer gives itself.
     """
 
     def __init__(self, *words: str) -> None:
         self.words = words
         self.refusal: tuple[int, dict[str, Any], dict[str, str]] | None = None
         self.hold = False
+        self.request = HELIX["request"]
         self.break_off = False
         self.hung_up = threading.Event()
         self.bodies: list[dict[str, Any]] = []
@@ -83,7 +85,10 @@ class ChatDouble:
                 finally:
                     self.hung_up.set()
         yield _event(
-            {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "helix": HELIX}
+            {
+                "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
+                "helix": {**HELIX, "request": self.request},
+            }
         )
         yield _event({"choices": [], "usage": {"completion_tokens": len(self.words)}})
         yield "data: [DONE]\n\n"

@@ -50,6 +50,7 @@ def test_a_chat_is_answered_whole_with_usage_and_where_it_ran(checkpoint: Path) 
         assert [hop["first"] for hop in hops[1:]] == [hop["end"] for hop in hops[:-1]]
         assert hops[-1]["end"] == 6
         assert body["helix"]["queue_s"] == 0
+        assert len(bytes.fromhex(body["helix"]["request"])) == 8
         assert body["helix"]["ttft_s"] is not None
         h.assert_idle()
 
