@@ -19,6 +19,7 @@ from runtime.coordinator.limits import output_limit, read_body
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.refusals import NeverFits, NotServing, QueueFull
 from runtime.coordinator.sampling import sampling_of, seed_of_choice
+from runtime.coordinator.schema_check import SchemaCheck
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.tokenizer import TokenizerError
 from runtime.coordinator.tool_calls import ToolDialect
@@ -73,6 +74,7 @@ class _Endpoints:
         self._unix_time = unix_time
         self._new_answer_id = new_answer_id
         self._new_seed = new_seed
+        self._schemas = SchemaCheck()
 
     async def chat(self, http: Request) -> LiveAnswer:
         request, serving = await self._accept(http, ChatCompletionRequest)
@@ -159,6 +161,8 @@ class _Endpoints:
             raise refused(error) from error
         if request.model != serving.plan.model_name:
             raise _unknown_model(request.model, serving)
+        if request.grammar:
+            await self._schemas.check(request.grammar, param=request.grammar_param)
         return request, serving
 
     def _answer(

@@ -1,10 +1,8 @@
 """What a client asks of sampling, checked against the model that shall answer."""
 
-from importlib import util
-
 from runtime.coordinator.serving import Serving
 from runtime.protocol.data import Sampling
-from runtime.protocol.openai import ApiError, ChatCompletionRequest, GenerationRequest
+from runtime.protocol.openai import ApiError, GenerationRequest
 
 _SEEDS = 2**64
 _NEXT_CHOICE = 0x9E3779B97F4A7C15  # odd, so that no two choices of a request share a seed
@@ -28,12 +26,6 @@ def sampling_of(
                     param=name,
                     code="invalid_value",
                 )
-    grammar = request.grammar
-    if grammar:
-        param = "response_format"
-        if isinstance(request, ChatCompletionRequest) and request.forced_call:
-            param = "tool_choice"
-        check_grammar(grammar, param=param)
     stop_token_ids = dict.fromkeys([*serving.tokenizer.stop_token_ids])
     stop_token_ids |= dict.fromkeys(request.stop_token_ids or ())
     return Sampling(
@@ -51,38 +43,10 @@ def sampling_of(
             (int(token), float(bias)) for token, bias in (request.logit_bias or {}).items()
         ),
         logprobs=request.alternatives,
-        grammar=grammar,
+        grammar=request.grammar,
     )
 
 
 def seed_of_choice(seed: int, choice: int) -> int:
     """The first choice has the request's own seed, so that `n` does not change it."""
     return (seed + choice * _NEXT_CHOICE) % _SEEDS
-
-
-def check_grammar(schema: str, *, param: str) -> None:
-    """Raises ApiError 400 for a schema that cannot be followed, or without the library for it.
-
-    `param` asked for it.
-    """
-    if util.find_spec("llguidance") is None:
-        raise ApiError(
-            status=400,
-            message=f"{param!r} needs the library llguidance, which is not installed here; "
-            "pip install 'helixweb[grammar]' on coordinator and nodes, or let the answer be free",
-            param=param,
-            code="unsupported_value",
-        )
-    from llguidance import LLMatcher
-
-    try:
-        complaint = LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(schema))
-    except ValueError as error:
-        complaint = str(error)
-    if complaint:
-        raise ApiError(
-            status=400,
-            message=f"{param!r} asks for a schema that cannot be followed: {complaint}",
-            param=param,
-            code="invalid_value",
-        )

@@ -95,7 +95,7 @@ class CheckpointTokenizer:
                 add_generation_prompt=True,
                 **self._special_tokens,
             )
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
+        except (jinja2.TemplateError, TypeError, ValueError, KeyError, RecursionError) as error:
             raise TokenizerError(
                 f"the model's chat template refuses these messages: {error}"
             ) from error
@@ -132,7 +132,7 @@ def _told_of_tools(message: ChatMessage) -> dict[str, Any]:
     if message.tool_calls:
         try:
             told["tool_calls"] = [call.for_template() for call in message.tool_calls]
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TokenizerError(
                 f"the arguments of a call in 'tool_calls' are not JSON: {error}"
             ) from error

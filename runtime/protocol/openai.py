@@ -9,7 +9,8 @@ import json
 import re
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, StringConstraints, ValidationError
+from pydantic_core import PydanticCustomError
 
 from runtime.protocol.openai_tools import (
     MAX_TOOLS,
@@ -25,6 +26,7 @@ MAX_STOP_STRINGS = 4
 MAX_STOP_TOKEN_IDS = 64
 MAX_CHOICES = 8
 MAX_BIASES = 1024
+MAX_PARTS = 1024  # of one message's content
 # OpenAI's own parameters that this server does not have yet.
 # fmt: off
 _UNSUPPORTED = frozenset({
@@ -34,10 +36,13 @@ _UNSUPPORTED = frozenset({
 })
 # fmt: on
 
+_TOKEN_ID = re.compile("[0-9]{1,10}")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 StopString = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+# A body may hold a million of them, and every complaint costs more than what it complains of.
+TokenIds = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
 
 
 class ApiError(Exception):
@@ -86,7 +91,7 @@ class ChatMessage(Strict):
     the role "tool", which answers one of them."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | Annotated[list[TextPart], Field(max_length=MAX_PARTS)] | None = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = Field(default=None, min_length=1)
     tool_call_id: str | None = None
@@ -116,6 +121,17 @@ class ResponseFormat(Strict):
     json_schema: JsonSchema | None = None
 
 
+def _not_too_many(biases: object) -> object:
+    """Counted before each is looked at."""
+    if isinstance(biases, dict) and len(biases) > MAX_BIASES:
+        raise PydanticCustomError(
+            "too_long",
+            "Dictionary should have at most {most} items, not {count}",
+            {"most": MAX_BIASES, "count": len(biases)},
+        )
+    return biases
+
+
 TokenBias = Annotated[float, Field(ge=-100, le=100)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 
@@ -138,7 +154,7 @@ class GenerationRequest(Strict):
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     repetition_penalty: float | None = Field(default=None, gt=0, le=10)
-    logit_bias: dict[str, TokenBias] | None = Field(default=None, max_length=MAX_BIASES)
+    logit_bias: Annotated[dict[str, TokenBias], BeforeValidator(_not_too_many)] | None = None
     stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_TOKEN_IDS)] | None = None
     response_format: ResponseFormat | None = None
     return_token_ids: bool = False
@@ -168,11 +184,16 @@ class GenerationRequest(Strict):
         schema = {"type": "object"} if wanted.json_schema is None else wanted.json_schema.schema_
         return json.dumps(schema)
 
+    @property
+    def grammar_param(self) -> str:
+        """The parameter that `grammar` comes from."""
+        return "response_format"
+
 
 class ChatCompletionRequest(GenerationRequest):
     """POST /v1/chat/completions."""
 
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)]
     max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**31)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
@@ -194,6 +215,10 @@ class ChatCompletionRequest(GenerationRequest):
         return self.forced_call or super().grammar
 
     @property
+    def grammar_param(self) -> str:
+        return "tool_choice" if self.forced_call else super().grammar_param
+
+    @property
     def alternatives(self) -> int | None:
         return self.top_logprobs or 0 if self.logprobs else None
 
@@ -208,10 +233,10 @@ class CompletionRequest(GenerationRequest):
     logprobs: int | None = Field(default=None, ge=0, le=5)
     prompt: (
         str
-        | Annotated[list[TokenId], Field(min_length=1)]
+        | TokenIds
         | Annotated[list[str], Field(min_length=1, max_length=1)]
         | Annotated[
-            list[Annotated[list[TokenId], Field(min_length=1)]],
+            list[TokenIds],
             Field(min_length=1, max_length=1),
         ]
     )
@@ -236,11 +261,24 @@ RequestT = TypeVar("RequestT", bound=GenerationRequest)
 
 def parse_request(kind: type[RequestT], body: bytes) -> RequestT:
     """JSON -> request. Raises ApiError 400 naming the parameter, its value and the remedy."""
-    raw = _read_json(body)
+    try:
+        return _parsed(kind, _read_json(body))
+    except RecursionError as error:
+        raise ApiError(
+            status=400,
+            message="the request body is nested too deeply; make it flatter",
+            code="invalid_json",
+        ) from error
+
+
+def _parsed(kind: type[RequestT], raw: dict[str, object]) -> RequestT:
+    strange = next((name for name in raw if name not in kind.model_fields), None)
+    if strange is not None:
+        raise _unknown_parameter(kind, strange)
     try:
         request = kind.model_validate(raw)
     except ValidationError as error:
-        raise _refusal(kind, raw, error) from error
+        raise _refusal(raw, error) from error
     _refuse_contradictions(request)
     return request
 
@@ -261,10 +299,10 @@ def _refuse_contradictions(request: GenerationRequest) -> None:
             f"{json.dumps(wanted.type)}; give both or neither",
         )
     for token in request.logit_bias or {}:
-        if not (token.isdecimal() and int(token) < 2**31):
+        if not _TOKEN_ID.fullmatch(token) or int(token) >= 2**31:
             raise _contradiction(
                 "logit_bias",
-                f"'logit_bias' has the key {json.dumps(token)}; its keys are token ids, e.g. "
+                f"'logit_bias' has the key {_cut(json.dumps(token))}; its keys are token ids, e.g. "
                 '{"50256": -100}',
             )
     if not isinstance(request, ChatCompletionRequest):
@@ -369,21 +407,23 @@ def _read_json(body: bytes) -> dict[str, object]:
     return raw
 
 
-def _refusal(kind: type[BaseModel], raw: dict[str, object], error: ValidationError) -> ApiError:
+def _unknown_parameter(kind: type[BaseModel], name: str) -> ApiError:
+    if name in _UNSUPPORTED:
+        message = f"parameter {name!r} is not supported by this server; remove it"
+    else:
+        supported = ", ".join(sorted(kind.model_fields))
+        message = f"unknown parameter {_cut(name)!r}; remove it (supported: {supported})"
+    return ApiError(status=400, message=message, param=_cut(name), code="unknown_parameter")
+
+
+def _refusal(raw: dict[str, object], error: ValidationError) -> ApiError:
     """The first complaint, as one sentence. Of a union's complaints all are given."""
     problems = error.errors(include_url=False, include_context=False)
     unknown = [problem for problem in problems if problem["type"] == "extra_forbidden"]
     first = (unknown or problems)[0]
-    param = _parameter_path(raw, first["loc"])
+    param = _cut(_parameter_path(raw, first["loc"]))
     if unknown:
-        name = str(first["loc"][-1])
-        if len(first["loc"]) == 1 and name in _UNSUPPORTED:
-            message = f"parameter {name!r} is not supported by this server; remove it"
-        elif len(first["loc"]) == 1:
-            supported = ", ".join(sorted(kind.model_fields))
-            message = f"unknown parameter {name!r}; remove it (supported: {supported})"
-        else:
-            message = f"unknown parameter {param!r}; remove it"
+        message = f"unknown parameter {param!r}; remove it"
         return ApiError(status=400, message=message, param=param, code="unknown_parameter")
     if first["type"] == "missing":
         return ApiError(
@@ -396,14 +436,18 @@ def _refusal(kind: type[BaseModel], raw: dict[str, object], error: ValidationErr
     expected = "; or ".join(
         dict.fromkeys(str(problem["msg"]) for problem in problems if problem["loc"][0] == top)
     )
-    given = json.dumps(first["input"], ensure_ascii=False, default=str)
-    given = given if len(given) <= 80 else f"{given[:77]}..."
+    given = _cut(json.dumps(first["input"], ensure_ascii=False, default=str))
     return ApiError(
         status=400,
         message=f"parameter {param!r} is {given}: {expected[0].lower()}{expected[1:]}",
         param=param,
         code="invalid_type" if first["type"].endswith("_type") else "invalid_value",
     )
+
+
+def _cut(text: str) -> str:
+    """What an error repeats of what a client sent."""
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _parameter_path(raw: object, location: tuple[int | str, ...]) -> str:

@@ -88,9 +88,11 @@ class ToolCall(Strict):
     def for_template(self) -> dict[str, Any]:
         """As chat templates of Hugging Face expect it: the arguments as an object.
 
-        Raises ValueError when they are not JSON.
+        Raises ValueError when they are not JSON or hold half of a surrogate pair, RecursionError
+        when they are nested too deeply.
         """
         arguments = json.loads(self.function.arguments or "{}")
+        json.dumps(arguments, ensure_ascii=False).encode()
         return {
             "id": self.id,
             "type": "function",

@@ -1,6 +1,8 @@
 """What clients may ask for, and the words with which the rest is refused."""
 
+import contextlib
 import json
+import tracemalloc
 
 import pytest
 
@@ -141,6 +143,25 @@ def test_a_prompt_is_text_or_token_ids_bare_or_alone_in_a_list(
         ({"logit_bias": {"x": 1}}, "logit_bias", "invalid_value", 'the key "x"; its keys are'),
         ({"logit_bias": {"1": 101}}, "logit_bias.1", "invalid_value", "less than or equal to 100"),
         (
+            {"logit_bias": {"9" * 5000: 1}},
+            "logit_bias",
+            "invalid_value",
+            "9...; its keys are token",
+        ),
+        ({"logit_bias": {"\u0663": 1}}, "logit_bias", "invalid_value", "its keys are token ids"),
+        (
+            {"logit_bias": dict.fromkeys(map(str, range(2000)), 1)},
+            "logit_bias",
+            "invalid_value",
+            "at most 1024 items, not 2000",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 1025}]},
+            "messages[0].content",
+            "invalid_type",
+            "at most 1024 items",
+        ),
+        (
             {"response_format": {"type": "json_schema"}},
             "response_format.json_schema",
             "invalid_value",
@@ -252,7 +273,43 @@ def test_characters_beyond_the_basic_plane_may_be_escaped() -> None:
     assert parse_request(CompletionRequest, body).single_prompt == "😀 \\ud800"
 
 
-def test_a_long_value_is_cut_in_the_message() -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [{"messages": "x" * 10_000}, {"x" * 10_000: 1}, {"stream_options": {"x" * 10_000: 1}}],
+)
+def test_a_long_value_or_name_is_cut_in_the_message(changes: dict[str, object]) -> None:
     with pytest.raises(ApiError) as caught:
-        chat(messages="x" * 10_000)
-    assert len(caught.value.message) < 250
+        chat(**changes)
+    assert len(caught.value.message) < 450
+    assert len(caught.value.param or "") <= 80
+
+
+@pytest.mark.parametrize("levels", [300, 900, 960, 980, 1000, 100_000])
+@pytest.mark.parametrize(
+    "given",
+    [
+        '"temperature": %s',
+        '"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": '
+        '{"x": %s}}}',
+    ],
+)
+def test_what_is_nested_however_deeply_is_read_or_refused(levels: int, given: str) -> None:
+    deep = given % ("[" * levels + "]" * levels)
+    body = '{"model": "m", "messages": [{"role": "user", "content": "x"}], ' + deep + "}"
+    with contextlib.suppress(ApiError):
+        request = parse_request(ChatCompletionRequest, body.encode())
+        assert request.grammar.count("[") == levels
+
+
+@pytest.mark.parametrize(
+    "prompt", [["a"] * 20_000, [-1] * 20_000, [[-1] * 20_000]], ids=["texts", "ids", "nested"]
+)
+def test_a_long_list_of_wrong_things_is_refused_at_the_first(prompt: object) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ApiError):
+            completion(prompt=prompt)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 20_000 * 100  # a complaint about each would be several times that

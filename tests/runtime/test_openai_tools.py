@@ -167,11 +167,25 @@ def test_calls_and_their_answers_go_back_into_the_chat(tmp_path: Path) -> None:
         await client.chat.completions.create(model="tiny", messages=chat, tools=[WEATHER])
         assert '{"name": "weather", "arguments": {"city": "Köln"}}' in prompt_of(h)
         assert "rain" in prompt_of(h)
-        chat[1]["tool_calls"][0]["function"]["arguments"] = "no json"
-        with pytest.raises(openai.BadRequestError, match="'tool_calls' are not JSON"):
-            await client.chat.completions.create(model="tiny", messages=chat, tools=[WEATHER])
+        for wrong in ("no json", "[" * 2000 + "]" * 2000, '{"city": "\\ud800"}'):
+            chat[1]["tool_calls"][0]["function"]["arguments"] = wrong
+            with pytest.raises(openai.BadRequestError, match="'tool_calls' are not JSON"):
+                await client.chat.completions.create(model="tiny", messages=chat, tools=[WEATHER])
 
     visited(tmp_path, HERMES, "It rains.", visit)
+
+
+def test_tools_nested_however_deeply_are_told_or_refused(tmp_path: Path) -> None:
+    body = json.dumps({"model": "tiny", "messages": HI, "tools": [WEATHER]})
+    given = json.dumps(WEATHER["function"]["parameters"])
+
+    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+        for levels, status in [(100, 200), (900, 400), (950, 400), (970, 400), (5000, 400)]:
+            deep = body.replace(given, '{"a":' * levels + "{}" + "}" * levels)
+            answer = await h.client.post("/v1/chat/completions", content=deep)
+            assert answer.status_code == status, levels
+
+    visited(tmp_path, HERMES, "x", visit)
 
 
 def test_a_family_whose_calls_are_not_known_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,75 @@
+"""Whether an answer can be kept within a JSON schema, found out before a stage is given it."""
+
+import asyncio
+import subprocess
+import sys
+from collections import OrderedDict
+from importlib import util
+
+from runtime.protocol.openai import ApiError
+
+_KNOWN = 256  # schemas whose check is remembered
+_AT_ONCE = 2  # checks, each a process
+_WITHIN_S = 30.0
+_TOO_COMPLEX = (
+    "it is too complex: fewer references, combined patterns or alternatives make it simpler"
+)
+
+
+class SchemaCheck:
+    """Looks at each schema in a process of its own; see `schema_probe`."""
+
+    def __init__(self) -> None:
+        self._complaints: OrderedDict[str, str] = OrderedDict()  # of a schema, oldest use first
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def check(self, schema: str, *, param: str) -> None:
+        """Raises ApiError: 400 for a schema that cannot be followed, or without the library for
+        it; 503 where that could not be found out. `param` asked for it."""
+        if util.find_spec("llguidance") is None:
+            raise ApiError(
+                status=400,
+                message=f"{param!r} needs the library llguidance, which is not installed here; "
+                "pip install 'helixweb[grammar]' on coordinator and nodes, or let the answer be "
+                "free",
+                param=param,
+                code="unsupported_value",
+            )
+        if schema not in self._complaints:
+            async with self._turns:
+                if schema not in self._complaints:  # while others were looked at, this one was
+                    self._complaints[schema] = await asyncio.to_thread(_complaint_of, schema)
+        self._complaints.move_to_end(schema)
+        while len(self._complaints) > _KNOWN:
+            self._complaints.popitem(last=False)
+        complaint = self._complaints[schema]
+        if complaint:
+            raise ApiError(
+                status=400,
+                message=f"{param!r} asks for a schema that cannot be followed: {complaint}",
+                param=param,
+                code="invalid_value",
+            )
+
+
+def _complaint_of(schema: str) -> str:
+    """Empty: it can be followed. Raises ApiError 503."""
+    try:
+        probe = subprocess.run(
+            [sys.executable, "-m", "runtime.coordinator.schema_probe"],
+            input=schema.encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_WITHIN_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ApiError(
+            status=503,
+            message=f"the schema could not be looked at within {_WITHIN_S:g} s, as the "
+            "coordinator's machine has too much to do; try again",
+            code="overloaded",
+            type_="server_error",
+            retry_after_s=_WITHIN_S,
+        ) from error
+    return _TOO_COMPLEX if probe.returncode else probe.stdout.decode()

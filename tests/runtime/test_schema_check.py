@@ -1,0 +1,75 @@
+"""Schemas of strangers, some made to stop whoever reads them."""
+
+import asyncio
+import json
+import subprocess
+from importlib import util
+
+import pytest
+
+from runtime.coordinator.schema_check import SchemaCheck
+from runtime.protocol.openai import ApiError
+
+pytestmark = pytest.mark.skipif(
+    util.find_spec("llguidance") is None, reason="llguidance is not installed"
+)
+
+GOOD = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+# Each is followed by the next: the library overflows its stack.
+CHAIN = {
+    "$ref": "#/$defs/d0",
+    "$defs": {
+        **{
+            f"d{index}": {
+                "type": "object",
+                "properties": {"a": {"$ref": f"#/$defs/d{index + 1}"}},
+            }
+            for index in range(3000)
+        },
+        "d3000": {"type": "string"},
+    },
+}
+# Minutes of work, and gigabytes.
+COMBINED = {"allOf": [{"type": "string", "pattern": f".*{index}.*"} for index in range(60)]}
+
+
+def complaint_of(check: SchemaCheck, schema: object) -> str:
+    try:
+        asyncio.run(check.check(json.dumps(schema), param="response_format"))
+    except ApiError as error:
+        return f"{error.status} {error.param}: {error.message}"
+    return ""
+
+
+def test_a_schema_that_can_be_followed_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = SchemaCheck()
+    assert complaint_of(check, GOOD) == ""
+
+    def start_nothing(*_arguments: object, **_options: object) -> None:
+        raise AssertionError("a process was started for a schema that is known")
+
+    monkeypatch.setattr(subprocess, "run", start_nothing)
+    assert complaint_of(check, GOOD) == ""
+
+
+def test_what_the_library_says_of_a_schema_is_told() -> None:
+    told = complaint_of(SchemaCheck(), {"type": "nothing"})
+    assert told.startswith("400 response_format: 'response_format' asks for a schema that cannot")
+    assert "nothing" in told
+
+
+@pytest.mark.parametrize("schema", [CHAIN, COMBINED], ids=["chain", "combined"])
+def test_a_schema_made_to_stop_its_reader_is_refused_and_stops_nobody(schema: object) -> None:
+    check = SchemaCheck()
+    assert "400 response_format: " in complaint_of(check, schema)
+    assert "it is too complex" in complaint_of(check, schema)
+    assert complaint_of(check, GOOD) == ""
+
+
+def test_many_at_once_are_all_answered() -> None:
+    async def all_of_them() -> list[object]:
+        check = SchemaCheck()
+        schemas = [json.dumps(GOOD | {"title": str(index % 3)}) for index in range(12)]
+        return await asyncio.gather(*(check.check(each, param="x") for each in schemas))
+
+    assert asyncio.run(all_of_them()) == [None] * 12
