@@ -142,6 +142,32 @@ class PhaseChange(models.Model):
         ordering = ["at", "pk"]
 
 
+class LinkWeights(models.Model):
+    """Routing weights of a deployment's generation for links that do other than planned.
+
+    `rates` are the bytes/s of those links, by "source->target"; empty: the plan's weights count,
+    as they do while `held`, by a person's wish.
+    """
+
+    deployment = models.OneToOneField(
+        Deployment, on_delete=models.CASCADE, related_name="link_weights"
+    )
+    generation = models.PositiveIntegerField()
+    rates = models.JSONField(default=dict)
+    routing_weights = models.JSONField(default=dict)
+    flow_tokens_per_s = models.FloatField()
+    held = models.BooleanField(default=False)
+    changed_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"weights of {self.deployment} for {len(self.rates)} links"
+
+    @property
+    def counts(self) -> bool:
+        """Whether requests are routed by these."""
+        return bool(self.rates) and not self.held
+
+
 class LatestReport(models.Model):
     """The last CoordinatorReport of a coordinator."""
 

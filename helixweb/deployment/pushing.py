@@ -53,5 +53,11 @@ def announce_keys(**signal: Any) -> None:
         _wake_process(coordinator)
 
 
+def wake_coordinator(cluster_id: int) -> None:
+    """What it shall serve has changed, though not what nodes shall run."""
+    for coordinator in Coordinator.objects.filter(cluster=cluster_id):
+        _wake_process(coordinator)
+
+
 def _wake_process(process: Node | Coordinator) -> None:
     events.emit(process_topic(process), "desired", {})

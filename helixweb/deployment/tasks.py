@@ -5,6 +5,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from helixweb.deployment import pushing, settling
+from helixweb.deployment.weighing import follow_links
 
 
 @shared_task
@@ -15,12 +16,14 @@ def push_deployment(*, deployment_id: int) -> None:
 
 @shared_task
 def tend_deployments() -> None:
-    """Beat: push what was not pushed, settle what waits for nodes that report no more."""
+    """Beat: push what was not pushed, settle what waits for nodes that report no more, and let
+    routing weights follow the links."""
     now = timezone.now()
     for deployment_id in pushing.overdue_ids(now):
         pushing.push(deployment_id, now=now)
     for deployment_id in settling.live_ids():
         settling.settle(deployment_id, now=now)
+        follow_links(deployment_id, now=now)
 
 
 def push_after_commit(deployment_id: int) -> None:

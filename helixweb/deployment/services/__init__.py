@@ -15,6 +15,7 @@ from helixweb.deployment.services.desired import (
 )
 from helixweb.deployment.services.observing import record_heartbeat, record_report
 from helixweb.deployment.services.obstacles import find_obstacles
+from helixweb.deployment.weighing import follow_links, hold_weights
 
 __all__ = [
     "DeployRefused",
@@ -25,6 +26,8 @@ __all__ = [
     "desired_state",
     "find_obstacles",
     "follow_addresses",
+    "follow_links",
+    "hold_weights",
     "record_heartbeat",
     "record_report",
     "service_key",

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from helixweb.common.auth import SERVE, sha256_hex
 from helixweb.common.models import ApiKey
-from helixweb.deployment.models import SERVING, Deployment
+from helixweb.deployment.models import SERVING, Deployment, LinkWeights
 from helixweb.inventory.models import Coordinator, Node
 from runtime.protocol.control import (
     CoordinatorDesired,
@@ -43,6 +43,11 @@ def coordinator_desired(coordinator: Coordinator) -> CoordinatorDesired:
     plan = None
     if deployment is not None and deployment.status in SERVING:
         plan = ServingPlan.model_validate(deployment.serving_plan)
+        weights = LinkWeights.objects.filter(
+            deployment=deployment, generation=deployment.generation
+        ).first()
+        if weights is not None and weights.counts:
+            plan = plan.model_copy(update={"routing_weights": weights.routing_weights})
     return CoordinatorDesired(
         generation=deployment.generation if deployment else 0,
         plan=plan,

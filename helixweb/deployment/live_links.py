@@ -1,0 +1,62 @@
+"""What the processes of a deployment measure of their links now. Reads only."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from helixweb.deployment.models import SERVING, Deployment, LatestReport, NodeAssignment
+from planner.domain.cluster import COORDINATOR
+from runtime.protocol.control import CoordinatorReport, LinkStats, Phase, StageStats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveLink:
+    """A directed link as its sender told of it `age_s` ago."""
+
+    source: str
+    target: str
+    stats: LinkStats
+    age_s: float
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        return self.source, self.target
+
+
+def serving_deployment(cluster_id: int) -> Deployment | None:
+    """What the cluster serves, without its documents."""
+    return (
+        Deployment.objects.filter(cluster=cluster_id, status__in=SERVING)
+        .defer("serving_plan")
+        .first()
+    )
+
+
+def live_links(deployment: Deployment, *, now: datetime) -> list[LiveLink]:
+    """Every link that something was sent over in the deployment's generation, by its ends."""
+    rows = NodeAssignment.objects.filter(
+        deployment=deployment,
+        observed_generation=deployment.generation,
+        phase=Phase.READY.value,
+        stats__isnull=False,
+    ).values_list("node_name", "stats", "updated_at")
+    found = [
+        link
+        for name, stats, at in rows
+        for link in _links(name, StageStats.model_validate(stats).links.items(), at=at, now=now)
+    ]
+    row = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id).first()
+    if row is not None:
+        report = CoordinatorReport.model_validate(row.report)
+        if report.generation == deployment.generation:
+            found += _links(COORDINATOR, report.links.items(), at=row.at, now=now)
+    return sorted(found, key=lambda link: link.ends)
+
+
+def _links(
+    source: str, links: Iterable[tuple[str, LinkStats]], *, at: datetime, now: datetime
+) -> list[LiveLink]:
+    age_s = max(0.0, (now - at).total_seconds())
+    return [
+        LiveLink(source=source, target=target, stats=stats, age_s=age_s) for target, stats in links
+    ]

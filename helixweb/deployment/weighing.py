@@ -1,0 +1,141 @@
+"""Let routing weights follow what links do; no layer moves, and a person may stop it."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from helixweb.deployment.announcing import announce
+from helixweb.deployment.link_rates import REPLAN_BELOW, Ends, counted_rates, is_news
+from helixweb.deployment.live_links import LiveLink, live_links
+from helixweb.deployment.models import SERVING, Deployment, LinkWeights
+from helixweb.deployment.pushing import wake_coordinator
+from helixweb.planning.stored import stored_plan, stored_problem
+from planner.domain.cluster import COORDINATOR
+from planner.domain.plan import Plan
+from planner.domain.problem import Problem
+from planner.reweigh import reweigh
+from planner.units import mbit_per_s_from_bytes_per_s
+
+
+def follow_links(deployment_id: int, *, now: datetime) -> bool:
+    """Compute weights anew if a link does something else than the present ones take it to do.
+
+    Returns whether they changed. Emulated nodes tell nothing of links, so theirs stay.
+    """
+    with transaction.atomic():
+        deployment = (
+            Deployment.objects.select_for_update(of=("self",), no_key=True)
+            .select_related("plan")
+            .defer("plan__document", "plan__problem")
+            .filter(pk=deployment_id, status__in=SERVING, emulated=False)
+            .first()
+        )
+        if deployment is None:
+            return False
+        links = [link for link in live_links(deployment, now=now) if _says_something(link)]
+        row = LinkWeights.objects.filter(
+            deployment=deployment, generation=deployment.generation
+        ).first()
+        if not links and row is None:
+            return False
+        problem = stored_problem(deployment.plan)
+        known = known_rates(row)
+        counted = counted_rates(planned_rates(problem, links), links, known=known)
+        if not is_news(counted, known):
+            return False
+        return _write(deployment, problem, counted, row, now=now)
+
+
+def hold_weights(deployment: Deployment, *, held: bool, user: Any, now: datetime) -> None:
+    """Route by the plan's weights whatever links do, or follow them again."""
+    with transaction.atomic():
+        LinkWeights.objects.update_or_create(
+            deployment=deployment,
+            defaults={"held": held, "changed_at": now, "generation": deployment.generation},
+            create_defaults={
+                "held": held,
+                "changed_at": now,
+                "generation": deployment.generation,
+                "flow_tokens_per_s": deployment.plan.flow_tokens_per_s,
+            },
+        )
+        how = "by the plan's weights" if held else "by what links do"
+        announce(deployment, text=f"{user} has requests routed {how}.")
+        wake_coordinator(deployment.cluster_id)
+
+
+def known_rates(row: LinkWeights | None) -> dict[Ends, float]:
+    """Bytes/s that the weights are for; links not named do as planned."""
+    if row is None:
+        return {}
+    return {
+        (source, target): rate
+        for name, rate in row.rates.items()
+        for source, _, target in (name.partition("->"),)
+    }
+
+
+def planned_rates(problem: Problem, links: list[LiveLink]) -> dict[Ends, float]:
+    """Bytes/s the plan was made with, of those links that it knows."""
+    cluster = problem.cluster
+    planned = {}
+    for link in links:
+        if all(name == COORDINATOR or cluster.has_node(name) for name in link.ends):
+            known = cluster.link_between(*link.ends)
+            if known is not None:
+                planned[link.ends] = known.bandwidth_bytes_per_s
+    return planned
+
+
+def _says_something(link: LiveLink) -> bool:
+    return link.stats.bandwidth_bytes_per_s is not None
+
+
+def _write(
+    deployment: Deployment,
+    problem: Problem,
+    counted: Mapping[Ends, float],
+    row: LinkWeights | None,
+    *,
+    now: datetime,
+) -> bool:
+    plan = stored_plan(deployment.plan)
+    found = reweigh(problem, plan, counted)
+    if found.flow_tokens_per_s <= 0:
+        return False
+    LinkWeights.objects.update_or_create(
+        deployment=deployment,
+        defaults={
+            "generation": deployment.generation,
+            "rates": {f"{source}->{target}": rate for (source, target), rate in counted.items()},
+            "routing_weights": {
+                source: dict(targets) for source, targets in found.routing_weights.items()
+            },
+            "flow_tokens_per_s": found.flow_tokens_per_s,
+            "changed_at": now,
+        },
+    )
+    if row is None or not row.held:
+        announce(deployment, text=_sentence(counted, found.flow_tokens_per_s, plan=plan))
+        wake_coordinator(deployment.cluster_id)
+    return True
+
+
+def _sentence(counted: Mapping[Ends, float], flow_tokens_per_s: float, *, plan: Plan) -> str:
+    if not counted:
+        return "Links do what was planned with again; requests are routed by the plan's weights."
+    named = [
+        f"{source} → {target} does {mbit_per_s_from_bytes_per_s(rate):.3g} Mb/s"
+        for (source, target), rate in sorted(counted.items())
+    ]
+    shown = ", ".join(named[:3]) + (f" and {len(named) - 3} more links" if len(named) > 3 else "")
+    planned = plan.flow.value_tokens_per_s
+    text = f"{shown}, other than planned; requests are routed by that."
+    if flow_tokens_per_s < REPLAN_BELOW * planned:
+        text += (
+            f" The layers where they are now allow {flow_tokens_per_s:.0f} of "
+            f"{planned:.0f} tokens/s: another placement may do more."
+        )
+    return text

@@ -1,0 +1,143 @@
+"""Routing weights follow what links do, say so, and go back; no stage hears of it."""
+
+from typing import Any
+
+import pytest
+from process_doubles import STATS, FakeCluster
+from rest_framework.test import APIClient
+
+from helixweb.common.models import Event
+from helixweb.deployment import services, tasks
+from helixweb.deployment.link_rates import FORGOTTEN_AFTER_S, counted_rate, counted_rates
+from helixweb.deployment.live_links import LiveLink, live_links
+from helixweb.deployment.models import Deployment, Status
+from helixweb.deployment.options import DeployOptions
+from planner.reweigh import reweigh
+from planner.serialization import plan_from_dict, problem_from_dict
+from runtime.protocol.control import LinkStats, Phase
+
+pytestmark = pytest.mark.usefixtures("time_stands_still")
+
+PLANNED = 1.25e9
+SLOW = 2000.0  # bytes/s: some 8 tokens/s
+
+
+class Serving:
+    """A deployment whose nodes are ready, and what its plan says of a link that is used."""
+
+    def __init__(self, joined: FakeCluster, user: Any, now: Any) -> None:
+        self.joined = joined
+        self.deployment = services.deploy(joined.plan, user=user, options=DeployOptions(), now=now)
+        self.plan = plan_from_dict(joined.plan.document)
+        self.problem = problem_from_dict(joined.plan.problem)
+        self.ends = next(
+            (edge.source, edge.target)
+            for edge in self.plan.flow.edges
+            if edge.flow_tokens_per_s > 0
+            and edge.source in self.joined.agents
+            and edge.target in self.joined.agents
+        )
+        self.tell(None)
+        assert Deployment.objects.get(pk=self.deployment.pk).status == Status.READY
+
+    def tell(self, stats: LinkStats | None) -> None:
+        """Every node reports, the source of the link with `stats` of it."""
+        source, target = self.ends
+        for name, agent in self.joined.used_agents.items():
+            links = {target: stats} if name == source and stats else {}
+            stage = STATS.model_copy(update={"links": links}).model_dump(mode="json")
+            agent.beat(Phase.READY, generation=self.deployment.generation, stage=stage)
+        tasks.tend_deployments()
+
+    @property
+    def weights(self) -> Any:
+        served = self.joined.coordinator.desired().plan
+        assert served is not None
+        return served.routing_weights
+
+
+@pytest.fixture
+def serving(cluster: Any, user: Any, time_stands_still: Any) -> Serving:
+    from django.utils import timezone
+
+    return Serving(FakeCluster(cluster, user), user, timezone.now())
+
+
+def slow(rate: float = SLOW, *, age_s: float = 0.5) -> LinkStats:
+    return LinkStats(
+        bandwidth_bytes_per_s=rate, bandwidth_age_s=age_s, bandwidth_is_floor=False, rtt_s=0.01
+    )
+
+
+def texts() -> list[str]:
+    return [event.data["text"] for event in Event.objects.filter(type="deployment")]
+
+
+def test_weights_follow_a_slow_link_say_so_and_go_back_with_it(serving: Serving) -> None:
+    planned = serving.weights
+    generation = serving.deployment.generation
+    wakes = Event.objects.filter(type="desired", topic__startswith="agent").count()
+    serving.tell(slow())
+    expected = reweigh(serving.problem, serving.plan, {serving.ends: SLOW})
+    assert serving.weights == expected.routing_weights
+    assert serving.weights != planned
+    source, target = serving.ends
+    assert f"{source} → {target} does 0.016 Mb/s" in texts()[-1]
+    assert "another placement may do more" in texts()[-1]
+    serving.tell(slow(1.05 * SLOW))  # no news
+    assert serving.weights == expected.routing_weights
+    serving.tell(slow(PLANNED))
+    assert serving.weights == planned
+    assert "by the plan's weights" in texts()[-1]
+    assert Event.objects.filter(type="desired", topic__startswith="agent").count() == wakes
+    assert serving.joined.coordinator.desired().generation == generation
+
+
+def test_a_person_may_stay_with_the_plans_weights_and_follow_again(
+    serving: Serving, user: Any
+) -> None:
+    planned = serving.weights
+    now = serving.deployment.created_at
+    services.hold_weights(serving.deployment, held=True, user=user, now=now)
+    serving.tell(slow())
+    assert serving.weights == planned
+    services.hold_weights(serving.deployment, held=False, user=user, now=now)
+    assert serving.weights != planned
+
+
+def test_the_coordinators_report_tells_of_its_own_links(serving: Serving, api: APIClient) -> None:
+    name = next(iter(serving.joined.used_agents))
+    serving.joined.coordinator.report(
+        generation=serving.deployment.generation, links={name: slow(5e6)}
+    )
+    deployment = Deployment.objects.get(pk=serving.deployment.pk)
+    (link,) = live_links(deployment, now=deployment.created_at)
+    assert link.ends == ("coordinator", name)
+    assert link.stats.bandwidth_bytes_per_s == 5e6
+
+
+def test_a_rate_counts_if_it_was_seen_lately_on_a_full_link_or_is_more_than_planned() -> None:
+    def counted(known: float | None = None, **stats: Any) -> float:
+        return counted_rate(100.0, LinkStats(**stats), known=known)
+
+    fresh = {"bandwidth_age_s": 1.0, "bandwidth_is_floor": False}
+    assert counted() == 100.0
+    assert counted(bandwidth_bytes_per_s=40.0, **fresh) == 40.0
+    assert counted(bandwidth_bytes_per_s=40.0, bandwidth_age_s=1.0) == 100.0  # only a floor
+    assert counted(bandwidth_bytes_per_s=400.0, bandwidth_age_s=1.0) == 400.0
+    old = {"bandwidth_age_s": 100.0, "bandwidth_is_floor": False}
+    assert counted(bandwidth_bytes_per_s=40.0, **old) == 100.0
+    assert counted(30.0, bandwidth_bytes_per_s=40.0, **old) == 30.0
+    older = {"bandwidth_age_s": FORGOTTEN_AFTER_S + 1, "bandwidth_is_floor": False}
+    assert counted(30.0, bandwidth_bytes_per_s=40.0, **older) == 100.0
+
+
+def test_a_link_at_the_edge_of_what_is_news_does_not_come_and_go() -> None:
+    def link(rate: float) -> LiveLink:
+        return LiveLink(source="a", target="b", stats=slow(rate), age_s=0.0)
+
+    planned = {("a", "b"): 100.0}
+    assert counted_rates(planned, [link(81.0)], known={}) == {}
+    assert counted_rates(planned, [link(79.0)], known={}) == {("a", "b"): 79.0}
+    assert counted_rates(planned, [link(81.0)], known={("a", "b"): 79.0}) == {("a", "b"): 81.0}
+    assert counted_rates(planned, [link(95.0)], known={("a", "b"): 79.0}) == {}
