@@ -28,6 +28,8 @@ from runtime.transport.base import Received
 NO_PLAN = "no plan is deployed; deploy one in the web interface"
 _FINISH: dict[Reason, FinishReason] = {Reason.STOP: "stop", Reason.LENGTH: "length"}
 _MOST_EPOCHS = 50  # a request that is refused this often is not refused for a passing reason
+# Refusals of a stage that was restarted or is about to be: time helps, asking at once does not.
+_PASSING = frozenset({Reason.UNKNOWN_REQUEST, Reason.WRONG_GENERATION})
 logger = logging.getLogger(__name__)
 
 
@@ -55,6 +57,7 @@ class Dispatcher:
         self._waiting: deque[LiveRequest] = deque()
         self.serving: Serving | None = None
         self._why_none = NO_PLAN
+        self._try_at_tick = False
 
     @property
     def requests_running(self) -> int:
@@ -67,19 +70,34 @@ class Dispatcher:
     def serve(self, serving: Serving | None, *, why_none: str = NO_PLAN) -> None:
         """Serve another plan, or none, and then say why to whoever asks.
 
-        Requests of the plan before end with an error; its router's load is carried over.
+        The plan before's requests go on under one of the same checkpoint, from prompt and tokens
+        so far, as soon as its stages are up; without such a plan they end with an error. Its
+        router's load is carried over.
         """
+        goes_on = serving is not None and serving.continues(self.serving)
         for request in [*self._waiting, *self._running.values()]:
-            self._fail(
-                request,
-                "the plan was replaced while the request ran; try again",
-                code="plan_replaced",
-            )
+            if not goes_on:
+                self._fail(
+                    request,
+                    "the plan was replaced while the request ran; try again",
+                    code="plan_replaced",
+                )
         if serving is not None and self.serving is not None:
             serving.router.take_over(self.serving.router)
+            self._move(serving)
         self.serving = serving
         self._why_none = why_none
         self._link.forget_complaints()
+
+    def _move(self, serving: Serving) -> None:
+        """All requests to another plan: running ones in front, in the order they came."""
+        running = sorted(self._running.values(), key=lambda request: request.arrived_at)
+        for request in running:
+            self._leave_path(request)
+            request.begin_anew(now=self._clock())
+        self._waiting.extendleft(reversed(running))
+        for request in self._waiting:
+            request.serving = serving
 
     def reweigh(self, plan: ServingPlan, *, routing: Routing) -> None:
         """Route by the weights of `plan` from now on; requests that run stay where they are.
@@ -184,15 +202,25 @@ class Dispatcher:
             )
 
     def expire(self) -> None:
-        """End what has made no progress for the request timeout; call it about once a second."""
+        """End what has made no progress for the request timeout; call it about once a second.
+
+        Requests through a stage that has fallen silent go on elsewhere, or wait for it.
+        """
         if self._tracer is not None:
             self._tracer.expire()
+        if self.serving is not None:
+            for node in self.serving.newly_silent(now=self._clock()):
+                self._recover(node, "fell silent")
+        if self._try_at_tick:
+            self._try_at_tick = False
+            self._let_in()
         oldest = self._clock() - self._request_timeout_s
         for request in [*self._running.values(), *self._waiting]:
             if request.progressed_at < oldest:
                 self._fail(
                     request,
                     f"no pipeline became free within {self._request_timeout_s:g} s; try again"
+                    + self._silent_words()
                     if request.pipeline is None
                     else f"no token came for {self._request_timeout_s:g} s; a stage hangs or is "
                     "gone; try again",
@@ -263,21 +291,33 @@ class Dispatcher:
         if was_restarted:
             if self._tracer is not None:
                 self._tracer.forget_clock(sender)
-            self._fail_through(sender)
+            self._recover(sender, "was restarted")
+        if was_silent and not serving.missing_nodes():
+            for request in list(self._waiting):
+                self._end_if_too_large(request)
         if was_silent:
             logger.info("stage of %r is up in generation %d", sender, message.generation)
             self._let_in()
 
-    def _fail_through(self, node: str) -> None:
-        """The stage of `node` was restarted and has forgotten the requests that run through it."""
-        for request in list(self._running.values()):
-            stages = request.pipeline.stages if request.pipeline else ()
-            if any(stage.node == node for stage in stages):
-                self._fail(
-                    request,
-                    f"the stage of node {node!r} was restarted while the request ran; try again",
-                    code="stage_restarted",
-                )
+    def _recover(self, node: str, why: str) -> None:
+        """The stage of `node` is gone, or has forgotten what ran through it: begin that anew."""
+        lost = [
+            request
+            for request in self._running.values()
+            if request.pipeline and any(stage.node == node for stage in request.pipeline.stages)
+        ]
+        if lost:
+            logger.warning("the stage of %r %s; %d requests begin anew", node, why, len(lost))
+        for request in reversed(lost):
+            self._route_again(request)
+        self._let_in()
+
+    def _silent_words(self) -> str:
+        """Which stages are missing, for an error; empty when none is."""
+        if self.serving is None:
+            return ""
+        silent = sorted(self.serving.silent_nodes(now=self._clock()))
+        return f" (no word from the stages of {', '.join(silent)})" if silent else ""
 
     def _on_sampled(self, sender: str, message: Message) -> None:
         try:
@@ -354,13 +394,17 @@ class Dispatcher:
             self._link.complain(f"{sender!r} refused a request that is not on its way through it")
             return
         if self._may_begin_anew(request, entry.reason):
-            self._route_again(request, at_once=entry.reason == Reason.PREFIX_GONE)
+            self._route_again(request)
+            if entry.reason in _PASSING:
+                self._try_at_tick = True
+            elif not self._running or entry.reason == Reason.PREFIX_GONE:
+                self._let_in()
             return
         code, words = NACKS.get(entry.reason, ("refused", "refused the request; try again"))
         self._fail(request, f"node {sender!r} {words}", code=code)
 
     def _may_begin_anew(self, request: LiveRequest, reason: Reason) -> bool:
-        """Whether it lost only pages: its prompt and tokens are known, so it can go on from them.
+        """Whether it lost only its place: prompt and tokens are known, so it can go on from them.
 
         For want of pages alone it is tried once, or while others run that will give theirs back.
         """
@@ -368,17 +412,19 @@ class Dispatcher:
             return False
         if reason == Reason.NO_KV_PAGES:
             return request.epoch == 0 or len(self._running) > 1
-        return reason in (Reason.PREEMPTED, Reason.PREFIX_GONE)
+        return reason in (Reason.PREEMPTED, Reason.PREFIX_GONE) or reason in _PASSING
 
-    def _route_again(self, request: LiveRequest, *, at_once: bool) -> None:
-        """In a new epoch, in front of all others, at the next release or `at_once`.
+    def _route_again(self, request: LiveRequest) -> None:
+        """Let it wait in front of all others, for a new epoch.
 
-        With nobody else running no release will come, so it is tried at once. No release helps a
-        request that has outgrown every pipeline: it ends here.
+        No waiting helps a request that has outgrown every pipeline: it ends here.
         """
         self._leave_path(request)
         request.begin_anew(now=self._clock())
         self._waiting.appendleft(request)
+        self._end_if_too_large(request)
+
+    def _end_if_too_large(self, request: LiveRequest) -> None:
         can_ever_serve = request.serving.router.can_ever_serve
         if not can_ever_serve(request.size):
             request.predict_least()  # it may be about to end
@@ -389,8 +435,6 @@ class Dispatcher:
                 "of this cluster has; shorten the prompt or lower max_tokens",
                 code="kv_capacity_exceeded",
             )
-        elif at_once or not self._running:
-            self._let_in()
 
     def _fail(self, request: LiveRequest, message: str, *, code: str) -> None:
         logger.warning("request %d failed: %s", request.id, message)

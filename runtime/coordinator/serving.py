@@ -42,6 +42,14 @@ class Serving:
             mean_output_tokens=plan.workload.mean_output_tokens
         )
         self._states: dict[str, NodeState] = {}
+        self._speaking: set[str] = set()  # nodes that were not silent when last looked at
+
+    def continues(self, before: "Serving | None") -> bool:
+        """Whether answers begun under `before` can go on: same model, same tokens."""
+        return before is not None and (self.plan.model_name, self.plan.checkpoint) == (
+            before.plan.model_name,
+            before.plan.checkpoint,
+        )
 
     def reweigh(self, plan: ServingPlan, *, routing: Routing) -> None:
         """Go on with the weights of `plan`, which differs in nothing else that routes.
@@ -65,6 +73,7 @@ class Serving:
                 f"the plan says {self.plan.page_tokens}"
             )
         self._states[node] = NodeState(status=status, heard_at=now)
+        self._speaking.add(node)
         self.kv.set_capacity(node, token_layers=status.pages_total * status.page_tokens)
         return None
 
@@ -84,3 +93,9 @@ class Serving:
             for node in self.nodes
             if node not in self._states or now - self._states[node].heard_at > STATUS_TTL_S
         )
+
+    def newly_silent(self, *, now: float) -> tuple[str, ...]:
+        """Nodes that have fallen silent since this was asked last, each once."""
+        silent = self._speaking & self.silent_nodes(now=now)
+        self._speaking -= silent
+        return tuple(sorted(silent))

@@ -142,6 +142,7 @@ class ScriptedStages:
         self.incarnations = dict.fromkeys(RANGES, 1)
         self._scripts: dict[tuple[int, int], list[int]] = {}
         self._positions: dict[tuple[int, int], int] = {}
+        self._frozen: dict[str, list[Message]] = {}  # what they will read when they go on
         self.generation = 7
 
     def send(self, peer: str, message: Message) -> None:
@@ -149,6 +150,12 @@ class ScriptedStages:
             raise UnknownPeer(peer)
         message = decode(*map(bytes, encode(message)))
         self.sent.append((peer, message))
+        if peer in self._frozen:
+            self._frozen[peer].append(message)
+        else:
+            self._read(peer, message)
+
+    def _read(self, peer: str, message: Message) -> None:
         for entry in message.entries:
             key = (entry.request, entry.epoch)
             if message.kind == Kind.PROMPT:
@@ -189,12 +196,26 @@ class ScriptedStages:
         self.incarnations[node] += 1
         self.report(node)
 
+    def freeze(self, node: str) -> None:
+        """`node` does nothing any more, like a stopped process."""
+        self._frozen.setdefault(node, [])
+
+    def thaw(self) -> None:
+        """Frozen nodes go on, with what they were sent meanwhile."""
+        frozen, self._frozen = self._frozen, {}
+        for node, messages in frozen.items():
+            for message in messages:
+                self._read(node, message)
+
     def step(self) -> bool:
         """The next token of every request; False when there is nothing to do."""
         for key, script in list(self._scripts.items()):
-            if script:
+            if script and self._goes_on(key):
                 self.emit(key, script.pop(0))
-        return any(self._scripts.values())
+        return any(script and self._goes_on(key) for key, script in self._scripts.items())
+
+    def _goes_on(self, key: tuple[int, int]) -> bool:
+        return self._frozen.keys().isdisjoint(hop.node for hop in self.routes[key].hops)
 
     def emit(self, key: tuple[int, int], token: int, *, position: int | None = None) -> None:
         route = self.routes[key]
