@@ -4,6 +4,7 @@ from typing import Any
 
 from django import forms
 from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.utils.translation import gettext_lazy as _
 
 from helixweb.common import auth, guessing
@@ -46,6 +47,14 @@ class PreferencesForm(forms.Form):
         field = self.fields["zone"]
         assert isinstance(field, forms.ChoiceField)  # noqa: S101 - declared above
         field.choices = [("", _("the browser's")), *((name, name) for name in zone_names())]
+
+
+class InviteForm(forms.Form):
+    """Who shall come in; a name that is known gets a new link."""
+
+    username = forms.CharField(
+        max_length=150, label=_("User name"), validators=[UnicodeUsernameValidator()]
+    )
 
 
 class ApiKeyForm(forms.Form):

@@ -3,7 +3,7 @@
 from django.contrib.auth import views as auth_views
 from django.urls import path
 
-from helixweb.common import views
+from helixweb.common import people_views, views
 from helixweb.common.forms import LoginForm
 
 urlpatterns = [
@@ -14,6 +14,9 @@ urlpatterns = [
     path("login/link/<str:token>/", views.login_link, name="login-link"),
     path("logout/", auth_views.LogoutView.as_view(), name="logout"),
     path("settings/", views.preferences, name="settings"),
+    path("settings/users/", people_views.users, name="users"),
+    path("settings/users/<int:pk>/keep-out", people_views.keep_out, name="user-keep-out"),
+    path("settings/users/<int:pk>/let-in", people_views.let_in, name="user-let-in"),
     path("settings/api-keys/", views.api_keys, name="api-keys"),
     path("settings/api-keys/<int:pk>/revoke", views.revoke_api_key, name="api-key-revoke"),
 ]

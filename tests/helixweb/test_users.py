@@ -1,0 +1,90 @@
+"""Administrators let people in by one-time links, and keep them out again."""
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.test import Client
+from rest_framework.test import APIClient
+
+from helixweb.common.auth import create_api_key
+from helixweb.common.models import Event
+from helixweb.inventory.models import Cluster
+from tests.helixweb.process_doubles import FakeCoordinator
+
+
+@pytest.fixture
+def admin(db: None) -> Any:
+    return get_user_model().objects.create_superuser("grace")
+
+
+@pytest.fixture
+def office(admin: Any) -> Client:
+    """The administrator's browser."""
+    client = Client()
+    client.force_login(admin)
+    return client
+
+
+def test_a_link_made_on_the_page_lets_a_new_user_in_once(office: Client) -> None:
+    page = office.post("/settings/users/", {"username": "alan"}).content.decode()
+    found = re.search(r"/login/link/[^<\s]+", page)
+    assert found is not None
+    newcomer = Client()
+    assert newcomer.post(found.group()).status_code == 302
+    assert newcomer.get("/clusters/").status_code == 200
+    assert found.group() not in office.get("/settings/users/").content.decode()
+
+
+def test_a_name_that_cannot_be_is_refused_with_the_reason(office: Client) -> None:
+    answer = office.post("/settings/users/", {"username": "a b"})
+    assert answer.status_code == 422
+    assert "valid username" in answer.content.decode()
+    assert not get_user_model().objects.filter(username="a b").exists()
+
+
+def test_who_is_kept_out_loses_sessions_and_keys_until_let_in(
+    office: Client, user: Any, browser: Client
+) -> None:
+    key = create_api_key(name="laptop", user=user, scopes=["read"])
+    program = APIClient(headers={"Authorization": f"Bearer {key.secret}"})
+    assert office.post(f"/settings/users/{user.pk}/keep-out").status_code == 302
+    assert "ada is logged out" in office.get("/settings/users/").content.decode()
+    assert browser.get("/clusters/").status_code == 302
+    assert program.get("/api/v1/clusters/").status_code == 401
+    office.post(f"/settings/users/{user.pk}/let-in")
+    assert program.get("/api/v1/clusters/").status_code == 200
+
+
+def test_coordinators_hear_of_keys_that_work_no_more(
+    office: Client, user: Any, cluster: Cluster
+) -> None:
+    coordinator = FakeCoordinator(cluster, user)
+    create_api_key(name="laptop", user=user, scopes=["serve"])
+    before = len(coordinator.desired().api_key_hashes)
+    heard = Event.objects.filter(topic=f"coordinator:{coordinator.row.pk}")
+    count = heard.count()
+    office.post(f"/settings/users/{user.pk}/keep-out")
+    assert heard.count() == count + 1
+    assert len(coordinator.desired().api_key_hashes) == before - 1
+
+
+def test_nobody_locks_themselves_out(office: Client, admin: Any) -> None:
+    office.post(f"/settings/users/{admin.pk}/keep-out")
+    assert "cannot deactivate yourself" in office.get("/settings/users/").content.decode()
+
+
+def test_who_is_no_administrator_sees_the_list_and_changes_nothing(
+    browser: Client, admin: Any
+) -> None:
+    page = browser.get("/settings/users/").content.decode()
+    assert "grace" in page
+    assert "Make a login link" not in page
+    assert "Keep out" not in page
+    for path in ("", f"{admin.pk}/keep-out", f"{admin.pk}/let-in"):
+        answer = browser.post(f"/settings/users/{path}", {"username": "alan"})
+        assert answer.status_code == 403
+        assert "administrator" in answer.content.decode()
+    admin.refresh_from_db()
+    assert admin.is_active
