@@ -29,15 +29,34 @@
     document.cookie = `browser_zone=${zone}; path=/; max-age=31536000; samesite=lax`;
   }
 
-  // "/" leads to the search field, unless one is typing.
-  document.addEventListener("keydown", (event) => {
-    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target.closest("input, textarea, select, [contenteditable]")) return;
+  // Keys, unless one is typing: "/" leads to the search field, "?" lists them, "g" and a letter open
+  // a page.
+  const keys = document.getElementById("keys");
+  const pages = [...document.querySelectorAll(".nav [data-key]")];
+  keys?.querySelector("[data-pages]").append(...pages.map((link) => {
+    const line = document.createElement("li");
+    const key = document.createElement("kbd");
+    key.textContent = link.dataset.key.toUpperCase();
+    line.append(key, ` ${link.textContent}`);
+    return line;
+  }));
+  document.getElementById("keys-open")?.addEventListener("click", () => keys.showModal());
+  const search = () => {
     const field = document.querySelector("[data-search]");
-    if (!field) return;
+    field?.focus();
+    field?.select();
+    return field;
+  };
+  let going = false; // "g" was the last key
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.key === "Shift") return;
+    if (event.target.closest("input, textarea, select, dialog, [contenteditable]")) return;
+    const page = going ? pages.find((link) => link.dataset.key === event.key) : null;
+    going = event.key === "g";
+    if (page) page.click();
+    else if (event.key === "?") keys?.showModal();
+    else if (event.key !== "/" || !search()) return;
     event.preventDefault();
-    field.focus();
-    field.select();
   });
 
   // What scrolls sideways can be reached by keyboard; what does not is no stop on the way.
