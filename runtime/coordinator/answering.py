@@ -31,6 +31,7 @@ from runtime.protocol.openai_answers import (
 
 _INTERNAL = frozenset({"grammar_failed", "not_a_number", "stage_error", "token_stream_broken"})
 _RETRY_AFTER_S = 2.0
+QUIET_S = 10.0  # a stream says that it lives when nothing else was said for so long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,16 +203,22 @@ class LiveAnswer:
             }
         )
         async for data in self._events():
-            event = f"data: {data}\n\n".encode()
-            await send({"type": "http.response.body", "body": event, "more_body": True})
+            # a comment, which clients skip, while a request waits for pages or for another stage
+            event = ": waiting\n\n" if data is None else f"data: {data}\n\n"
+            await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _events(self) -> AsyncIterator[str]:
+    async def _events(self) -> AsyncIterator[str | None]:
+        """None when there was nothing to tell for `QUIET_S`."""
         yield _compact(self._form.opening(self._requests).as_dict())
         lengths = [0] * len(self._requests)
         readers = [self._form.reader(choice) for choice in range(len(self._requests))]
         try:
-            async for index, delta in _merged(self._requests):
+            async for told in _merged(self._requests, quiet_s=QUIET_S):
+                if told is None:
+                    yield None
+                    continue
+                index, delta = told
                 chunk = self._form.chunk(
                     self._requests[index],
                     delta,
@@ -230,13 +237,20 @@ class LiveAnswer:
         yield "[DONE]"
 
 
-async def _merged(requests: Sequence[LiveRequest]) -> AsyncIterator[tuple[int, Delta]]:
-    """The deltas of all requests as they come, with the index of theirs. Raises RequestFailed."""
+async def _merged(
+    requests: Sequence[LiveRequest], *, quiet_s: float
+) -> AsyncIterator[tuple[int, Delta] | None]:
+    """The deltas of all requests as they come, with the index of theirs; None after `quiet_s`
+    without one. Raises RequestFailed."""
     streams = {index: request.deltas() for index, request in enumerate(requests)}
     waiting = {asyncio.ensure_future(anext(stream)): index for index, stream in streams.items()}
     try:
         while waiting:
-            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                waiting, timeout=quiet_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done:
+                yield None
             for task in done:
                 index = waiting.pop(task)
                 try:

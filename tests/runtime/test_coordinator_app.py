@@ -317,3 +317,30 @@ def test_a_model_is_found_by_its_name_and_another_gets_the_names_there_are(
         assert "none yet" in gone.json()["error"]["message"]
 
     in_house(checkpoint, visit)
+
+
+def test_a_stream_that_waits_for_a_stage_says_so_in_comments_and_goes_on(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.coordinator.answering.QUIET_S", 0.01)
+
+    async def visit(h: House) -> None:
+        h.may_step.clear()
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+        lines: list[str] = []
+        async with h.client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            async for line in answer.aiter_lines():
+                lines.append(line)
+                if line == ": waiting" and not h.may_step.is_set():
+                    for node in h.serving.nodes:
+                        h.stages.restart(node)
+                    h.may_step.set()
+        assert ": waiting" in lines
+        assert lines[-2:] == ["data: [DONE]", ""]
+        spoken = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        assert not any("error" in event for event in spoken)
+        assert "".join(event["choices"][0]["delta"].get("content") or "" for event in spoken) == (
+            h.text
+        )
+
+    in_house(checkpoint, visit)
