@@ -9,10 +9,12 @@ class DeploymentConfig(AppConfig):
         from django.db.models.signals import post_delete, post_save
 
         from helixweb.common.models import ApiKey
+        from helixweb.deployment.link_view import links_at_work
         from helixweb.deployment.links import links_in_use
         from helixweb.deployment.pushing import announce_keys
-        from helixweb.inventory.signals import links_asked
+        from helixweb.inventory.signals import links_asked, links_at_work_asked
 
         for signal in (post_save, post_delete):
             signal.connect(announce_keys, sender=ApiKey, dispatch_uid="deployment-announce-keys")
         links_asked.connect(links_in_use, dispatch_uid="deployment-links-in-use")
+        links_at_work_asked.connect(links_at_work, dispatch_uid="deployment-links-at-work")

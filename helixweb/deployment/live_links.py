@@ -27,7 +27,8 @@ def serving_deployment(cluster_id: int) -> Deployment | None:
     """What the cluster serves, without its documents."""
     return (
         Deployment.objects.filter(cluster=cluster_id, status__in=SERVING)
-        .defer("serving_plan")
+        .select_related("plan")
+        .defer("serving_plan", "plan__document", "plan__problem")
         .first()
     )
 

@@ -2,11 +2,17 @@
 
 from django.urls import path
 
-from helixweb.deployment import views
+from helixweb.deployment import link_pages, views
 
 urlpatterns = [
     path("deployments/", views.deployments, name="deployments"),
     path("deployments/new", views.deployment_new, name="deployment-new"),
     path("deployments/<int:pk>/", views.deployment, name="deployment"),
     path("deployments/<int:pk>/stop", views.deployment_stop, name="deployment-stop"),
+    path("deployments/<int:pk>/weights", link_pages.deployment_weights, name="deployment-weights"),
+    path(
+        "clusters/<int:pk>/network/keep-measured",
+        link_pages.links_keep_measured,
+        name="links-keep-measured",
+    ),
 ]

@@ -10,7 +10,7 @@ from helixweb.charts.network_matrix import MatrixCell, Measure, network_matrix
 from helixweb.charts.quantities import age_text
 from helixweb.inventory.models import Cluster
 from helixweb.inventory.network import KnownLink, Network, Pair, RegionPair
-from helixweb.inventory.signals import links_asked
+from helixweb.inventory.signals import links_asked, links_at_work_asked
 
 # From this many names on the matrix is one of regions, each pair of which can be opened.
 GROUPED_FROM = 64
@@ -35,6 +35,14 @@ def links_in_use(cluster: Cluster) -> frozenset[Pair]:
     """Links that carry the flow of the plan at work, as the apps above know it."""
     answers: Sequence[tuple[object, Any]] = links_asked.send(sender=Cluster, cluster_id=cluster.pk)
     return frozenset(pair for _, pairs in answers for pair in pairs)
+
+
+def links_at_work(cluster: Cluster, *, now: datetime) -> Any:
+    """What the apps above measure of links now; None: nothing."""
+    answers: Sequence[tuple[object, Any]] = links_at_work_asked.send(
+        sender=Cluster, cluster_id=cluster.pk, now=now
+    )
+    return next((answer for _, answer in answers if answer is not None), None)
 
 
 def matrix_view(

@@ -5,3 +5,7 @@ from django.dispatch import Signal
 # Which links of a cluster carry a plan's flow now? Sent with cluster_id; receivers answer with a
 # set of (source, target) names, "coordinator" among them.
 links_asked = Signal()
+
+# What is measured of a cluster's links now? Sent with cluster_id and now; receivers answer with
+# what "inventory/_live_links.html" shows, or None.
+links_at_work_asked = Signal()

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from django.test import Client
 from process_doubles import STATS, FakeCluster
 from rest_framework.test import APIClient
 
@@ -12,6 +13,7 @@ from helixweb.deployment.link_rates import FORGOTTEN_AFTER_S, counted_rate, coun
 from helixweb.deployment.live_links import LiveLink, live_links
 from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.options import DeployOptions
+from helixweb.inventory.models import Link
 from planner.reweigh import reweigh
 from planner.serialization import plan_from_dict, problem_from_dict
 from runtime.protocol.control import LinkStats, Phase
@@ -141,3 +143,40 @@ def test_a_link_at_the_edge_of_what_is_news_does_not_come_and_go() -> None:
     assert counted_rates(planned, [link(79.0)], known={}) == {("a", "b"): 79.0}
     assert counted_rates(planned, [link(81.0)], known={("a", "b"): 79.0}) == {("a", "b"): 81.0}
     assert counted_rates(planned, [link(95.0)], known={("a", "b"): 79.0}) == {}
+
+
+def test_the_networks_page_names_a_slow_link_and_shows_lanes_queues_and_ages(
+    serving: Serving, browser: Client
+) -> None:
+    url = f"/clusters/{serving.deployment.cluster_id}/network/"
+    assert "Links at work" not in browser.get(url).content.decode()
+    serving.tell(
+        slow(SLOW, age_s=3.0).model_copy(
+            update={"waiting_bytes": 500_000, "bulk_bytes_per_s": 250.0, "queueing_s": 0.2}
+        )
+    )
+    page = browser.get(url).content.decode()
+    source, target = serving.ends
+    assert f"{source} → {target} is slow: it does 16 kbit/s, the plan counts on 10 Gbit/s." in page
+    for shown in ("500 kB", "2 kbit/s", "200 ms", "3 s", "No layer was moved"):
+        assert shown in page
+    browser.post(f"/deployments/{serving.deployment.pk}/weights", {"held": "1"})
+    assert "whatever links do" in browser.get(url).content.decode()
+    serving.tell(slow().model_copy(update={"stalled": True}))
+    assert f"{source} → {target} takes no prompts" in browser.get(url).content.decode()
+
+
+def test_measured_rates_may_count_in_the_next_plan_and_what_was_there_before_is_kept(
+    serving: Serving, browser: Client
+) -> None:
+    cluster = serving.deployment.cluster
+    url = f"/clusters/{cluster.pk}/network/keep-measured"
+    browser.post(url)
+    assert not Link.objects.filter(cluster=cluster, origin="measured").exists()
+    serving.tell(slow())
+    browser.post(url)
+    (link,) = Link.objects.filter(cluster=cluster, origin="measured")
+    assert (link.source, link.target) == serving.ends
+    assert link.bandwidth_bytes_per_s == SLOW
+    history = browser.get(f"/changes/?cluster={cluster.pk}&kind=link").content.decode()
+    assert serving.ends[0] in history

@@ -18,7 +18,12 @@ from helixweb.inventory import services
 from helixweb.inventory.forms import LinkForm, RegionLinkForm
 from helixweb.inventory.models import Cluster, Link, RegionLink
 from helixweb.inventory.network import Pair
-from helixweb.inventory.network_view import MEASURES, links_in_use, matrix_view
+from helixweb.inventory.network_view import (
+    MEASURES,
+    links_at_work,
+    links_in_use,
+    matrix_view,
+)
 from helixweb.inventory.presentation import cluster_network
 from helixweb.inventory.views.editing import Page, delete_page, edit_page
 
@@ -53,6 +58,7 @@ def network(request: HttpRequest, pk: int) -> HttpResponse:
         "node": node,
         "page": page,
         "lines": [_line(row, used, now=now) for row in page],
+        "work": links_at_work(cluster, now=now),
         "last_event_id": last_event_id,
     }
     return render(request, "inventory/network.html", context)
