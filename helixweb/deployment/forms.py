@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 
+from helixweb.deployment.models import Deployment
 from helixweb.deployment.options import (
     DEFAULTS,
     MAX_PAGE_TOKENS,
@@ -104,6 +105,14 @@ class DeployForm(forms.Form):
         label="Nodes with another number of ranks",
         help_text="NODE=RANKS, separated by blanks, for example gpu-a=2 gpu-b=4.",
     )
+
+    @staticmethod
+    def initial_of(row: Deployment) -> dict[str, Any]:
+        """The options that a deployment had, as the form shows them."""
+        by_node = row.tensor_parallel_by_node.items()
+        return {name: getattr(row, name) for name in OPTION_NAMES} | {
+            "tensor_parallel_by_node": " ".join(f"{node}={ranks}" for node, ranks in by_node)
+        }
 
     def deploy_options(self) -> DeployOptions:
         """Call after `is_valid`."""

@@ -38,11 +38,17 @@ def deployments(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def deployment_new(request: HttpRequest) -> HttpResponse:
-    """`?plan=`: choose options; POST deploys and shows the deployment."""
+    """`?plan=`: choose options; POST deploys and shows the deployment.
+
+    `?again=`: with the options that this deployment of the plan had.
+    """
     plan = get_object_or_404(
         Plan.objects.select_related("cluster", "model", "run"), pk=query_id(request, "plan")
     )
     seen = {"seen_generation": services.current_generation(plan.cluster_id)}
+    again = plan.deployments.filter(pk=query_id(request, "again")).first()
+    if again is not None:
+        seen |= DeployForm.initial_of(again)
     form = DeployForm(request.POST if request.method == "POST" else None, initial=seen)
     refusals: tuple[str, ...] = ()
     if request.method == "POST" and form.is_valid():
@@ -61,7 +67,7 @@ def deployment_new(request: HttpRequest) -> HttpResponse:
             form.data = typed
         else:
             return redirect("deployment", deployment.pk)
-    context = {"plan": plan, "form": form, "refusals": refusals}
+    context = {"plan": plan, "form": form, "refusals": refusals, "again": again}
     status = 200 if request.method == "GET" else 422
     return render(request, "deployment/deployment_new.html", context, status=status)
 

@@ -192,3 +192,18 @@ def test_the_curl_command_survives_any_name_of_a_model(
     words = shlex.split(curl_command(deployment, "http://host:8100/v1").replace("\\\n", ""))
     assert words[2] == "http://host:8100/v1/chat/completions"
     assert json.loads(words[-1])["model"] == joined.model.name
+
+
+def test_a_revision_can_be_deployed_again_with_the_options_it_had(
+    browser: Client, joined: FakeCluster
+) -> None:
+    first = press_deploy(browser, joined, page_tokens="32", tensor_parallel_by_node="tower=1")
+    joined.plan = make_plan(joined.cluster)
+    second = press_deploy(browser, joined)
+    page = browser.get(f"/deployments/{second.pk}/").content.decode()
+    again = f"/deployments/new?plan={first.plan_id}&again={first.pk}"
+    assert again.replace("&", "&amp;") in page
+    assert f"/plans/compare?plan={first.plan_id}&amp;plan={second.plan_id}" in page
+    form = browser.get(again).content.decode()
+    assert 'value="32"' in form
+    assert 'value="tower=1"' in form

@@ -8,6 +8,8 @@ from helixweb.deployment.services import current_generation, find_obstacles
 from helixweb.planning.models import Plan
 
 register = template.Library()
+# Of the deployments of a cluster the newest are shown; all of them are in the list.
+NEWEST = 10
 
 
 @register.simple_tag
@@ -21,6 +23,16 @@ def live_deployment(plan: Plan) -> Deployment | None:
     """What the plan's cluster is busy with; deploying the plan would supersede it."""
     live = Deployment.objects.filter(cluster=plan.cluster_id, status__in=LIVE)
     return live.select_related("model").defer("serving_plan").first()
+
+
+@register.simple_tag
+def revisions_of(deployment: Deployment) -> list[Deployment]:
+    """What its cluster ran before and since, the newest first."""
+    rows = Deployment.objects.filter(cluster=deployment.cluster_id).select_related(
+        "plan", "created_by"
+    )
+    deferred = ("serving_plan", "plan__document", "plan__problem")
+    return list(rows.defer(*deferred).order_by("-generation")[:NEWEST])
 
 
 @register.simple_tag
