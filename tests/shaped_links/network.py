@@ -1,8 +1,9 @@
-"""Two network namespaces joined by a link that is as slow as wanted; for tests and benchmarks.
+"""Network namespaces joined by links that are as slow as wanted; for tests and benchmarks.
 
 `relayed_link` shapes by our own relay between two TUN devices: rate, delay, loss, queue, partition,
-all changeable while traffic flows. `tbf_link` shapes by the kernel's token bucket over a veth pair:
-rate only, but no process of ours in between. Both need root; sides are "a" and "b".
+all changeable while traffic flows; `relayed_mesh` does so between up to four. `tbf_link` shapes by
+the kernel's token bucket over a veth pair: rate only, but no process of ours in between. All need
+root; sides are "a", "b" and so on.
 """
 
 import dataclasses
@@ -12,17 +13,18 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 
 from tests.shaped_links.relay import ADDRESSES
 from tests.shaped_links.shaped_pipe import Shape
 
-Side = Literal["a", "b"]
+Side = Literal["a", "b", "c", "d"]
+_SIDES: tuple[Side, ...] = get_args(Side)
 REPOSITORY = Path(__file__).parents[2]
 _TIMEOUT_S = 20.0
 _numbers = itertools.count()
@@ -60,7 +62,7 @@ def available_congestion_controls() -> tuple[str, ...]:
 
 
 class Namespaces:
-    """Two namespaces with TCP's congestion control pinned."""
+    """Namespaces with TCP's congestion control pinned."""
 
     def __init__(self, names: dict[Side, str]) -> None:
         self.names = names
@@ -88,17 +90,13 @@ class RelayedLink(Namespaces):
         super().__init__(names)
         self._relay = relay
 
-    def change(
-        self,
-        *,
-        a_to_b: dict[str, object] | None = None,
-        b_to_a: dict[str, object] | None = None,
-    ) -> dict[str, dict[str, float]]:
-        """Set fields of the directions' `Shape`s; returns when they hold, with the counters."""
+    def change(self, **directions: dict[str, object]) -> dict[str, dict[str, float]]:
+        """Set fields of the `Shape`s of directions such as `a_to_b`; returns when they hold, with
+        the counters of all."""
         stdin, stdout = self._relay.stdin, self._relay.stdout
         if stdin is None or stdout is None:
             raise ShapingFailed("the relay has no pipes")
-        stdin.write(json.dumps({"a_to_b": a_to_b or {}, "b_to_a": b_to_a or {}}) + "\n")
+        stdin.write(json.dumps(directions) + "\n")
         stdin.flush()
         line = stdout.readline()
         if not line:
@@ -117,11 +115,33 @@ def relayed_link(
     seed: int = 1,
 ) -> Iterator[RelayedLink]:
     """Raises ShapingFailed when it cannot be had."""
-    with _namespaces(congestion_control) as names:
+    shapes = {"a_to_b": a_to_b, "b_to_a": b_to_a}
+    with _relayed(2, shapes, congestion_control, mtu=mtu, seed=seed) as link:
+        yield link
+
+
+@contextmanager
+def relayed_mesh(
+    sides: int, shape: Shape, *, congestion_control: str = "reno", mtu: int = 9000, seed: int = 1
+) -> Iterator[RelayedLink]:
+    """A link of that shape from each side to each other. Raises ShapingFailed."""
+    shapes = {
+        f"{source}_to_{target}": shape
+        for source, target in itertools.permutations(_SIDES[:sides], 2)
+    }
+    with _relayed(sides, shapes, congestion_control, mtu=mtu, seed=seed) as link:
+        yield link
+
+
+@contextmanager
+def _relayed(
+    sides: int, shapes: Mapping[str, Shape], congestion_control: str, *, mtu: int, seed: int
+) -> Iterator[RelayedLink]:
+    with _namespaces(congestion_control, sides) as names:
         relay = subprocess.Popen(
             [
                 *(sys.executable, "-m", "tests.shaped_links.relay"),
-                *(names["a"], names["b"], str(mtu), str(seed)),
+                *(str(mtu), str(seed), *names.values()),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -133,7 +153,7 @@ def relayed_link(
                 if relay.stdout is None or relay.stdout.readline() != "ready\n":
                     raise ShapingFailed("the relay did not start; its stderr says why")
                 link = RelayedLink(names, relay)
-                link.change(a_to_b=dataclasses.asdict(a_to_b), b_to_a=dataclasses.asdict(b_to_a))
+                link.change(**{name: dataclasses.asdict(shape) for name, shape in shapes.items()})
                 yield link
             finally:
                 relay.kill()
@@ -144,7 +164,7 @@ def tbf_link(*, rate_bytes_per_s: float, congestion_control: str = "reno") -> It
     """The kernel's token bucket on both sides. Raises ShapingFailed when it cannot be had."""
     # what goes between two of the kernel's ticks, or the bucket is slower than asked for
     burst_bytes = max(4_000, round(rate_bytes_per_s * 0.002))
-    with _namespaces(congestion_control) as names:
+    with _namespaces(congestion_control, 2) as names:
         _run(f"ip link add helix0 netns {names['a']} type veth peer name helix0 netns {names['b']}")
         for side, name in names.items():
             _run(f"ip -n {name} addr add {ADDRESSES[side]}/24 dev helix0")
@@ -157,17 +177,14 @@ def tbf_link(*, rate_bytes_per_s: float, congestion_control: str = "reno") -> It
 
 
 @contextmanager
-def _namespaces(congestion_control: str) -> Iterator[dict[Side, str]]:
+def _namespaces(congestion_control: str, count: int) -> Iterator[dict[Side, str]]:
     available = available_congestion_controls()
     if congestion_control not in available:
         raise ShapingFailed(
             f"{congestion_control!r} is not allowed here; choose of {', '.join(available)}"
         )
     number = next(_numbers)
-    names: dict[Side, str] = {
-        "a": f"helix-{os.getpid()}-{number}-a",
-        "b": f"helix-{os.getpid()}-{number}-b",
-    }
+    names = {side: f"helix-{os.getpid()}-{number}-{side}" for side in _SIDES[:count]}
     with ExitStack() as closing:
         for name in names.values():
             _run(f"ip netns add {name}")

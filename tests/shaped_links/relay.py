@@ -1,19 +1,21 @@
-"""The process between two namespaces: two TUN devices, a `ShapedPipe` each way.
+"""The process between namespaces: a TUN device in each, a `ShapedPipe` from each to each other.
 
-    python -m tests.shaped_links.relay NAMESPACE_A NAMESPACE_B MTU SEED
+    python -m tests.shaped_links.relay MTU SEED NAMESPACE_A NAMESPACE_B ...
 
-Says `ready` when both devices are up. Then every line on stdin is {"a_to_b": {...}, "b_to_a":
+Says `ready` when the devices are up. Then every line on stdin is like {"a_to_b": {...}, "b_to_a":
 {...}}, the fields of a `Shape` that change; the answer, once they hold, is a line with the counters
-of both directions. Ends with stdin. Needs root.
+of all directions. Ends with stdin. Needs root.
 """
 
 import contextlib
 import ctypes
 import dataclasses
 import fcntl
+import itertools
 import json
 import os
 import select
+import socket
 import struct
 import subprocess
 import sys
@@ -22,12 +24,14 @@ from typing import Any
 
 from tests.shaped_links.shaped_pipe import Shape, ShapedPipe
 
-ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2"}
+ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2", "c": "10.77.0.3", "d": "10.77.0.4"}
 DEVICE = "helix0"
 _TUNSETIFF = 0x400454CA
 _IFF_TUN, _IFF_NO_PI = 0x0001, 0x1000
 _CLONE_NEWNET = 0x40000000
 _PACKETS_AT_ONCE = 64
+
+Direction = tuple[str, str]  # from a side to another
 
 
 def open_tun(namespace: str) -> int:
@@ -44,17 +48,25 @@ def open_tun(namespace: str) -> int:
 
 
 def configure(side: str, namespace: str, mtu: int) -> None:
-    peer = ADDRESSES["b" if side == "a" else "a"]
     for command in (
-        f"ip -n {namespace} addr add {ADDRESSES[side]} peer {peer} dev {DEVICE}",
+        f"ip -n {namespace} addr add {ADDRESSES[side]}/24 dev {DEVICE}",
         f"ip -n {namespace} link set {DEVICE} mtu {mtu} txqueuelen 4000 up",
     ):
         subprocess.run(command.split(), check=True, timeout=20)
 
 
-def relay(descriptors: dict[str, int], pipes: dict[str, ShapedPipe], mtu: int) -> None:
-    """Until stdin ends. `pipes` are by the side that sends."""
-    far = {"a": descriptors["b"], "b": descriptors["a"]}
+def target_of(packet: bytes) -> str | None:
+    """The side an IPv4 packet is for; None for what is for nobody here."""
+    if len(packet) < 20 or packet[0] >> 4 != 4:
+        return None
+    return _SIDE_OF.get(packet[16:20])
+
+
+_SIDE_OF = {socket.inet_aton(address): side for side, address in ADDRESSES.items()}
+
+
+def relay(descriptors: dict[str, int], pipes: dict[Direction, ShapedPipe], mtu: int) -> None:
+    """Until stdin ends."""
     commands = b""
     poller = select.poll()
     side_of = {descriptor: side for side, descriptor in descriptors.items()}
@@ -76,33 +88,37 @@ def relay(descriptors: dict[str, int], pipes: dict[str, ShapedPipe], mtu: int) -
             side = side_of[descriptor]
             with contextlib.suppress(BlockingIOError):
                 for _ in range(_PACKETS_AT_ONCE):
-                    pipes[side].push(os.read(descriptor, mtu + 64), now_s=time.monotonic())
-        for side, pipe in pipes.items():
+                    packet = os.read(descriptor, mtu + 64)
+                    pipe = pipes.get((side, target_of(packet) or ""))
+                    if pipe is not None:
+                        pipe.push(packet, now_s=time.monotonic())
+        for (_, target), pipe in pipes.items():
             for packet in pipe.pop_due(time.monotonic()):
-                os.write(far[side], packet)
+                os.write(descriptors[target], packet)
 
 
-def answer(changes: dict[str, dict[str, Any]], pipes: dict[str, ShapedPipe]) -> None:
-    for direction, side in (("a_to_b", "a"), ("b_to_a", "b")):
-        pipes[side].shape = dataclasses.replace(pipes[side].shape, **changes.get(direction, {}))
-    counters = {
-        "a_to_b": dataclasses.asdict(pipes["a"].counters),
-        "b_to_a": dataclasses.asdict(pipes["b"].counters),
-    }
+def answer(changes: dict[str, dict[str, Any]], pipes: dict[Direction, ShapedPipe]) -> None:
+    named = {f"{source}_to_{target}": pipe for (source, target), pipe in pipes.items()}
+    for name, fields in changes.items():
+        named[name].shape = dataclasses.replace(named[name].shape, **fields)
+    counters = {name: dataclasses.asdict(pipe.counters) for name, pipe in named.items()}
     print(json.dumps(counters), flush=True)
 
 
-def main(namespace_a: str, namespace_b: str, mtu: int, seed: int) -> None:
+def main(mtu: int, seed: int, *in_order: str) -> None:
     # What it delays must not depend on who else uses the processor.
     os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-    namespaces = {"a": namespace_a, "b": namespace_b}
+    namespaces = dict(zip(ADDRESSES, in_order, strict=False))
     descriptors = {side: open_tun(namespace) for side, namespace in namespaces.items()}
     for side, namespace in namespaces.items():
         configure(side, namespace, mtu)
-    pipes = {"a": ShapedPipe(Shape(), seed=seed), "b": ShapedPipe(Shape(), seed=seed + 1)}
+    pipes = {
+        direction: ShapedPipe(Shape(), seed=seed + number)
+        for number, direction in enumerate(itertools.permutations(namespaces, 2))
+    }
     print("ready", flush=True)
     relay(descriptors, pipes, mtu)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
