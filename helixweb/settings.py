@@ -185,7 +185,7 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
 }
 
 # -- People ----------------------------------------------------------------------------------------
-# Counts failed log-ins and joins; nothing else is cached.
+# Counts failed log-ins and joins, and keeps charts that many tabs ask for some seconds.
 CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.locmem.LocMemCache",

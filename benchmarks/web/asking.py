@@ -71,6 +71,11 @@ class Browser:
         self._client = Client(HTTP_HOST="127.0.0.1")
         self._client.force_login(user())
 
+    @property
+    def session(self) -> str:
+        """The cookie that shows who it is."""
+        return self._client.cookies["sessionid"].value
+
     def size(self, address: str) -> int:
         """Bytes of the answer, which must be a success."""
         answer = self._client.get(address)

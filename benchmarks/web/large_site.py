@@ -17,11 +17,8 @@ from benchmarks.web.opening import open_site, site_arguments
 def main() -> None:
     arguments = _arguments()
     open_site(arguments)
-    from django.core.management import call_command
-
     from benchmarks.web import rows
 
-    call_command("migrate", verbosity=0)
     steps: list[tuple[str, Callable[[], object]]] = [
         (
             f"{arguments.nodes} nodes, a plan, a deployment",

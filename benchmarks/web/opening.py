@@ -25,8 +25,10 @@ def site_environment(arguments: Namespace) -> dict[str, str]:
 
 
 def open_site(arguments: Namespace) -> None:
-    """Set Django up for the site; models may be imported afterwards."""
+    """Set Django up for the site and migrate it; models may be imported afterwards."""
     import django
+    from django.core.management import call_command
 
     os.environ.update(site_environment(arguments))
     django.setup()
+    call_command("migrate", verbosity=0)

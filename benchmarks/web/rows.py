@@ -65,7 +65,7 @@ def large_cluster(*, nodes: int, regions: int) -> Cluster:
             NodeAssignment(
                 deployment=deployment, node_id=ids[name], node_name=name, observed_generation=1,
                 desired={"first": first, "end": end}, phase=Phase.READY.value,
-                stats=_stage(0).model_dump(mode="json"), updated_at=now,
+                stats=stage_stats(0).model_dump(mode="json"), updated_at=now,
             )
             for name, (first, end) in plan.document["placement"].items()
         ],
@@ -227,7 +227,8 @@ def _node(counted: int, second: int, chance: random.Random) -> dict[str, Any]:
     ).to_json()  # fmt: skip
 
 
-def _stage(counted: int) -> StageStats:
+def stage_stats(counted: int) -> StageStats:
+    """After so many steps."""
     return StageStats(
         kv_pages_total=5000, kv_pages_used=2000, sequences=20, steps_total=counted,
         prompt_tokens_total=200 * counted, decode_tokens_total=100 * counted,

@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 
 from asgiref.sync import sync_to_async
@@ -26,19 +27,28 @@ OVERLAP = timedelta(seconds=10)
 QUEUE_LENGTH = 1000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """An event as it goes over the wire, made once for all streams."""
+
+    pk: int
+    topic: str
+    content: bytes
+
+
 class Subscription:
     """One open stream: its topics and what waits to be written to it."""
 
     def __init__(self, topics: Iterable[str]) -> None:
         self.topics = frozenset(topics)
-        self.queue: asyncio.Queue[Event] = asyncio.Queue(QUEUE_LENGTH)
+        self.queue: asyncio.Queue[Frame] = asyncio.Queue(QUEUE_LENGTH)
         self.overflowed = False
 
-    def offer(self, event: Event) -> None:
-        if event.topic not in self.topics or self.overflowed:
+    def offer(self, frame: Frame) -> None:
+        if frame.topic not in self.topics or self.overflowed:
             return
         try:
-            self.queue.put_nowait(event)
+            self.queue.put_nowait(frame)
         except asyncio.QueueFull:
             self.overflowed = True  # the stream ends; its client reconnects and replays
 
@@ -79,9 +89,9 @@ class Broadcaster:
                 if not started.is_set():
                     await sync_to_async(self._skip_to_now)()
                     started.set()
-                for event in await sync_to_async(self._fetch)():
+                for frame in await sync_to_async(self._fetch)():
                     for subscription in list(self._subscriptions):
-                        subscription.offer(event)
+                        subscription.offer(frame)
             except Error:
                 logger.exception("the event outbox could not be read; trying again")
             await asyncio.sleep(POLL_INTERVAL_S)
@@ -92,20 +102,23 @@ class Broadcaster:
         self._fetch()
 
     @returns_connection
-    def _fetch(self) -> list[Event]:
+    def _fetch(self) -> list[Frame]:
+        """What was not delivered yet; of the rest of the overlap only ids are read."""
         settled_before = timezone.now() - OVERLAP
         if self._cursor == 0:
             newest = Event.objects.filter(created_at__lt=settled_before).order_by("-id").first()
             self._cursor = newest.pk if newest else 0
         fresh = []
-        for event in Event.objects.filter(id__gt=self._cursor).order_by("id"):
-            if event.pk not in self._delivered:
-                self._delivered.add(event.pk)
-                fresh.append(event)
-            if event.created_at < settled_before:
-                self._cursor = event.pk
+        recent = Event.objects.filter(id__gt=self._cursor).order_by("id")
+        for pk, created_at in recent.values_list("pk", "created_at"):
+            if pk not in self._delivered:
+                self._delivered.add(pk)
+                fresh.append(pk)
+            if created_at < settled_before:
+                self._cursor = pk
         self._delivered = {pk for pk in self._delivered if pk > self._cursor}
-        return fresh
+        rows = Event.objects.filter(pk__in=fresh).order_by("id") if fresh else ()
+        return [frame_of(event) for event in rows]
 
 
 BROADCASTER = Broadcaster()
@@ -118,31 +131,32 @@ async def stream(topics: Iterable[str], *, last_event_id: int | None) -> AsyncIt
     try:
         yield b"retry: 2000\n\n"
         missed = await sync_to_async(_missed)(wanted, last_event_id)
-        replayed = {event.pk for event in missed}
-        for event in missed:
-            yield frame(event)
+        replayed = {frame.pk for frame in missed}
+        for frame in missed:
+            yield frame.content
         del missed  # the stream may stay open for hours
         while not subscription.overflowed:
             try:
-                event = await asyncio.wait_for(subscription.queue.get(), KEEP_ALIVE_S)
+                frame = await asyncio.wait_for(subscription.queue.get(), KEEP_ALIVE_S)
             except TimeoutError:
                 yield b": keep-alive\n\n"
                 continue
-            if event.pk not in replayed:
-                yield frame(event)
+            if frame.pk not in replayed:
+                yield frame.content
     finally:
         BROADCASTER.unsubscribe(subscription)
 
 
 @returns_connection
-def _missed(topics: frozenset[str], last_event_id: int | None) -> list[Event]:
+def _missed(topics: frozenset[str], last_event_id: int | None) -> list[Frame]:
     if last_event_id is None:
         return []
     found = Event.objects.filter(topic__in=topics, id__gt=last_event_id)
-    return list(found.order_by("id"))
+    return [frame_of(event) for event in found.order_by("id")]
 
 
-def frame(event: Event) -> bytes:
+def frame_of(event: Event) -> Frame:
     """One event as an SSE frame; `data` carries its topic beside its content."""
-    content = json.dumps({"topic": event.topic, **event.data})
-    return f"id: {event.pk}\nevent: {event.type}\ndata: {content}\n\n".encode()
+    data = json.dumps({"topic": event.topic, **event.data})
+    content = f"id: {event.pk}\nevent: {event.type}\ndata: {data}\n\n".encode()
+    return Frame(pk=event.pk, topic=event.topic, content=content)

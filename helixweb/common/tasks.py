@@ -10,6 +10,9 @@ from django.utils import timezone
 from helixweb.common import leases
 from helixweb.common.models import Event, LeasedTask, LoginLink
 
+# A page that was away for longer is read anew; a sample comes every second.
+REPLAYED = timedelta(hours=1)
+SAMPLES_REPLAYED = timedelta(minutes=5)
 # Filled by each app's `apps.ready`: leased model -> function that sends its wake-up message.
 _WAKE: dict[type[LeasedTask], Callable[[int], None]] = {}
 
@@ -31,6 +34,7 @@ def reap_lost_tasks() -> None:
 def prune_expired() -> None:
     """Events that are too old to be replayed, sessions and login links that admit nobody."""
     now = timezone.now()
-    Event.objects.filter(created_at__lt=now - timedelta(hours=1)).delete()
+    Event.objects.filter(created_at__lt=now - REPLAYED).delete()
+    Event.objects.filter(created_at__lt=now - SAMPLES_REPLAYED, type="metrics").delete()
     Session.objects.filter(expire_date__lt=now).delete()
     LoginLink.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()

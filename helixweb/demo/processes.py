@@ -56,6 +56,11 @@ class Processes:
         self.stop_all()
 
     @property
+    def children(self) -> tuple[Running, ...]:
+        """Those that were started and not stopped, oldest first."""
+        return tuple(self._running)
+
+    @property
     def names(self) -> list[str]:
         return [running.name for running in self._running]
 

@@ -14,17 +14,15 @@ def measured_rates(
     """
     if sample is None or not sample.edge_tokens_total:
         return None
-    before = (
-        MetricSample.objects.filter(
-            cluster=cluster,
-            second__gte=sample.second - SHARE_WINDOW_S,
-            second__lt=sample.second,
-            generation=sample.generation,
-            simulated_plan=None,
-        )
-        .order_by("second")
-        .first()
-    )
+    earlier = MetricSample.objects.filter(
+        cluster=cluster,
+        second__gte=sample.second - SHARE_WINDOW_S,
+        second__lt=sample.second,
+        generation=sample.generation,
+        simulated_plan=None,
+    ).order_by("second")
+    counted = earlier.only("second", "edge_tokens_total").iterator(chunk_size=1)
+    before = next((row for row in counted if row.edge_tokens_total), None)
     if before is None:
         return None
     elapsed_s = sample.second - before.second

@@ -9,6 +9,7 @@ from helixweb.monitoring.history import current_sample
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import NodeSample
 from helixweb.monitoring.presentation import MonitoredNode, Serving, serving_of
+from helixweb.monitoring.services import detailed
 from helixweb.monitoring.traces import transfer_ratios
 
 # Rates of single heartbeats jump; over this long they are steady enough to be judged.
@@ -61,16 +62,14 @@ def _heard(node: MonitoredNode) -> bool:
 
 def _lately(cluster: Cluster, sample: MetricSample) -> dict[str, _Rates]:
     """By node, between the counters of some seconds ago and now; without nodes started since."""
-    before = (
+    before = detailed(
         MetricSample.objects.filter(
             cluster=cluster,
             second__lte=sample.second - LATELY_S,
             second__gte=sample.second - 2 * LATELY_S,
             generation=sample.generation,
             simulated_plan=None,
-        )
-        .order_by("-second")
-        .first()
+        ).order_by("-second")
     )
     if before is None or sample.simulated_plan_id is not None:
         return {}

@@ -11,10 +11,11 @@ from helixweb.charts.time_lines import Line, time_lines
 from helixweb.common.json_fields import member
 from helixweb.inventory.models import Node
 from helixweb.monitoring.models import MetricSample
+from helixweb.monitoring.services import DETAIL_EVERY_S
 
 SHOWN = timedelta(minutes=15)
 # A sample tells of all nodes of a cluster: of a large cluster fewer are read.
-STEP_S = 5
+STEP_S = DETAIL_EVERY_S
 STEP_OF_LARGE_S = 15
 LARGE_FROM = 200
 
@@ -37,7 +38,7 @@ def node_history(node: Node, *, now: datetime) -> NodeHistory:
             cluster=node.cluster_id, second__gte=int((now - SHOWN).timestamp())
         )
         .annotate(offset=F("second") % step_s)
-        .filter(offset=0)
+        .filter(offset__lt=DETAIL_EVERY_S)
         .order_by("second")
         .values_list("second", member("nodes", node.name))
     )

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from helixweb.monitoring import services
+from helixweb.monitoring.live import announce
 from helixweb.monitoring.traces import record_traces
 from runtime.protocol.control import CoordinatorReport, StageStats
 
@@ -18,5 +19,9 @@ def keep_report(
     **_: Any,  # the signal's own sender and name
 ) -> None:
     """A coordinator reported; runs in the transaction that stores the report."""
-    services.record_sample(cluster_id=cluster_id, report=report, node_stats=node_stats, at=at)
+    sample = services.record_sample(
+        cluster_id=cluster_id, report=report, node_stats=node_stats, at=at
+    )
     record_traces(cluster_id, report.traces)
+    if sample is not None:
+        announce(sample)

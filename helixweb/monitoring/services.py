@@ -1,16 +1,16 @@
 """Keeps what coordinators report, and forgets it in time."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 
-from helixweb.common import events
 from helixweb.deployment.services import current_generation
+from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import (
     NodeSample,
@@ -27,6 +27,11 @@ SHARE_WINDOW_S = 60
 KEEP_ALL = timedelta(hours=1)
 THINNED_STEP_S = 10
 KEEP = timedelta(hours=24)
+# What single nodes did, every few seconds: in a large cluster it is most of a sample.
+DETAIL_EVERY_S = 5
+KEEP_DETAIL = timedelta(minutes=20)
+NO_DETAIL: Mapping[str, Any] = {"nodes": {}, "edge_tokens_total": {}}
+PRUNED_AT_ONCE = 2000
 
 
 def record_sample(
@@ -36,7 +41,10 @@ def record_sample(
     node_stats: Mapping[str, StageStats],
     at: datetime,
 ) -> MetricSample | None:
-    """Store the report as a sample and send it to open pages; None within the same second."""
+    """Store the report as a sample; None within the same second.
+
+    What single nodes did stays with the first sample of every few seconds, and with the newest.
+    """
     second = int(at.timestamp())
     with transaction.atomic():
         samples = MetricSample.objects.filter(cluster=cluster_id)
@@ -47,11 +55,13 @@ def record_sample(
             latest.generation == report.generation and latest.simulated_plan_id is None
         )
         previous = _nodes(latest) if latest and is_same else {}
-        reference = samples.filter(
-            second__gte=second - SHARE_WINDOW_S,
-            generation=report.generation,
-            simulated_plan=None,
-        ).first()
+        reference = detailed(
+            samples.filter(
+                second__gte=second - SHARE_WINDOW_S,
+                generation=report.generation,
+                simulated_plan=None,
+            )
+        )
         nodes = node_samples(
             report,
             node_stats,
@@ -82,8 +92,22 @@ def record_sample(
             entered_tokens_total=entered_tokens_total(report),
             nodes={name: node.to_json() for name, node in nodes.items()},
         )
-        events.emit(f"metrics:{cluster_id}", "metrics", sample_document(sample))
+        if latest is not None and _has_detail_before(latest):
+            samples.filter(pk=latest.pk).update(**NO_DETAIL)
     return sample
+
+
+def _has_detail_before(sample: MetricSample) -> bool:
+    """Whether an earlier sample of the same few seconds is there, which keeps its nodes."""
+    begins = sample.second // DETAIL_EVERY_S * DETAIL_EVERY_S
+    return MetricSample.objects.filter(
+        cluster=sample.cluster_id, second__gte=begins, second__lt=sample.second
+    ).exists()
+
+
+def detailed(samples: QuerySet[MetricSample]) -> MetricSample | None:
+    """The first of them that says what single nodes did."""
+    return next((sample for sample in samples.iterator(chunk_size=1) if sample.nodes), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,36 +125,57 @@ class SimulatedMoment:
     nodes: Mapping[str, NodeSample]
 
 
-def record_simulated_sample(plan: Plan, moment: SimulatedMoment, *, at: datetime) -> None:
-    """Store it, marked as simulated, and send it to open pages; nothing within the same second."""
+def record_simulated_sample(
+    plan: Plan, moment: SimulatedMoment, *, at: datetime
+) -> MetricSample | None:
+    """Store it, marked as simulated; None within the same second."""
     second = int(at.timestamp())
     numbers = {
         name: getattr(moment, name)
         for name in SimulatedMoment.__dataclass_fields__
         if name != "nodes"
     }
-    with transaction.atomic():
-        sample, is_new = MetricSample.objects.get_or_create(
-            cluster_id=plan.cluster_id,
-            second=second,
-            defaults={
-                "at": at,
-                "generation": current_generation(plan.cluster_id),
-                "entered_tokens_total": 0,
-                "nodes": {name: node.to_json() for name, node in moment.nodes.items()},
-                "simulated_plan": plan,
-                **numbers,
-            },
-        )
-        if is_new:
-            events.emit(f"metrics:{plan.cluster_id}", "metrics", sample_document(sample))
+    sample, is_new = MetricSample.objects.get_or_create(
+        cluster_id=plan.cluster_id,
+        second=second,
+        defaults={
+            "at": at,
+            "generation": current_generation(plan.cluster_id),
+            "entered_tokens_total": 0,
+            "nodes": {name: node.to_json() for name, node in moment.nodes.items()},
+            "simulated_plan": plan,
+            **numbers,
+        },
+    )
+    return sample if is_new else None
 
 
 def prune_samples(now: datetime) -> None:
-    """Thin what is older than an hour, drop what is older than a day."""
-    MetricSample.objects.filter(at__lt=now - KEEP).delete()
-    old = MetricSample.objects.filter(at__lt=now - KEEP_ALL)
-    old.annotate(offset=F("second") % THINNED_STEP_S).filter(offset__gt=0).delete()
+    """Thin what is older than an hour, drop what is older than a day.
+
+    What single nodes did is dropped after `KEEP_DETAIL`. A transaction never lasts longer than for
+    `PRUNED_AT_ONCE` rows, so that reports are stored meanwhile.
+    """
+    for cluster_id in list(Cluster.objects.values_list("pk", flat=True)):
+        samples = MetricSample.objects.filter(cluster=cluster_id)
+        _delete(samples.filter(second__lt=int((now - KEEP).timestamp())))
+        old = samples.filter(second__lt=int((now - KEEP_ALL).timestamp()))
+        _delete(old.annotate(offset=F("second") % THINNED_STEP_S).filter(offset__gt=0))
+        told = samples.filter(second__lt=int((now - KEEP_DETAIL).timestamp()))
+        for ids in _batches(told.exclude(nodes={})):
+            MetricSample.objects.filter(pk__in=ids).update(**NO_DETAIL)
+
+
+def _delete(rows: QuerySet[MetricSample]) -> None:
+    for ids in _batches(rows):
+        MetricSample.objects.filter(pk__in=ids)._raw_delete(using=rows.db)  # type: ignore[attr-defined]
+
+
+def _batches(rows: QuerySet[MetricSample]) -> Iterator[list[int]]:
+    """Their ids, until none is left; whoever asks for the next has dealt with the last."""
+    oldest = rows.order_by("second").values_list("pk", flat=True)
+    while ids := list(oldest[:PRUNED_AT_ONCE]):
+        yield ids
 
 
 def sample_document(sample: MetricSample) -> dict[str, Any]:

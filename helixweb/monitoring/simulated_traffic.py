@@ -11,9 +11,11 @@ from datetime import datetime
 from typing import Any, cast
 
 import numpy as np
+from django.db import transaction
 from django.utils import timezone
 
 from helixweb.monitoring.history import current_sample
+from helixweb.monitoring.live import announce
 from helixweb.monitoring.node_samples import NodeSample
 from helixweb.monitoring.presentation import live_deployment
 from helixweb.monitoring.services import SimulatedMoment, record_simulated_sample
@@ -99,7 +101,10 @@ def simulate_traffic(
         nonlocal written
         moment = report.moment(engine)
         sleep(max(0.0, started_s + (written + 1) * SAMPLE_S - clock()))
-        record_simulated_sample(plan, moment, at=now())
+        with transaction.atomic():
+            sample = record_simulated_sample(plan, moment, at=now())
+            if sample is not None:
+                announce(sample)
         written += 1
 
     def engine_of(setup: EngineSetup) -> Engine:

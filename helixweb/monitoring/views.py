@@ -1,7 +1,10 @@
 """Overview, monitor, playground."""
 
+from typing import Any
+
 import httpx
 from asgiref.sync import sync_to_async
+from django.core.cache import cache
 from django.core.paginator import Paginator
 from django.http import (
     Http404,
@@ -31,6 +34,7 @@ from helixweb.monitoring.overview import focus, overview_of
 from helixweb.monitoring.presentation import node_charts, numbers, serving_of
 
 NODES_PER_PAGE = 100
+CHART_KEPT_S = 10
 
 
 @require_GET
@@ -89,18 +93,28 @@ def monitor(request: HttpRequest) -> HttpResponse:
 @require_GET
 @never_cache
 def monitor_chart(request: HttpRequest, name: str) -> JsonResponse:
-    """`?cluster=&range=&kind=`: what monitor.js draws anew: "heat" or "flow-measured"."""
-    cluster = get_object_or_404(Cluster, pk=query_id(request, "cluster"))
+    """`?cluster=&range=&kind=`: what monitor.js draws anew: "heat" or "flow-measured".
+
+    Worked out once for all who ask within `CHART_KEPT_S`.
+    """
+    pk, kind, range_ = query_id(request, "cluster"), _kind(request), _range(request)
+    key = f"monitor-chart:{pk}:{name}:{kind}:{range_.name}"
+    content = cache.get_or_set(key, lambda: _chart(pk, name, kind, range_), CHART_KEPT_S)
+    return JsonResponse(content)
+
+
+def _chart(pk: int, name: str, kind: str, range_: Range) -> dict[str, Any]:
+    cluster = get_object_or_404(Cluster, pk=pk)
     now = timezone.now()
     if name == "heat":
-        chart = heat(cluster, _kind(request), _range(request), now=now)
+        chart = heat(cluster, kind, range_, now=now)
     else:
         sample = current_sample(cluster, now=now)
         serving = serving_of(cluster, sample)
         if serving is None:
             raise Http404(f"Cluster {cluster} serves nothing.")
         chart = measured_flow(serving.plan, measured_rates(cluster, sample))
-    return JsonResponse({"figure": chart.figure, "summary": chart.summary, "rows": chart.rows})
+    return {"figure": chart.figure, "summary": chart.summary, "rows": chart.rows}
 
 
 @require_GET

@@ -147,12 +147,14 @@
       ? [sample.output_tokens_per_s, Number(forecast)]
       : [sample.output_tokens_per_s + sample.prompt_tokens_per_s, Number(maxFlow)];
     show("efficiency", percent(expected && known(sample.output_tokens_per_s) ? measured / expected : null));
+    if (!sample.nodes) return; // left out of this sample
     const heard = Object.values(sample.nodes).filter((node) => node.kv_total_pages);
     const total = heard.reduce((sum, node) => sum + node.kv_total_pages, 0);
     show("kv", percent(total ? heard.reduce((sum, node) => sum + node.kv_used_pages, 0) / total : null));
   };
   const showNow = (sample) => {
     tiles(sample);
+    if (!sample.nodes) return;
     rows(sample.nodes);
     bars("busy", sample.nodes, (node) => node?.busy_ratio ?? null,
       (node) => (known(node?.busy_ratio) ? `${Math.round(node.busy_ratio * 100)}%` : "no report"));
@@ -161,22 +163,19 @@
     flowShares(sample.nodes);
   };
 
-  // What limits, and the charts that are made of many samples: asked for while samples come.
-  const findingEvery = 2000;
+  // The charts that are made of many samples: asked for while samples come.
   const chartsEvery = 15000;
-  const asked = { finding: performance.now(), charts: performance.now() };
-  const isDue = (name, every) => {
-    if (performance.now() - asked[name] < every) return false;
-    asked[name] = performance.now();
+  let chartsAsked = performance.now();
+  const chartsAreDue = () => {
+    if (performance.now() - chartsAsked < chartsEvery) return false;
+    chartsAsked = performance.now();
     return true;
   };
   const get = async (url) => {
     const response = await fetch(url, { headers: { Accept: "application/json" } }).catch(() => null);
     return response?.ok ? response.json() : null;
   };
-  const showFinding = async () => {
-    const finding = await get(`/api/v1/clusters/${cluster}/bottleneck/`);
-    if (!finding) return;
+  const showFinding = (finding) => {
     for (const element of document.querySelectorAll("[data-finding]")) {
       const text = finding[element.dataset.finding];
       if (element.textContent !== text) element.textContent = text; // said aloud only when it changes
@@ -213,8 +212,8 @@
     silence.hidden = true;
     waiting.push(event.detail);
     if (waiting.length === 1) requestAnimationFrame(flush);
-    if (isDue("finding", findingEvery)) showFinding();
-    if (isDue("charts", chartsEvery)) { redraw("heat"); redraw("flow-measured"); }
+    if (event.detail.finding) showFinding(event.detail.finding);
+    if (chartsAreDue()) { redraw("heat"); redraw("flow-measured"); }
   });
   setInterval(() => {
     if (heardAt === null) return;

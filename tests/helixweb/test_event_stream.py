@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import AsyncClient, Client
 
 from helixweb.common import broadcaster, events
-from helixweb.common.broadcaster import QUEUE_LENGTH, Subscription
+from helixweb.common.broadcaster import QUEUE_LENGTH, Frame, Subscription
 from helixweb.common.connections import returns_connection
 from helixweb.common.models import Event
 from helixweb.common.queries import parsed_id
@@ -81,7 +81,7 @@ def test_the_last_stream_to_close_stops_the_polling() -> None:
 def test_a_stream_that_does_not_keep_up_is_ended_so_that_its_client_replays() -> None:
     slow = Subscription(["cluster:1"])
     for number in range(QUEUE_LENGTH + 1):
-        slow.offer(Event(pk=number, topic="cluster:1", type="node"))
+        slow.offer(Frame(pk=number, topic="cluster:1", content=b""))
     assert slow.overflowed
 
 

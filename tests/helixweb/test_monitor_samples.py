@@ -6,12 +6,16 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
+from helixweb.common.json_fields import member
 from helixweb.common.models import Event
+from helixweb.deployment import services as deployment
+from helixweb.deployment.options import DeployOptions
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring import services
+from helixweb.monitoring import live, services
 from helixweb.monitoring.history import points, smallest_step_s
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import NodeSample, Reference, node_samples
+from helixweb.monitoring.receivers import keep_report
 from runtime.protocol.control import CoordinatorReport, NodeTraffic, StageStats
 from tests.helixweb.metric_samples import bare_sample
 from tests.helixweb.process_doubles import STATS, FakeCluster
@@ -148,7 +152,51 @@ def test_at_most_one_sample_a_second_is_kept(cluster: Cluster) -> None:
     assert keep(cluster, NOW + timedelta(milliseconds=900)) is None
     assert keep(cluster, NOW - timedelta(seconds=3)) is None
     assert keep(cluster, NOW + timedelta(seconds=1)) is not None
+
+
+def test_pages_hear_of_a_sample_once(cluster: Cluster) -> None:
+    for milliseconds in (0, 900, 1000):
+        keep_report(
+            cluster_id=cluster.pk,
+            report=report(),
+            node_stats={},
+            at=NOW + timedelta(milliseconds=milliseconds),
+        )
     assert Event.objects.filter(type="metrics").count() == 2
+
+
+def test_what_nodes_did_stays_with_one_sample_of_a_few_seconds_and_with_the_newest(
+    cluster: Cluster,
+) -> None:
+    for second in (1, 2, 3, 6, 7):
+        keep(cluster, NOW + timedelta(seconds=second), routed={"7": 10})
+    rows = MetricSample.objects.order_by("second")
+    assert [bool(row.nodes) for row in rows] == [True, False, False, True, True]
+    assert [bool(row.edge_tokens_total) for row in rows] == [True, False, False, True, True]
+    said = rows.values_list(member("nodes", "7"), flat=True)
+    assert [row and row["routed_tokens_total"] for row in said] == [10, None, None, 10, 10]
+    services.prune_samples(NOW + timedelta(minutes=30))
+    assert not any(row.nodes for row in rows.all())
+    assert all(row.latency_totals == {} and row.output_tokens_per_s == 5.0 for row in rows.all())
+
+
+def test_an_event_has_many_nodes_only_now_and_then_and_says_what_limits(
+    cluster: Cluster, user: Any
+) -> None:
+    joined = FakeCluster(cluster, user)
+    deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=NOW)
+    many = {f"node-{number}": 0 for number in range(live.MANY_NODES + 1)}
+    for second in range(5):
+        keep_report(
+            cluster_id=cluster.pk,
+            report=report(routed=many),
+            node_stats={},
+            at=NOW + timedelta(seconds=second),
+        )
+    told = [event.data for event in Event.objects.filter(type="metrics").order_by("pk")]
+    assert [bool(event["nodes"]) for event in told] == [True, False, False, False, False]
+    assert ["finding" in event for event in told] == [True, False, True, False, True]
+    assert told[0]["finding"]["limit"] == "unknown"
 
 
 def test_shares_of_flow_are_taken_over_the_last_minute(cluster: Cluster) -> None:

@@ -1,0 +1,143 @@
+"""Is an injected bottleneck named within ten seconds, on the demo under load?
+
+    python -m benchmarks.web.bottlenecks [--node NAME] [--folder DIR]
+
+Two injections, one after the other, each from a calm state under load:
+
+* a node at half speed: its stage is stopped (SIGSTOP) half of the time, 20 ms each;
+* a KV cache nearly full: so many long requests at once that they do not fit.
+
+Printed is how long it took until `/bottleneck/`, which the Monitor shows, named kind and node, and
+what was named in every second before. Exit code 1: one of them took longer.
+"""
+
+import argparse
+import contextlib
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+
+from benchmarks.web.chatting import Chatters
+from benchmarks.web.demo_site import DemoSite, running_demo
+
+WITHIN_S = 10.0
+CALM_S = 15.0
+GIVE_UP_S = 40.0
+STOPPED_S = RUNNING_S = 0.02
+
+
+def main() -> int:
+    arguments = _arguments()
+    folder = arguments.folder or Path(tempfile.mkdtemp(prefix="helixweb-bottlenecks-"))
+    print(f"data and logs: {folder}")
+    with running_demo(folder) as demo:
+        took = [_half_speed(demo, node) for node in arguments.node or ["tower"]]
+        took.append(_full_cache(demo))
+    return 0 if all(seconds is not None and seconds <= WITHIN_S for seconds in took) else 1
+
+
+def _half_speed(demo: DemoSite, node: str) -> float | None:
+    with _chatters(demo, streams=6, max_tokens=48, prompt_words=8) as chatters:
+        _watch(demo, "calm, 6 streams", CALM_S, until=lambda finding: False)
+        with half_the_time(demo.stage(node)):
+            seconds = _watch(
+                demo,
+                f"{node} at half speed",
+                GIVE_UP_S,
+                until=lambda finding: (finding["limit"], finding["subject"]) == ("slow node", node),
+            )
+    print(f"  {chatters.answers} answers, {chatters.tokens} tokens, {chatters.refused} refused")
+    return seconds
+
+
+def _full_cache(demo: DemoSite) -> float | None:
+    _watch(demo, "idle", CALM_S / 3, until=lambda finding: False)
+    with _chatters(demo, streams=48, max_tokens=400, prompt_words=60) as chatters:
+        seconds = _watch(
+            demo,
+            "48 long requests at once",
+            GIVE_UP_S,
+            until=lambda finding: finding["limit"] == "KV cache" and _is_fullest(demo, finding),
+        )
+        print(f"  {demo.site.get('metrics/latest/', cluster=demo.cluster)['nodes']}")
+    print(f"  {chatters.answers} answers, {chatters.tokens} tokens, {chatters.refused} refused")
+    return seconds
+
+
+def _is_fullest(demo: DemoSite, finding: dict[str, str]) -> bool:
+    """The node that is named has as little room left as any, by pages or by promises."""
+    nodes = demo.site.get("metrics/latest/", cluster=demo.cluster)["nodes"]
+    fullness = {
+        name: max(
+            node["kv_promised_ratio"] or 0.0,
+            (node["kv_used_pages"] or 0) / (node["kv_total_pages"] or 1),
+        )
+        for name, node in nodes.items()
+    }
+    return fullness[finding["subject"]] >= max(fullness.values()) - 0.1
+
+
+def _watch(
+    demo: DemoSite, what: str, give_up_s: float, *, until: Callable[[dict[str, str]], bool]
+) -> float | None:
+    """Seconds until then; None: not in time. A line for each other finding on the way."""
+    print(what, flush=True)
+    began, said = time.monotonic(), ""
+    while (passed_s := time.monotonic() - began) < give_up_s:
+        finding = demo.site.get(f"clusters/{demo.cluster}/bottleneck/")
+        if finding["headline"] != said:
+            said = finding["headline"]
+            print(f"  {passed_s:5.1f} s  {said} {finding['evidence']}", flush=True)
+        if until(finding):
+            print(f"  named after {passed_s:.1f} s (wanted: within {WITHIN_S:.0f} s)", flush=True)
+            return passed_s
+        time.sleep(0.25)
+    return None
+
+
+@contextlib.contextmanager
+def half_the_time(process: psutil.Process) -> Iterator[None]:
+    """While inside, `process` runs half of the time."""
+    over = threading.Event()
+
+    def alternate() -> None:
+        while not over.is_set():
+            process.send_signal(signal.SIGSTOP)
+            over.wait(STOPPED_S)
+            process.send_signal(signal.SIGCONT)
+            over.wait(RUNNING_S)
+
+    thread = threading.Thread(target=alternate)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _chatters(demo: DemoSite, *, streams: int, max_tokens: int, prompt_words: int) -> Chatters:
+    return Chatters(
+        demo.coordinator_url,
+        key=demo.key,
+        model=demo.model,
+        streams=streams,
+        max_tokens=max_tokens,
+        prompt_words=prompt_words,
+    )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.web.bottlenecks")
+    parser.add_argument("--node", action="append", help="to slow down (default: tower)")
+    parser.add_argument("--folder", type=Path, help="for data and logs (default: a temporary one)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
