@@ -8,6 +8,7 @@ from planner.domain.problem import Problem
 from planner.placers.solvers.choice import SolverName
 from planner.replan.answers import Front, ReplanPoint
 from planner.replan.options import ReplanOptions
+from planner.replan.stay_groups import StayColumn
 from planner.replan.stay_patterns import StayPatterns
 from planner.replan.stay_program import StayLimits, StayProgram
 
@@ -16,8 +17,11 @@ STAGES_CHOSEN = "stages chosen"
 # that is known and the bound.
 _SHARE = 0.97
 _LEAST_RISE = 5e-3
-_MOST_PROGRAMS = 4
-# From a flow that takes too many bytes to one that often takes a quarter of them.
+_MOST_PROGRAMS = 5
+# Where in between, first; then, while answers load too much.
+_BETWEEN = 0.5
+_BETWEEN_IF_DEAR = (0.0,)
+# And then from a flow that takes too many bytes to one that often takes a quarter of them.
 _STEP_DOWN = 0.03
 # Links, which the program does not see, take more of its flow than this: it is of no use here.
 _MISLED_SHARE = 0.1
@@ -38,6 +42,8 @@ class ByStages:
         self._options = options
         self._front = front
         self._upper_bound = upper_bound_tokens_per_s
+        # All that any program found: most carry the next one's target too.
+        self._columns: dict[StayColumn, None] = {}
 
     def search(
         self,
@@ -61,10 +67,14 @@ class ByStages:
 
         high = self._upper_bound
         target, is_dear = 0.0, False
+        fallbacks = iter(_BETWEEN_IF_DEAR)
         for _ in range(_MOST_PROGRAMS):
-            following = _SHARE * (self._front.most_flow_tokens_per_s + high) / 2
-            if is_dear:
+            between = next(fallbacks, None) if is_dear else _BETWEEN
+            if between is None:
                 following = target * (1 - _STEP_DOWN)
+            else:
+                most = self._front.most_flow_tokens_per_s
+                following = _SHARE * (most + between * (high - most))
             if is_over() or abs(following - target) <= _LEAST_RISE * following:
                 return
             target = following
@@ -97,8 +107,10 @@ class ByStages:
                 target_tokens_per_s=target_tokens_per_s,
             ),
             max_stages=plan.rules.max_hops,
+            known=tuple(self._columns),
         )
         solution = program.solve(limits)
+        self._columns |= dict.fromkeys(program.columns)
         if solution is None or solution.layers_held < self._problem.model.num_layers:
             return None
         placement = Placement(layers=dict(solution.placement.layers) | dict(plan.rules.pinned))

@@ -10,22 +10,25 @@ nearly integral on the published clusters: some thousand columns, and branching 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from planner.bounds.packing_program import PackingProgram
 from planner.domain.placement import LayerRange, Placement
 from planner.placers.solvers.base import MixedIntegerModel, SolveLimits
 from planner.placers.solvers.choice import SolverName, solve
-from planner.replan.stay_patterns import Floats, Prices, StayColumn, StayPatterns
+from planner.replan.stay_groups import StayColumn
+from planner.replan.stay_patterns import StayPatterns
+from planner.replan.stay_prices import Floats, Prices
 
 _MOST_ROUNDS = 60
 _MOST_COLUMNS = 10_000
 _FEW_FRESH = 60
 _NODES = 300
 _GAP_LAYERS = 0.5
-# A column whose price exceeds its value by more is left out of the integer program.
-_SPARE_LAYERS = 40.0
+# The integer program takes only columns whose price exceeds their value by no more: a choice with
+# another one loads more beyond the linear program's optimum. First few, for these solve far sooner.
+_SPARE_LAYERS = (2.0, 8.0, 40.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,14 @@ class StayLimits:
 class StayProgram:
     """One target flow; made and solved once."""
 
-    def __init__(self, patterns: StayPatterns, *, max_stages: int | None) -> None:
+    def __init__(
+        self,
+        patterns: StayPatterns,
+        *,
+        max_stages: int | None,
+        known: Sequence[StayColumn] = (),
+    ) -> None:
+        """`known` columns, of another target and the same groups, save finding them again."""
         self._patterns = patterns
         self._num_layers = patterns.num_layers
         self._value_of_layer = float(2 * patterns.num_layers)
@@ -63,37 +73,57 @@ class StayProgram:
             self._stage_row = len(self._limits)
             self._limits.append(float(max_stages))
         self._columns: list[StayColumn] = []
+        self._program = PackingProgram(self._limits)
+        self._known: set[StayColumn] = set()
+        for column in known:
+            if column.tokens_per_s >= patterns.target_tokens_per_s:
+                self._add(column)
+
+    @property
+    def columns(self) -> Sequence[StayColumn]:
+        """All that were found, or known, and carry the target."""
+        return self._columns
 
     def solve(self, limits: StayLimits) -> StaySolution | None:
         """The best choice found; None if no stage carries the flow, or there was no time."""
         prices = self._generate(limits.should_stop)
         if prices is None:
             return None
-        columns = [
-            column for column in self._columns if self._gain(column, prices) > -_SPARE_LAYERS
-        ]
-        chosen = self._choose(columns, limits) if columns else None
-        return None if chosen is None else self._solution(chosen)
+        answer = None
+        for spare in _SPARE_LAYERS:
+            columns = [column for column in self._columns if self._gain(column, prices) > -spare]
+            chosen = self._choose(columns, limits) if columns else None
+            answer = None if chosen is None else self._solution(chosen)
+            if answer is not None and answer.layers_held == self._num_layers:
+                break
+        return answer
 
     def _generate(self, should_stop: Callable[[], bool]) -> Prices | None:
         """Columns for the linear program's optimum, and its prices; nested ones come last."""
-        program = PackingProgram(self._limits)
-        known: set[StayColumn] = set()
         for _ in range(_MOST_ROUNDS):
-            prices = self._prices(program.solve().row_prices)
+            prices = self._prices(self._program.solve().row_prices)
             if should_stop():
                 return None
-            fresh = [c for c in self._patterns.cheapest_stages(prices) if c not in known]
-            if len(fresh) < _FEW_FRESH:
+            priced = self._patterns.priced(prices)
+            fresh = self._added(self._patterns.cheapest_stages(prices, priced))
+            if fresh < _FEW_FRESH:
                 # Those without nesting are found far sooner; so they go first.
-                fresh += [c for c in self._patterns.cheapest_nested(prices) if c not in known]
-            if not fresh or len(known) >= _MOST_COLUMNS:
+                fresh += self._added(self._patterns.cheapest_nested(prices, priced))
+            if fresh == 0 or len(self._columns) >= _MOST_COLUMNS:
                 return prices
-            for column in fresh:
-                known.add(column)
-                self._columns.append(column)
-                program.add_column(self._use_of_rows(column), value=self._value(column))
-        return self._prices(program.solve().row_prices)
+        return self._prices(self._program.solve().row_prices)
+
+    def _added(self, columns: Iterable[StayColumn]) -> int:
+        """How many of the columns are new."""
+        fresh = [column for column in columns if column not in self._known]
+        for column in fresh:
+            self._add(column)
+        return len(fresh)
+
+    def _add(self, column: StayColumn) -> None:
+        self._known.add(column)
+        self._columns.append(column)
+        self._program.add_column(self._use_of_rows(column), value=self._value(column))
 
     def _prices(self, of_rows: Floats) -> Prices:
         groups_end = self._num_layers + len(self._patterns.groups)

@@ -12,7 +12,8 @@ from planner.placers.budgeted_moves import moved_layers
 from planner.replan import ReplanOptions
 from planner.replan.answers import Front
 from planner.replan.by_stages import ByStages
-from planner.replan.stay_patterns import StayPatterns, least_covers
+from planner.replan.stay_covers import least_covers
+from planner.replan.stay_patterns import StayPatterns
 from planner.replan.stay_program import StayLimits, StayProgram
 
 FAST = [120.0, 70.0, 45.0]
@@ -101,6 +102,47 @@ def test_a_node_over_two_shorter_stages_carries_what_they_do_not():
     assert nested.layers_to_load == 2
     assert flow_of(problem, nested.placement) == pytest.approx(100.0)
     assert solved(problem, running, 100.0, partial_inference=False).layers_held < 2
+
+
+def test_no_node_is_taken_for_two_of_a_nested_stages_parts():
+    problem = tiny_problem([[90.0, 40.0], [60.0], [60.0]], num_layers=2)
+    nested = solved(problem, placement(n0=(0, 2)), 100.0)
+    assert nested.placement == placement(n0=(0, 2), n1=(0, 1), n2=(1, 2))
+    assert nested.layers_to_load == 2
+
+
+def test_a_shorter_stage_reaches_from_one_node_beside_it_into_the_next():
+    problem = tiny_problem([[50.0, 40.0], [50.0, 40.0], [10.0, 60.0], [60.0], [60.0]], num_layers=4)
+    running = placement(n0=(0, 2), n1=(2, 4), n2=(1, 3), n3=(0, 1), n4=(3, 4))
+    answer = solved(problem, running, 100.0)
+    assert answer.placement == running
+    assert answer.layers_to_load == 0
+    assert flow_of(problem, running) == pytest.approx(100.0)
+
+
+def test_columns_of_another_target_are_taken_over_where_they_carry_enough():
+    problem = tiny_problem([SLOW] * 4, num_layers=4)
+    running = placement(n0=(0, 2), n1=(2, 4))
+
+    def program(target, known=()):
+        patterns = StayPatterns(
+            problem,
+            running,
+            rules=PlacementRules(),
+            partial_inference=False,
+            target_tokens_per_s=target,
+        )
+        return StayProgram(patterns, max_stages=None, known=known)
+
+    higher = program(60.0)
+    higher.solve(StayLimits(solver="highs", seed=0, should_stop=lambda: False))
+    assert {column.tokens_per_s for column in higher.columns} == {60.0}
+    lower = program(30.0, known=higher.columns)
+    assert list(lower.columns) == list(higher.columns)
+    answer = lower.solve(StayLimits(solver="highs", seed=0, should_stop=lambda: False))
+    assert answer.layers_to_load == 0
+    assert 30.0 in {column.tokens_per_s for column in lower.columns}
+    assert not program(90.0, known=lower.columns).columns
 
 
 def test_whoever_holds_a_layer_already_keeps_it_though_its_twin_could_take_it():

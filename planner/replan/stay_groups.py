@@ -1,0 +1,57 @@
+"""Nodes that are alike and hold the same layers now, and stages that are held by them."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from planner.bounds.node_kinds import NodeKind
+from planner.domain.placement import LayerRange, Placement
+from planner.domain.rules import PlacementRules
+
+Holder = tuple[int, LayerRange]
+"""(number of a group, what one of its nodes holds)"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StayGroup:
+    """Nodes of one kind that hold the same layers now; `held` is None where they hold nothing."""
+
+    kind: int
+    held: LayerRange | None
+    names: tuple[str, ...]
+
+    def layers_to_load(self, new: LayerRange) -> int:
+        """How many of the layers a node of the group does not hold yet."""
+        if self.held is None:
+            return len(new)
+        return len(new) - max(0, min(new.end, self.held.end) - max(new.first, self.held.first))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StayColumn:
+    """`held` layers by nodes (by their groups, one entry each).
+
+    Every layer of `range` is carried with at least `tokens_per_s`.
+    """
+
+    range: LayerRange
+    held: tuple[Holder, ...]
+    layers_to_load: int
+    tokens_per_s: float
+
+    @property
+    def nodes_of_group(self) -> Counter[int]:
+        return Counter(group for group, _ in self.held)
+
+
+def stay_groups(
+    kinds: Sequence[NodeKind], running: Placement, rules: PlacementRules
+) -> Iterator[StayGroup]:
+    """All nodes of the kinds but pinned ones."""
+    for number, kind in enumerate(kinds):
+        names_by_held: dict[LayerRange | None, list[str]] = {}
+        for name in kind.names:
+            if name not in rules.pinned:
+                names_by_held.setdefault(running.layers.get(name), []).append(name)
+        for held, names in names_by_held.items():
+            yield StayGroup(kind=number, held=held, names=tuple(names))

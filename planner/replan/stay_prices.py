@@ -1,0 +1,174 @@
+"""What stages cost at every place: the prices of their nodes and the layers that these load."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.domain.placement import LayerRange
+from planner.replan.stay_covers import Integers
+from planner.replan.stay_groups import Holder, StayGroup
+
+Floats = npt.NDArray[np.float64]
+
+PAYS_OFF = 1e-6  # moved layers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """What holding a layer gains and what a layer, a node of a group and a stage cost.
+
+    All in layers to load.
+    """
+
+    value_of_layer: float
+    of_layer: Floats
+    of_group: Floats
+    of_stage: float = 0.0
+
+    def gains(self, layers: int) -> Floats:
+        """What so many layers are worth at each first layer S, before their nodes are paid."""
+        paid = np.concatenate(([0.0], np.cumsum(self.of_layer)))
+        gains: Floats = (
+            self.value_of_layer * layers - self.of_stage - (paid[layers:] - paid[:-layers])
+        )
+        return gains
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Offers:
+    """Nodes N of one kind: the group of each, its price at first layers S, the cheapest first."""
+
+    group_N: Integers
+    price_NS: Floats
+    order_NS: Integers
+
+
+class Loads:
+    """How many layers the nodes of each group must load, for every range."""
+
+    def __init__(self, groups: Sequence[StayGroup], *, num_layers: int) -> None:
+        self.groups = groups
+        self.num_layers = num_layers
+        self._known: dict[int, Integers] = {}
+
+    def of_length(self, layers: int) -> Integers:
+        """By group G and first layer S."""
+        known = self._known.get(layers)
+        if known is None:
+            known = np.array(
+                [
+                    [
+                        group.layers_to_load(LayerRange(first=first, end=first + layers))
+                        for first in range(self.num_layers - layers + 1)
+                    ]
+                    for group in self.groups
+                ],
+                dtype=np.int64,
+            )
+            self._known[layers] = known
+        return known
+
+
+class PricedLength:
+    """The covers C of one length, priced at first layers S."""
+
+    def __init__(self, loads: Loads, covers_CK: Integers, prices: Prices, *, layers: int) -> None:
+        self._layers = layers
+        self._covers_CK = covers_CK
+        self._groups = loads.groups
+        self._offers: dict[int, _Offers] = {}
+        self._known: dict[tuple[int, int], list[tuple[int, float]]] = {}
+        self.price_CS: Floats = np.zeros((len(covers_CK), loads.num_layers - layers + 1))
+        price_GS = prices.of_group[:, np.newaxis] + loads.of_length(layers)
+        for kind, most in enumerate(covers_CK.max(axis=0).tolist()):
+            if most == 0:
+                continue
+            group_N: Integers = np.array(
+                [
+                    number
+                    for number, group in enumerate(loads.groups)
+                    if group.kind == kind
+                    for _ in group.names[:most]
+                ],
+                dtype=np.int64,
+            )
+            price_NS = price_GS[group_N]
+            order_NS = np.argsort(price_NS, axis=0, kind="stable")
+            sums = np.cumsum(np.take_along_axis(price_NS, order_NS[:most], axis=0), axis=0)
+            self.price_CS += np.vstack((np.zeros((1, sums.shape[1])), sums))[covers_CK[:, kind]]
+            self._offers[kind] = _Offers(group_N=group_N, price_NS=price_NS, order_NS=order_NS)
+
+    def least(self, rows: Integers) -> tuple[Floats, Integers]:
+        """The least price of the rows at each first layer, and whose it is."""
+        price_RS = self.price_CS[rows]
+        best = price_RS.argmin(axis=0)
+        return price_RS[best, np.arange(price_RS.shape[1])], rows[best]
+
+    def holders(self, row: int, first: int) -> list[Holder]:
+        """Those of the cover whose price is the least."""
+        held = LayerRange(first=first, end=first + self._layers)
+        return [
+            (group, held)
+            for kind, count in enumerate(self._covers_CK[row].tolist())
+            if count
+            for group, _ in self._cheapest(kind, first)[:count]
+        ]
+
+    def holders_beside(
+        self, taken: Mapping[int, int], rows: Integers, first: int
+    ) -> tuple[float, list[Holder]]:
+        """The least price of the rows and their holders, where nodes of groups are `taken`.
+
+        The price is infinite where none of the rows finds its nodes.
+        """
+        price_R = self.price_CS[rows, first]
+        groups_of: dict[int, list[int]] = {}
+        for kind in {self._groups[group].kind for group in taken} & self._offers.keys():
+            count_R = self._covers_CK[rows, kind]
+            most = int(count_R.max())
+            if most == 0:
+                continue
+            offers = self._cheapest(kind, first)
+            dearer, used = [0.0], dict(taken)
+            groups: list[int] = []
+            for group, price in offers:
+                used[group] = used.get(group, 0) + 1
+                if used[group] <= len(self._groups[group].names):
+                    dearer.append(dearer[-1] + price - offers[len(groups)][1])
+                    groups.append(group)
+                    if len(groups) == most:
+                        break
+            dearer += [math.inf] * (most - len(groups))
+            price_R += np.array(dearer)[count_R]
+            groups_of[kind] = groups
+        best = int(price_R.argmin())
+        held = LayerRange(first=first, end=first + self._layers)
+        return float(price_R[best]), [
+            (group, held)
+            for kind, count in enumerate(self._covers_CK[rows[best]].tolist())
+            if count
+            for group in (
+                groups_of[kind][:count]
+                if kind in groups_of
+                else [offer for offer, _ in self._cheapest(kind, first)[:count]]
+            )
+        ]
+
+    def _cheapest(self, kind: int, first: int) -> list[tuple[int, float]]:
+        """The groups of the kind's nodes and their prices, the cheapest first."""
+        known = self._known.get((kind, first))
+        if known is None:
+            offers = self._offers[kind]
+            order = offers.order_NS[:, first]
+            known = list(
+                zip(
+                    offers.group_N[order].tolist(),
+                    offers.price_NS[order, first].tolist(),
+                    strict=True,
+                )
+            )
+            self._known[kind, first] = known
+        return known
