@@ -295,7 +295,7 @@ class VirtualCluster:
         rng = random.Random(setup.seed)
         return Serving(
             plan=plan,
-            tokenizer=_byte_tokenizer(),
+            tokenizer=byte_tokenizer(),
             routing=Routing(name=setup.router, rng=rng, clock=self._clock),
         )
 
@@ -352,7 +352,7 @@ class VirtualCluster:
         )
 
 
-def _byte_tokenizer() -> CheckpointTokenizer:
+def byte_tokenizer() -> CheckpointTokenizer:
     """A token per byte; what the tokens are does not matter."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(

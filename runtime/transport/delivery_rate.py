@@ -33,10 +33,10 @@ class _Phase(Enum):
     """Its gain on the rate, and for how many round trips it lasts."""
 
     START = (1.5, 1)
-    CRUISE = (0.97, 5)
+    CRUISE = (0.99, 5)
     PROBE = (1.05, 2)
     FAST_PROBE = (1.25, 2)
-    DRAIN = (0.8, 1)
+    DRAIN = (0.85, 1)
 
     @property
     def gain(self) -> float:
