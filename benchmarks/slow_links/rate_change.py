@@ -41,7 +41,7 @@ def settles_s(
 def run(parameters: dict[str, Any], control: str) -> None:
     fast, slow = parameters["rate_bytes_per_s"], parameters["cut_bytes_per_s"]
     phase_s, delay_s = parameters["phase_s"], parameters["delay_s"]
-    prefills = []
+    prefills: list[tuple[int, float]] = []
     at_s = _WARM_UP_S
     while at_s < _WARM_UP_S + 3 * phase_s:
         prefills.append((_FIRST_PREFILL + len(prefills), at_s))

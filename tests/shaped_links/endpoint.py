@@ -24,7 +24,7 @@ from runtime.transport.keys import KeyPair
 from runtime.transport.link_scheduler import LinkOptions, LinkRule, WhenStarved
 from runtime.transport.zmq_transport import ZmqTransport
 
-PATIENCE_S = 120.0
+PATIENCE_S = 120.0  # where an order does not say `within_s`
 
 
 def message(number: int, size: int, flags: Flag) -> Message:
@@ -39,14 +39,21 @@ def message(number: int, size: int, flags: Flag) -> Message:
     )
 
 
-def receive(transport: ZmqTransport, expected: list[int]) -> dict[int, float]:
-    """When which message was there, until the expected ones are, or patience ends."""
+def receive(
+    transport: ZmqTransport, expected: list[int], *, within_s: float
+) -> dict[str, dict[int, float] | int]:
+    """When which message was there first, until the expected ones are, or patience ends; and how
+    many came again."""
     arrivals: dict[int, float] = {}
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not arrivals.keys() >= set(expected) and time.monotonic() < deadline_s:
+    missing, repeated = set(expected), 0
+    deadline_s = time.monotonic() + within_s
+    while missing and time.monotonic() < deadline_s:
         for received in transport.receive(timeout_s=0.5):
-            arrivals[received.message.entries[0].request] = time.monotonic()
-    return arrivals
+            number = received.message.entries[0].request
+            repeated += number in arrivals
+            arrivals.setdefault(number, time.monotonic())
+            missing.discard(number)
+    return {"arrivals": arrivals, "repeated": repeated}
 
 
 def send(
@@ -105,7 +112,8 @@ def main(name: str) -> None:
             transport.set_peers([PeerAddress(name=other, **order["peer"])])
             answer({})
         elif "expect" in order:
-            answer({"arrivals": receive(transport, order["expect"])})
+            within_s = order.get("within_s", PATIENCE_S)
+            answer(receive(transport, order["expect"], within_s=within_s))
         else:
             answer(send(transport, order, other))
             answer({peer: one.model_dump() for peer, one in transport.link_stats().items()})

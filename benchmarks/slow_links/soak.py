@@ -1,0 +1,141 @@
+"""Prompts and decodes over a link that changes at random; what must hold all the time is checked.
+
+    python -m benchmarks.slow_links.soak [--minutes 10] [--seed 1]
+
+Needs root (network namespaces). Every few seconds the link gets another rate, delay and loss, or is
+cut for up to five seconds. Checked at the end: every prompt arrived, once, in order; decodes that
+arrived did so once, in order, and only while the link was cut did any get lost; nothing waits or is
+under way any more; no process ended. Exit status 1 if not.
+"""
+
+import argparse
+import json
+import random
+import sys
+import time
+from typing import Any
+
+from tests.shaped_links.ends import joined_ends
+from tests.shaped_links.network import RelayedLink, missing_for_shaping, relayed_link
+from tests.shaped_links.shaped_pipe import Shape
+
+_FIRST_PREFILL = 1_000_000
+_PREFILL_BYTES = 2_000_000
+_DECODE_BYTES = 20_000
+_PREFILL_EVERY_S = 2.0
+_DECODE_EVERY_S = 0.1
+_CALM_S = 15.0  # at the end, so that what waits can arrive
+_PATIENCE_S = 60.0
+# Connections are given up after 1.5 s without heartbeats and made again within a second or two.
+_RECONNECTS_WITHIN_S = 6.0
+
+
+def stir(link: RelayedLink, chance: random.Random, *, until_s: float) -> list[tuple[float, float]]:
+    """Change the link until then; returns when it was cut, from and to."""
+    cuts = []
+    while time.monotonic() < until_s:
+        shape: dict[str, object] = {
+            "rate_bytes_per_s": chance.choice([2.5e6, 5e6, 12.5e6, 50e6]),
+            "delay_s": chance.choice([0.001, 0.01, 0.03, 0.1]),
+            "loss": chance.choice([0.0, 0.0, 0.001, 0.01]),
+        }
+        link.change(a_to_b=shape, b_to_a={"delay_s": shape["delay_s"], "loss": shape["loss"]})
+        if chance.random() < 0.25:
+            since_s = time.monotonic()
+            link.change(a_to_b={"up": False}, b_to_a={"up": False})
+            time.sleep(chance.uniform(0.1, 5.0))
+            link.change(a_to_b={"up": True}, b_to_a={"up": True})
+            cuts.append((since_s, time.monotonic()))
+        time.sleep(chance.uniform(1.0, 6.0))
+    link.change(
+        a_to_b={"rate_bytes_per_s": 12.5e6, "delay_s": 0.01, "loss": 0.0},
+        b_to_a={"delay_s": 0.01, "loss": 0.0},
+    )
+    return cuts
+
+
+def wrong_of(
+    sent: dict[str, float],
+    came: dict[str, Any],
+    stats: dict[str, Any],
+    cuts: list[tuple[float, float]],
+) -> list[str]:
+    """What does not hold, in words."""
+    wrong = []
+    arrivals = {int(number): at_s for number, at_s in came["arrivals"].items()}
+    departures = {int(number): at_s for number, at_s in sent.items()}
+    if came["repeated"]:
+        wrong.append(f"{came['repeated']} messages came again")
+    for name, numbers in (
+        ("prompts", [number for number in arrivals if number >= _FIRST_PREFILL]),
+        ("decodes", [number for number in arrivals if number < _FIRST_PREFILL]),
+    ):
+        if numbers != sorted(numbers):
+            wrong.append(f"{name} came out of order")
+    for number, at_s in departures.items():
+        if number in arrivals:
+            continue
+        if number >= _FIRST_PREFILL:
+            wrong.append(f"prompt {number} was lost")
+        elif not any(since - 1.0 <= at_s <= until + _RECONNECTS_WITHIN_S for since, until in cuts):
+            wrong.append(f"decode {number} was lost though the link was not cut")
+    if stats["waiting_bytes"] or stats["in_flight_bytes"]:
+        wrong.append(f"bytes still wait or are under way: {stats}")
+    return wrong
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args(argv)
+    missing = missing_for_shaping()
+    if missing:
+        print(missing, file=sys.stderr)
+        return 1
+    length_s = 60.0 * arguments.minutes + _CALM_S
+    prefills = [
+        (_FIRST_PREFILL + number, 1.0 + number * _PREFILL_EVERY_S)
+        for number in range(int(length_s / _PREFILL_EVERY_S))
+    ]
+    order: dict[str, Any] = {
+        "prefills": prefills,
+        "decodes": list(range(int(length_s / _DECODE_EVERY_S))),
+        "decode_every_s": _DECODE_EVERY_S,
+        "prefill_bytes": _PREFILL_BYTES,
+        "decode_bytes": _DECODE_BYTES,
+    }
+    calm = Shape(rate_bytes_per_s=12.5e6, delay_s=0.01, queue_bytes=1_000_000)
+    with (
+        relayed_link(a_to_b=calm, b_to_a=Shape(delay_s=0.01), seed=arguments.seed) as link,
+        joined_ends(link) as (sender, receiver),
+    ):
+        last = order["decodes"][-int(5.0 / _DECODE_EVERY_S) :]
+        numbers = [number for number, _ in prefills] + last
+        receiver.tell({"expect": numbers, "within_s": length_s + _PATIENCE_S})
+        sender.tell(order)
+        chance = random.Random(arguments.seed)
+        cuts = stir(link, chance, until_s=time.monotonic() + length_s - _CALM_S)
+        sent = sender.answer()["departures"]
+        sender.answer()
+        came = receiver.answer()
+        time.sleep(1.0)
+        sender.ask(order | {"prefills": [], "decodes": []})
+        stats = sender.answer()["b"]
+        counters = link.change()["a_to_b"]
+    decodes = sum(int(number) < _FIRST_PREFILL for number in came["arrivals"])
+    print(
+        f"{arguments.minutes:g} min, seed {arguments.seed}: {len(cuts)} cuts, {len(prefills)} "
+        f"prompts, {decodes} of {len(order['decodes'])} decodes arrived, "
+        f"{stats['sent_again_total']} chunks sent again, longest wait "
+        f"{stats['longest_wait_decodes']} decodes, relay {json.dumps(counters)}"
+    )
+    wrong = wrong_of(sent, came, stats, cuts)
+    for sentence in wrong[:20]:
+        print(sentence)
+    print("every invariant held" if not wrong else f"{len(wrong)} broken")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
