@@ -149,12 +149,13 @@ def running_chain(
 def _start(
     program: str, log: Path, environment: dict[str, str], *options: str
 ) -> subprocess.Popen[bytes]:
-    with log.open("wb") as file:
+    """Its log goes to `log`, what it tells its agent to a file `.events` beside it."""
+    with log.open("wb") as errors, log.with_suffix(".events").open("wb") as events:
         return subprocess.Popen(
             [sys.executable, "-m", "runtime", program, *options],
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=file,
+            stdout=events,
+            stderr=errors,
             env=environment,
         )
 
