@@ -52,7 +52,8 @@ def latency_heat(
     layout = {
         "uirevision": "heat",
         "margin": {"l": 8, "r": 8, "t": 12, "b": 36},
-        "xaxis": {"type": "date"},
+        # Without a moment the axis would begin in the year 2000.
+        "xaxis": {"type": "date", "visible": bool(shown)},
         "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": shown},
     }
     totals = [sum(column[row] for column in counts if column is not None) for row in rows]

@@ -5,6 +5,7 @@ to the next a layer's weights take room away, so the curve itself tells what a t
 values of one layer take: no other source is needed, and none is guessed.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -69,14 +70,14 @@ def profiles_memory(views: Sequence[ProfileView]) -> Chart:
     return memory_bars(
         [
             MemoryBar(
-                name=view.label if len(views) > 1 else view.profile.name,
+                name=name,
                 parts={
                     "weights": view.weights_bytes,
                     "KV cache room": max(0.0, view.kv_room_bytes or 0.0),
                     "left": view.left_bytes,
                 },
             )
-            for view in views
+            for name, view in zip(_names(views), views, strict=True)
         ]
     )
 
@@ -86,10 +87,24 @@ def profile_speed(views: Sequence[ProfileView]) -> Chart:
     return speed_curves(
         [
             SpeedCurve(
-                name=view.label if len(views) > 1 else view.profile.name,
+                name=name,
                 tokens_per_s=tuple(speed for _, speed, _ in view.profile.steps),
                 is_measured=view.profile.origin == "measured",
             )
-            for view in views
+            for name, view in zip(_names(views), views, strict=True)
         ]
     )
+
+
+def _names(views: Sequence[ProfileView]) -> list[str]:
+    """What a chart calls them: with model, and with cluster, where these tell them apart.
+
+    Bars and lines of one name would be drawn as one.
+    """
+    if len(views) == 1:
+        return [views[0].profile.name]
+    shown = Counter(view.label for view in views)
+    return [
+        f"{view.label}, {view.profile.cluster.name}" if shown[view.label] > 1 else view.label
+        for view in views
+    ]

@@ -1,0 +1,37 @@
+"""Charts of several profiles have a bar or a line for each, whatever they are called."""
+
+from typing import Any
+
+import pytest
+
+from helixweb.inventory import services
+from helixweb.inventory.models import Profile
+from helixweb.inventory.profile_view import profile_speed, profile_view, profiles_memory
+
+
+@pytest.mark.parametrize(
+    ("clusters", "names"),
+    [
+        (("one",), ["big (tiny-llama)", "small (tiny-llama)"]),
+        (
+            ("one", "two"),
+            [
+                "big (tiny-llama), one",
+                "big (tiny-llama), two",
+                "small (tiny-llama), one",
+                "small (tiny-llama), two",
+            ],
+        ),
+    ],
+)
+def test_profiles_of_one_name_in_several_clusters_are_told_apart(
+    user: Any, tiny_problem: dict[str, Any], clusters: tuple[str, ...], names: list[str]
+) -> None:
+    for cluster in clusters:
+        services.import_problem_document(tiny_problem, user=user, cluster_name=cluster)
+    rows = Profile.objects.select_related("cluster", "model").order_by("name", "cluster__name")
+    views = [profile_view(row) for row in rows]
+    bars = profiles_memory(views).figure["data"][0]["y"]
+    assert sorted(bars) == names
+    lines = [trace["name"] for trace in profile_speed(views).figure["data"]]
+    assert sorted(lines) == names
