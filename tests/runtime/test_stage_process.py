@@ -195,6 +195,8 @@ def test_two_processes_answer_as_the_whole_model_and_free_their_pages(
             stats = stage.seen[-1].stats
             assert (stats.prompt_tokens_total, stats.decode_tokens_total) == (40, 11)
             assert stats.kv_pages_used == 0
+            assert stats.links["coordinator"].urgent_messages_total > 0
+        assert stages[0].seen[-1].stats.links["b"].bulk_bytes_total > 40  # the prompt's rows
         assert [stage.stop() for stage in stages] == [0, 0]
     finally:
         coordinator.close()
