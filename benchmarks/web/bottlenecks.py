@@ -1,10 +1,13 @@
 """Is an injected bottleneck named within ten seconds, on the demo under load?
 
-    python -m benchmarks.web.bottlenecks [--node NAME] [--folder DIR]
+    python -m benchmarks.web.bottlenecks [--node NAME] [--time-scale X | --real] [--folder DIR]
 
 Two injections, one after the other, each from a calm state under load:
 
-* a node at half speed: its stage is stopped (SIGSTOP) half of the time, 20 ms each;
+* a node at half speed. Nodes are emulated, their steps as long as the demo's profiles say times
+  X; this one's take twice as long from now on, and the clock starts when its stage is up again.
+  With --real they are the demo's own, which need an idle machine, and its stage is stopped
+  (SIGSTOP) half of the time, 20 ms each;
 * a KV cache nearly full: so many long requests at once that they do not fit.
 
 Printed is how long it took until `/bottleneck/`, which the Monitor shows, named kind and node, and
@@ -35,16 +38,19 @@ def main() -> int:
     arguments = _arguments()
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="helixweb-bottlenecks-"))
     print(f"data and logs: {folder}")
-    with running_demo(folder) as demo:
-        took = [_half_speed(demo, node) for node in arguments.node or ["tower"]]
+    time_scale = None if arguments.real else arguments.time_scale
+    with running_demo(folder, time_scale=time_scale) as demo:
+        took = [
+            _half_speed(demo, node, real=arguments.real) for node in arguments.node or ["desktop"]
+        ]
         took.append(_full_cache(demo))
     return 0 if all(seconds is not None and seconds <= WITHIN_S for seconds in took) else 1
 
 
-def _half_speed(demo: DemoSite, node: str) -> float | None:
-    with _chatters(demo, streams=6, max_tokens=48, prompt_words=8) as chatters:
-        _watch(demo, "calm, 6 streams", CALM_S, until=lambda finding: False)
-        with half_the_time(demo.stage(node)):
+def _half_speed(demo: DemoSite, node: str, *, real: bool) -> float | None:
+    with _chatters(demo, streams=24, max_tokens=48, prompt_words=8) as chatters:
+        _watch(demo, "calm, 24 streams", CALM_S, until=lambda finding: False)
+        with half_the_time(demo.stage(node)) if real else half_as_fast(demo, node):
             seconds = _watch(
                 demo,
                 f"{node} at half speed",
@@ -121,6 +127,16 @@ def half_the_time(process: psutil.Process) -> Iterator[None]:
         thread.join()
 
 
+@contextlib.contextmanager
+def half_as_fast(demo: DemoSite, node: str) -> Iterator[None]:
+    """While inside, the emulated node takes twice as long for everything."""
+    demo.slow_down(node, 2.0)
+    try:
+        yield
+    finally:
+        demo.slow_down(node, 0.5)
+
+
 def _chatters(demo: DemoSite, *, streams: int, max_tokens: int, prompt_words: int) -> Chatters:
     return Chatters(
         demo.coordinator_url,
@@ -134,7 +150,9 @@ def _chatters(demo: DemoSite, *, streams: int, max_tokens: int, prompt_words: in
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.web.bottlenecks")
-    parser.add_argument("--node", action="append", help="to slow down (default: tower)")
+    parser.add_argument("--node", action="append", help="to slow down (default: desktop)")
+    parser.add_argument("--time-scale", type=float, default=5.0)
+    parser.add_argument("--real", action="store_true", help="CPU nodes that run the model")
     parser.add_argument("--folder", type=Path, help="for data and logs (default: a temporary one)")
     return parser.parse_args()
 

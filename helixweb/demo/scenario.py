@@ -6,7 +6,7 @@ Every step finds what an earlier run left in the data directory and goes on from
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,12 +143,21 @@ class Scenario:
         )
         return cluster_id
 
-    def start_nodes(self, site: Site, cluster_id: int) -> None:
-        """Coordinator and agents, each with a one-time join token unless it joined before."""
+    def start_nodes(
+        self,
+        site: Site,
+        cluster_id: int,
+        *,
+        options_of: Callable[[str], Sequence[str]] = lambda node: (),
+    ) -> None:
+        """Coordinator and agents, each with a one-time join token unless it joined before.
+
+        `options_of` gives more options of the agent of a node.
+        """
         with self.timings.step("Joining the coordinator and four nodes"):
             self.start_coordinator(site, cluster_id)
             for node in NODES:
-                self.start_agent(site, cluster_id, node)
+                self.start_agent(site, cluster_id, node, *options_of(node.name))
 
             def all_online() -> bool:
                 rows = site.results("nodes/", cluster=cluster_id)
@@ -166,7 +175,10 @@ class Scenario:
         ]  # fmt: skip
         return self.processes.start("coordinator", command)
 
-    def start_agent(self, site: Site, cluster_id: int, node: local_cluster.LocalNode) -> Running:
+    def start_agent(
+        self, site: Site, cluster_id: int, node: local_cluster.LocalNode, *options: str
+    ) -> Running:
+        """`options` are for `runtime agent`, beside those that say who it is."""
         command = [
             sys.executable, "-m", "runtime", "agent",
             "--server", self.places.web_url, "--name", node.name,
@@ -174,6 +186,7 @@ class Scenario:
             "--memory-budget-bytes", str(node.memory_bytes),
             "--relative-speed", str(node.relative_speed),
             *self._join_arguments(site, cluster_id, "node", node.name),
+            *options,
         ]  # fmt: skip
         self.nodes[node.name] = self.processes.start(f"agent-{node.name}", command)
         return self.nodes[node.name]

@@ -42,7 +42,8 @@ class NodeLoad:
     """A node of the placement. Ratios 0 to 1, tokens/s of prompt and output; None: not known.
 
     `capacity_tokens_per_s` is what the plan takes it to be capable of, `kv_promised_ratio` what
-    the coordinator counts on requests to need, of all its pages.
+    the coordinator counts on requests to need, of all its pages. `expected_busy_ratio` is the
+    share of the time that its steps should have taken by its profile.
     """
 
     name: str
@@ -51,6 +52,21 @@ class NodeLoad:
     tokens_per_s: float | None
     kv_used_ratio: float | None
     kv_promised_ratio: float | None
+    expected_busy_ratio: float | None = None
+
+    @property
+    def speed(self) -> float | None:
+        """What its work should take ÷ what it takes; None while it does little, or not known.
+
+        Without times of its steps, by what it is capable of: right where batches are large.
+        """
+        if self.busy_ratio is None or self.busy_ratio < LOADED:
+            return None
+        if self.expected_busy_ratio is not None:
+            return self.expected_busy_ratio / self.busy_ratio or None
+        if not self.tokens_per_s or self.capacity_tokens_per_s <= 0:
+            return None
+        return self.tokens_per_s / self.capacity_tokens_per_s / self.busy_ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,14 +127,7 @@ def _silent(load: Load) -> Finding | None:
 
 def _slow(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
     """A node that holds the others up because it is slower than the plan takes it to be."""
-    speeds = {
-        node.name: node.tokens_per_s / node.busy_ratio / node.capacity_tokens_per_s
-        for node in heard
-        if node.busy_ratio is not None
-        and node.busy_ratio >= LOADED
-        and node.tokens_per_s
-        and node.capacity_tokens_per_s > 0
-    }
+    speeds = {node.name: speed for node in heard if (speed := node.speed) is not None}
     least = max(HOLDS_UP, _busy(_busiest(heard)) - ABOUT_AS_BUSY)
     busy = [node for node in heard if node.name in speeds and _busy(node) >= least]
     if not busy or len(speeds) == 1:

@@ -10,6 +10,7 @@ from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import NodeSample
 from helixweb.monitoring.presentation import MonitoredNode, Serving, serving_of
 from helixweb.monitoring.services import detailed
+from helixweb.monitoring.step_times import Steps, StepTimes
 from helixweb.monitoring.traces import transfer_ratios
 
 # Rates of single heartbeats jump; over this long they are steady enough to be judged.
@@ -20,6 +21,7 @@ LATELY_S = 6
 class _Rates:
     busy_ratio: float
     tokens_per_s: float
+    expected_busy_ratio: float | None
 
 
 def finding_of(cluster: Cluster, *, now: datetime) -> Finding | None:
@@ -35,7 +37,7 @@ def find(
     """The same, for who has read `serving` and `sample` already."""
     if serving is None or sample is None:
         return None
-    lately = _lately(cluster, sample)
+    lately = _lately(cluster, serving, sample)
     load = Load(
         nodes=[
             NodeLoad(
@@ -43,6 +45,9 @@ def find(
                 capacity_tokens_per_s=node.capacity_tokens_per_s,
                 busy_ratio=lately.get(node.name, node).busy_ratio if _heard(node) else None,
                 tokens_per_s=lately.get(node.name, node).tokens_per_s,
+                expected_busy_ratio=lately[node.name].expected_busy_ratio
+                if node.name in lately
+                else None,
                 kv_used_ratio=node.kv_used_ratio,
                 kv_promised_ratio=node.kv_promised_ratio,
             )
@@ -60,7 +65,7 @@ def _heard(node: MonitoredNode) -> bool:
     return node.busy_ratio is not None
 
 
-def _lately(cluster: Cluster, sample: MetricSample) -> dict[str, _Rates]:
+def _lately(cluster: Cluster, serving: Serving, sample: MetricSample) -> dict[str, _Rates]:
     """By node, between the counters of some seconds ago and now; without nodes started since."""
     before = detailed(
         MetricSample.objects.filter(
@@ -73,7 +78,7 @@ def _lately(cluster: Cluster, sample: MetricSample) -> dict[str, _Rates]:
     )
     if before is None or sample.simulated_plan_id is not None:
         return {}
-    rates = {}
+    rates, times = {}, StepTimes(serving.problem)
     for name, content in sample.nodes.items():
         now, then = NodeSample(**content), NodeSample(**before.nodes.get(name, {}))
         if now.uptime_s is None or then.uptime_s is None or now.uptime_s <= then.uptime_s:
@@ -81,8 +86,26 @@ def _lately(cluster: Cluster, sample: MetricSample) -> dict[str, _Rates]:
         elapsed_s = now.uptime_s - then.uptime_s
         busy_s = (now.busy_s_total or 0.0) - (then.busy_s_total or 0.0)
         tokens = (now.stage_tokens_total or 0) - (then.stage_tokens_total or 0)
+        steps, layers = _steps(now, then), serving.plan.placement.layers.get(name)
+        expected_s = None
+        if steps is not None and layers is not None:
+            expected_s = times.expected_s(name, steps, layers=len(layers))
         rates[name] = _Rates(
             busy_ratio=min(1.0, max(0.0, busy_s / elapsed_s)),
             tokens_per_s=max(0, tokens) / elapsed_s,
+            expected_busy_ratio=None if expected_s is None else expected_s / elapsed_s,
         )
     return rates
+
+
+def _steps(now: NodeSample, then: NodeSample) -> Steps | None:
+    """What the stage did between; None: it did not say."""
+    if now.steps_total is None or then.steps_total is None:
+        return None
+    prompt_tokens = (now.stage_prompt_tokens_total or 0) - (then.stage_prompt_tokens_total or 0)
+    tokens = (now.stage_tokens_total or 0) - (then.stage_tokens_total or 0)
+    return Steps(
+        steps=now.steps_total - then.steps_total,
+        prompt_tokens=prompt_tokens,
+        decode_tokens=tokens - prompt_tokens,
+    )

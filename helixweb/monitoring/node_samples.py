@@ -35,6 +35,8 @@ class NodeSample:
     uptime_s: float | None = None
     busy_s_total: float | None = None
     stage_tokens_total: int | None = None
+    stage_prompt_tokens_total: int | None = None
+    steps_total: int | None = None
     routed_tokens_total: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -114,6 +116,8 @@ def _stage_sample(
         uptime_s=stats.uptime_s,
         busy_s_total=stats.busy_s_total,
         stage_tokens_total=tokens,
+        stage_prompt_tokens_total=stats.prompt_tokens_total,
+        steps_total=stats.steps_total,
     )
     if second - heard > silent_after_s:
         return counters

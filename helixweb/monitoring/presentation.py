@@ -13,9 +13,10 @@ from helixweb.monitoring.expected import output_forecast
 from helixweb.monitoring.history import FIELDS
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.services import sample_document
-from helixweb.planning.stored import stored_plan
+from helixweb.planning.stored import stored_plan, stored_problem
 from planner.domain.placement import LayerRange
 from planner.domain.plan import Plan as DomainPlan
+from planner.domain.problem import Problem
 
 NO_SHARE = "no report"
 
@@ -54,6 +55,7 @@ class Serving:
 
     deployment: Deployment | None
     plan: DomainPlan
+    problem: Problem
     forecast_tokens_per_s: float | None
     nodes: tuple[MonitoredNode, ...]
 
@@ -135,6 +137,7 @@ def serving_of(cluster: Cluster, sample: MetricSample | None) -> Serving | None:
     return Serving(
         deployment=deployment,
         plan=plan,
+        problem=stored_problem(row),
         forecast_tokens_per_s=output_forecast(row, plan),
         nodes=tuple(
             MonitoredNode(

@@ -29,6 +29,7 @@ THINNED_STEP_S = 10
 KEEP = timedelta(hours=24)
 # What single nodes did, every few seconds: in a large cluster it is most of a sample.
 DETAIL_EVERY_S = 5
+ALL_DETAIL_S = 15
 KEEP_DETAIL = timedelta(minutes=20)
 NO_DETAIL: Mapping[str, Any] = {"nodes": {}, "edge_tokens_total": {}}
 PRUNED_AT_ONCE = 2000
@@ -43,7 +44,8 @@ def record_sample(
 ) -> MetricSample | None:
     """Store the report as a sample; None within the same second.
 
-    What single nodes did stays with the first sample of every few seconds, and with the newest.
+    What single nodes did stays with the first sample of every few seconds, and with the newest,
+    over which rates are taken.
     """
     second = int(at.timestamp())
     with transaction.atomic():
@@ -92,17 +94,19 @@ def record_sample(
             entered_tokens_total=entered_tokens_total(report),
             nodes={name: node.to_json() for name, node in nodes.items()},
         )
-        if latest is not None and _has_detail_before(latest):
-            samples.filter(pk=latest.pk).update(**NO_DETAIL)
+        _thin_detail(samples, before=second - ALL_DETAIL_S)
     return sample
 
 
-def _has_detail_before(sample: MetricSample) -> bool:
-    """Whether an earlier sample of the same few seconds is there, which keeps its nodes."""
-    begins = sample.second // DETAIL_EVERY_S * DETAIL_EVERY_S
-    return MetricSample.objects.filter(
-        cluster=sample.cluster_id, second__gte=begins, second__lt=sample.second
-    ).exists()
+def _thin_detail(samples: QuerySet[MetricSample], *, before: int) -> None:
+    """Of the last seconds before then, leave what nodes did to the first of every few seconds."""
+    begins = (before // DETAIL_EVERY_S - 1) * DETAIL_EVERY_S
+    rows = samples.filter(second__gte=begins, second__lt=before).order_by("second")
+    seen: set[int] = set()
+    for pk, second in rows.values_list("pk", "second"):
+        if second // DETAIL_EVERY_S in seen:
+            samples.filter(pk=pk).update(**NO_DETAIL)
+        seen.add(second // DETAIL_EVERY_S)
 
 
 def detailed(samples: QuerySet[MetricSample]) -> MetricSample | None:

@@ -56,6 +56,58 @@ def test_a_slow_node_is_named_before_the_requests_that_pile_up_for_it() -> None:
     assert "9 requests wait" in found.evidence
 
 
+@pytest.mark.parametrize("slow", NAMES)
+def test_nodes_with_small_batches_are_not_slow_if_their_steps_take_what_they_should(
+    slow: str,
+) -> None:
+    """A step of one token takes nearly as long as one of many, on each node in its own measure."""
+    speeds = {"a100": 0.1, "l4": 0.3, "t4": 0.05}
+    loads = [
+        node(name, busy=0.8, speed=speeds[name], expected_busy_ratio=0.8 * 1.1) for name in NAMES
+    ]
+    assert find(*loads).limit == Limit.NOTHING
+    halved = [
+        replace(load, expected_busy_ratio=0.4) if load.name == slow else load for load in loads
+    ]
+    found = find(*halved)
+    assert (found.limit, found.subject) == (Limit.SLOW_NODE, slow)
+
+
+@pytest.mark.parametrize(("speed", "named"), [(0.64, True), (0.66, False)])
+@pytest.mark.parametrize("times", [True, False])
+def test_a_node_is_slow_below_the_threshold_and_not_above(
+    speed: float, named: bool, times: bool
+) -> None:
+    loads = [
+        node(
+            name,
+            busy=0.7,
+            speed=speed if name == "l4" else 1.0,
+            expected_busy_ratio=0.7 * (speed if name == "l4" else 1.0) if times else None,
+        )
+        for name in NAMES
+    ]
+    assert (find(*loads).limit == Limit.SLOW_NODE) is named
+
+
+@pytest.mark.parametrize(
+    ("change", "waiting", "named"),
+    [
+        ({"kv_used_ratio": 0.901}, 0, True),
+        ({"kv_used_ratio": 0.899}, 0, False),
+        ({"kv_promised_ratio": 0.851}, 0, True),
+        ({"kv_promised_ratio": 0.849}, 0, False),
+        ({"kv_promised_ratio": 0.751}, 1, True),
+        ({"kv_promised_ratio": 0.749}, 1, False),
+    ],
+)
+def test_a_kv_cache_is_nearly_full_above_the_threshold_and_not_below(
+    change: dict[str, float], waiting: int, named: bool
+) -> None:
+    found = find(node("a100"), node("l4", **change), node("t4"), waiting=waiting)
+    assert (found.limit == Limit.KV_CACHE) is named
+
+
 def test_a_slow_node_with_time_to_spare_limits_nothing() -> None:
     found = find(node("a100"), node("l4"), node("t4", busy=0.55, speed=0.5))
     assert found.limit == Limit.NOTHING

@@ -27,7 +27,9 @@ def joined(cluster: Cluster, user: Any) -> FakeCluster:
     return joined
 
 
-def serve(joined: FakeCluster, *, slow: str = "", full: str = "", **report: Any) -> None:
+def serve(
+    joined: FakeCluster, *, slow: str = "", full: str = "", steps: int = 7, **report: Any
+) -> None:
     """Two heartbeats and reports, two seconds apart; every node computes half of the time.
 
     Tokens are as many as the plan takes nodes to be capable of; the slow one makes half as many
@@ -45,6 +47,7 @@ def serve(joined: FakeCluster, *, slow: str = "", full: str = "", **report: Any)
                     "busy_s_total": share * seconds,
                     "prompt_tokens_total": 0,
                     "decode_tokens_total": int(tokens),
+                    "steps_total": steps,
                     "kv_pages_used": 97 if name == full else 10,
                 }
             )

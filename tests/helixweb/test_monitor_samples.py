@@ -168,13 +168,19 @@ def test_pages_hear_of_a_sample_once(cluster: Cluster) -> None:
 def test_what_nodes_did_stays_with_one_sample_of_a_few_seconds_and_with_the_newest(
     cluster: Cluster,
 ) -> None:
-    for second in (1, 2, 3, 6, 7):
+    seconds = (1, 2, 3, 6, 7, 8, 17, 20, 22)
+    for second in seconds:
         keep(cluster, NOW + timedelta(seconds=second), routed={"7": 10})
     rows = MetricSample.objects.order_by("second")
-    assert [bool(row.nodes) for row in rows] == [True, False, False, True, True]
-    assert [bool(row.edge_tokens_total) for row in rows] == [True, False, False, True, True]
+    passing = {2, 3}  # 7 and 8 are of the last 15 s
+    assert [bool(row.nodes) for row in rows] == [second not in passing for second in seconds]
+    assert [bool(row.edge_tokens_total) for row in rows] == [bool(row.nodes) for row in rows]
     said = rows.values_list(member("nodes", "7"), flat=True)
-    assert [row and row["routed_tokens_total"] for row in said] == [10, None, None, 10, 10]
+    assert [row and row["routed_tokens_total"] for row in said] == [
+        None if second in passing else 10 for second in seconds
+    ]
+    keep(cluster, NOW + timedelta(seconds=25), routed={"7": 10})
+    assert [row.second % 60 for row in rows.all() if not row.nodes] == [2, 3, 7, 8]
     services.prune_samples(NOW + timedelta(minutes=30))
     assert not any(row.nodes for row in rows.all())
     assert all(row.latency_totals == {} and row.output_tokens_per_s == 5.0 for row in rows.all())

@@ -196,7 +196,7 @@ def build_problem(cluster: Cluster, model: LanguageModel) -> Problem:
     """
     profiles = {row.name: compute_profile(row) for row in _profile_rows(cluster, model)}
     nodes = list(
-        cluster.nodes.only("name", "region", "profile_name", "price_per_hour").order_by("pk")
+        cluster.nodes.defer("hardware").order_by("pk")
     )
     if not nodes:
         raise InvalidProblem(

@@ -28,8 +28,12 @@ def clusters(request: HttpRequest) -> HttpResponse:
     """All clusters."""
     now = timezone.now()
     rows = [
-        {"cluster": row, "view": cluster_view(row, now=now), "models": services.models_of(row)}
-        for row in Cluster.objects.prefetch_related("nodes", "profiles")
+        {
+            "cluster": row,
+            "view": cluster_view(row, now=now),
+            "models": sorted({profile.model for profile in row.profiles.all()}, key=str),
+        }
+        for row in Cluster.objects.prefetch_related("nodes", "profiles__model")
     ]
     has_demo = Cluster.objects.filter(name=services.DEMO_NAME).exists()
     return render(request, "inventory/clusters.html", {"rows": rows, "has_demo": has_demo})

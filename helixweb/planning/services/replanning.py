@@ -80,7 +80,7 @@ def changes_since(plan: Plan, *, now: datetime) -> Changes:
     names_now = {node.name for node in after.cluster.nodes}
     silent = sorted(
         node.name
-        for node in plan.cluster.nodes.only("name", "joined_at", "last_seen_at")
+        for node in plan.cluster.nodes.defer("hardware")
         if node.state_at(now) is NodeState.LOST
     )
     gone, added = sorted(names - names_now), sorted(names_now - names)
