@@ -299,6 +299,13 @@ class CurveField(forms.CharField):
         return " ".join(f"{number:g}" for number in value) if isinstance(value, list) else value
 
 
+class BlankableJSONField(forms.JSONField):
+    """Shows nothing where there is nothing, not "null"."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return "" if value is None else super().prepare_value(value)
+
+
 class ProfileForm(forms.Form):
     """A measured or estimated profile; as many entries as it can hold layers."""
 
@@ -317,7 +324,7 @@ class ProfileForm(forms.Form):
         validators=[validate_positive],
         help_text="In the cluster's one currency. Plans for the price need it.",
     )
-    layer_times = forms.JSONField(
+    layer_times = BlankableJSONField(
         required=False,
         label="Measured layer times",
         widget=forms.Textarea(attrs={"rows": 3, "class": "mono", "spellcheck": "false"}),

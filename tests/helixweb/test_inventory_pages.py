@@ -228,3 +228,8 @@ def test_many_links_are_paged_and_narrowed_to_a_node(browser: Client, cluster: C
     assert "1 to 50 of 61" in browser.get(url).content.decode()
     narrowed = browser.get(url, {"node": "n7"}).context["page"]
     assert [link.target for link in narrowed.object_list] == ["n7"]
+
+
+def test_a_form_for_a_profile_begins_blank(browser: Client, cluster: Cluster) -> None:
+    page = browser.get(f"/clusters/{cluster.pk}/profiles/new").content.decode()
+    assert "null</textarea>" not in page
