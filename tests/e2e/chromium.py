@@ -1,0 +1,52 @@
+"""Headless Chromium: who needs a window gets one here."""
+
+import base64
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+
+SWITCHES = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-dev-shm-usage", "--force-color-profile=srgb", "--window-size=1280,900",
+)  # fmt: skip
+REMEDY = "apt-get install chromium chromium-driver"
+
+
+def is_installed() -> bool:
+    return bool(shutil.which("chromium") and shutil.which("chromedriver"))
+
+
+@contextmanager
+def headless_chromium() -> Iterator[webdriver.Chrome]:
+    """A window of 1280 x 900 that keeps its console's lines."""
+    options = Options()
+    options.binary_location = str(shutil.which("chromium"))
+    for switch in SWITCHES:
+        options.add_argument(switch)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    chrome = webdriver.Chrome(options=options, service=Service(str(shutil.which("chromedriver"))))
+    try:
+        yield chrome
+    finally:
+        chrome.quit()
+
+
+def picture_of_page(browser: webdriver.Chrome) -> bytes:
+    """All of the page, however long, as WebP."""
+    return _picture(browser, captureBeyondViewport=True)
+
+
+def picture_of_window(browser: webdriver.Chrome) -> bytes:
+    """What stands in the window now, as WebP."""
+    return _picture(browser, captureBeyondViewport=False)
+
+
+def _picture(browser: webdriver.Chrome, **how: bool) -> bytes:
+    asked = {"format": "webp", "quality": 80, **how}
+    shot = browser.execute_cdp_cmd("Page.captureScreenshot", asked)
+    return base64.b64decode(shot["data"])

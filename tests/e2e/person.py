@@ -1,0 +1,146 @@
+"""Someone at a browser: clicks what is visible, waits for what must appear.
+
+What is looked for is looked for by one small script a look: the driver's own commands for texts and
+visibility send tens of kilobytes of script each time, which costs more than the pages.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import pytest
+from selenium import webdriver
+from selenium.common.exceptions import (
+    ElementClickInterceptedException,
+    ElementNotInteractableException,
+    JavascriptException,
+    NoSuchElementException,
+    StaleElementReferenceException,
+    TimeoutException,
+)
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+PATIENCE_S = 90
+T = TypeVar("T")
+NOT_YET = (
+    StaleElementReferenceException,
+    ElementNotInteractableException,
+    ElementClickInterceptedException,
+    JavascriptException,  # the page went away under the script
+    NoSuchElementException,
+)
+FIND = "return document.querySelector(arguments[0])"
+TEXT = "return document.querySelector(arguments[0])?.innerText ?? ''"
+# The first visible button, link or summary with these words on it, or of this name.
+NAMED = """
+const [words, within] = arguments;
+const plain = (text) => (text ?? "").replace(/\\s+/g, " ").trim();
+const isMeant = (element) => element.checkVisibility({ visibilityProperty: true })
+  && (plain(element.textContent) === words || element.getAttribute("aria-label") === words);
+const place = document.querySelector(within);
+return [...(place?.querySelectorAll("button, a, summary") ?? [])].find(isMeant) ?? null;
+"""
+TO_THE_MIDDLE = "arguments[0].scrollIntoView({ block: 'center', inline: 'center' })"
+EMPTIED = """
+const field = document.querySelector(arguments[0]);
+if (field) { field.value = ""; field.focus(); }
+return field;
+"""
+
+
+class Person:
+    """Drives one browser on one site; `clicks` counts."""
+
+    def __init__(self, browser: webdriver.Chrome, base_url: str) -> None:
+        self.browser = browser
+        self.base_url = base_url
+        self.clicks = 0
+
+    def open(self, path: str) -> None:
+        self.browser.get(f"{self.base_url}{path}")
+
+    def find(self, css: str) -> WebElement:
+        found: WebElement = self.until(lambda: self.look(FIND, css))
+        return found
+
+    def text(self, css: str) -> str:
+        """What stands there, as soon as something does."""
+        words: str = self.until(lambda: self.look(TEXT, css))
+        return words
+
+    def see(self, css: str, words: str) -> None:
+        """Wait until these words stand there."""
+        self.until(lambda: words in self.look(TEXT, css))
+
+    def look(self, script: str, *arguments: object) -> Any:
+        """What a script finds now."""
+        return self.browser.execute_script(script, *arguments)
+
+    def click(self, words: str, *, within: str = "body") -> None:
+        """The visible button, link or summary with these words on it, by a real click."""
+        self.until(lambda: self._click(self.look(NAMED, words, within)))
+
+    def tap(self, css: str) -> None:
+        """Whatever is there, by a real click."""
+        self.until(lambda: self._click(self.look(FIND, css)))
+
+    def _click(self, element: WebElement | None) -> bool:
+        if element is None:
+            return False
+        self.look(TO_THE_MIDDLE, element)
+        element.click()
+        self.clicks += 1
+        return True
+
+    def fill(self, name: str, text: str, *, within: str = "main") -> None:
+        field: WebElement = self.until(lambda: self.look(EMPTIED, f"{within} [name={name}]"))
+        field.send_keys(text)
+
+    def paste(self, name: str, text: str) -> None:
+        """As from the clipboard: too long to type."""
+        self.look("arguments[0].value = arguments[1]", self.find(f"[name={name}]"), text)
+
+    def choose(self, name: str, label: str) -> None:
+        Select(self.find(f"main [name={name}]")).select_by_visible_text(label)
+
+    def pick(self, name: str, value: str) -> None:
+        """An option by its value, whatever it is called."""
+        Select(self.find(f"main [name={name}]")).select_by_value(value)
+
+    def submit(self, path: str, fields: Mapping[str, str], button: str) -> None:
+        """Open a form, fill in its fields, and press its button."""
+        self.open(path)
+        for name, text in fields.items():
+            if self.find(f"main [name={name}]").tag_name == "select":
+                self.choose(name, text)
+            else:
+                self.fill(name, text)
+        self.click(button, within="main")
+
+    def until(self, condition: Callable[[], T | None]) -> T:
+        """What `condition` gives once it is neither empty nor gone from under us."""
+        waiting = WebDriverWait(
+            self.browser, PATIENCE_S, poll_frequency=0.2, ignored_exceptions=NOT_YET
+        )
+        try:
+            return waiting.until(lambda _: condition())
+        except TimeoutException:
+            page = self.look(TEXT, "body")
+            pytest.fail(f"waited {PATIENCE_S} s in vain at {self.browser.current_url}:\n{page}")
+
+    def script_errors(self) -> list[str]:
+        """What the console had to say since the last call."""
+        lines = self.browser.get_log("browser")
+        return [line["message"] for line in lines if line["level"] == "SEVERE"]
+
+
+def look_like(browser: webdriver.Chrome, width: int, theme: str) -> None:
+    """A window of that width in that theme, drawn; narrow ones are of a phone."""
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.execute_async_script(
+        "document.documentElement.dataset.theme = arguments[0];"
+        "document.dispatchEvent(new CustomEvent('helix-theme'));"
+        "requestAnimationFrame(() => requestAnimationFrame(arguments[1]))",
+        theme,
+    )
