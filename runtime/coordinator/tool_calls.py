@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 _OPENING, _CLOSING = "<tool_call>", "</tool_call>"
-# name first, as the families are taught; other orders are understood once the call is whole
+# Name first, as the families are taught; other orders are understood once the call is whole. Tried
+# whenever the answer grows, so bounded.
 _HEAD = re.compile(
-    r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)+")\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
+    r'\s{0,99}\{\s{0,99}"name"\s{0,99}:\s{0,99}("(?:[^"\\]|\\.){1,256}")\s{0,99},\s{0,99}'
+    r'"(?:arguments|parameters)"\s{0,99}:\s{0,99}(?=\{)'
 )
 _BETWEEN = " \n\r\t;"
 
@@ -129,30 +131,28 @@ class ToolCallReader:
             return None
         if not call.is_begun:
             head = _HEAD.match(self._held)
-            if head is None:
-                return self._read_whole()
+            name = None if head is None else _name_in(head[1])
+            if head is None or name is None:
+                return self._read_whole(call)
             call.is_begun = True
             self._held = self._held[head.end() :]
             self._calls += 1
-            return [CallBegins(index=call.index, name=json.loads(head[1]))]
+            return [CallBegins(index=call.index, name=name)]
         if call.arguments_end:
             return self._read_end()
         taken = call.take_arguments(self._held)
         arguments, self._held = self._held[:taken], self._held[taken:]
         return [CallArguments(index=call.index, text=arguments)] if arguments else None
 
-    def _read_whole(self) -> list[Piece] | None:
+    def _read_whole(self, call: "_Call") -> list[Piece] | None:
         """A call whose name did not come first, once it is all there."""
         if self._dialect is ToolDialect.TAGGED:
-            whole, closing, after = self._held.partition(_CLOSING)
-            if not closing:
-                return None
-            self._held = after
+            end, closing = call.tag_in(self._held), _CLOSING
         else:
-            end = _Braces().closed_at(self._held)
-            if end is None:
-                return None
-            whole, self._held = self._held[:end], self._held[end:]
+            end, closing = call.brace_in(self._held), ""
+        if end is None:
+            return None
+        whole, self._held = self._held[:end], self._held[end + len(closing) :]
         return self._finished_call(whole, ended=True)
 
     def _read_end(self) -> list[Piece] | None:
@@ -186,12 +186,26 @@ class _Call:
         self.is_begun = False
         self.arguments_end = False
         self._braces = _Braces()
+        self._braces_of_whole = _Braces()
+        self._looked_at = 0  # characters of what is held, before the call has begun
 
     def take_arguments(self, text: str) -> int:
         """How many characters of `text` belong to the arguments."""
         end = self._braces.closed_at(text)
         self.arguments_end = end is not None
         return len(text) if end is None else end
+
+    def tag_in(self, held: str) -> int | None:
+        """Where in `held`, which only grows, the closing tag stands; None: not yet."""
+        at = held.find(_CLOSING, self._looked_at)
+        self._looked_at = max(0, len(held) - len(_CLOSING) + 1)
+        return None if at < 0 else at
+
+    def brace_in(self, held: str) -> int | None:
+        """Where in `held`, which only grows, the object that it begins with ends; None: not yet."""
+        before, self._looked_at = self._looked_at, len(held)
+        end = self._braces_of_whole.closed_at(held[before:])
+        return None if end is None else before + end
 
 
 class _Braces:
@@ -221,18 +235,29 @@ class _Braces:
         return None
 
 
+def _name_in(text: str) -> str | None:
+    """What a JSON text of a string says; None where it is none, or holds half a character."""
+    try:
+        name: str = json.loads(text)
+        name.encode()
+    except ValueError:
+        return None
+    return name
+
+
 def _parsed(whole: str) -> tuple[str | None, str]:
     """Name and arguments of a call; the name is None where it is none."""
     try:
         call = json.loads(whole)
-    except ValueError:
+        if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+            return None, ""
+        name, arguments = call["name"], call.get("arguments", call.get("parameters", {}))
+        if not isinstance(arguments, str):
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        (name + arguments).encode()  # half a character cannot be sent
+    except (ValueError, RecursionError):
         return None, ""
-    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
-        return None, ""
-    arguments = call.get("arguments", call.get("parameters", {}))
-    if isinstance(arguments, str):
-        return call["name"], arguments
-    return call["name"], json.dumps(arguments, ensure_ascii=False)
+    return name, arguments
 
 
 def _begun_tag(text: str) -> int:

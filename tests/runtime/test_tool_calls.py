@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import sys
 
 import pytest
 
@@ -38,6 +39,17 @@ CASES = [
     (BARE, "just words {", "just words {", 0),
     (BARE, '{"a": 1} is JSON', '{"a": 1} is JSON', 0),
     (BARE, '{"a": ', '{"a": ', 0),
+    *(
+        (dialect, form % text, form % text, 0)
+        for dialect, form in ((TAGGED, "<tool_call>%s</tool_call>"), (BARE, "%s"))
+        for text in (
+            '{"name": "a\\ud800", "arguments": {}}',
+            '{"name": "a\\q", "arguments": {}}',
+            '{"name": "a\nb", "arguments": {}}',
+            '{"arguments": {"x": "\\ud800"}, "name": "weather"}',
+            f'{{"arguments": {"[" * 1500}{"]" * 1500}, "name": "weather"}}',
+        )
+    ),
 ]
 
 
@@ -75,6 +87,36 @@ def test_an_answer_is_read_the_same_however_it_is_split(
         assert [name for name, _ in calls] == ["weather"] * count
         for _, arguments in calls:
             assert json.loads(arguments) == json.loads(ARGUMENTS)
+
+
+@pytest.mark.parametrize("begun", ['{"a": "', '{"name": "', "{" + " " * 300, '{"x": ['])
+@pytest.mark.parametrize("dialect", [TAGGED, BARE])
+def test_what_never_becomes_a_call_takes_time_in_proportion_to_its_length(
+    dialect: ToolDialect, begun: str
+) -> None:
+    """Counted in lines of the reader that are run."""
+    reader = ToolCallReader(dialect)
+    reader.push("<tool_call>" + begun if dialect is TAGGED else begun)
+
+    def lines_of(pushes: int) -> int:
+        lines = 0
+
+        def count(_frame: object, event: str, _argument: object) -> object:
+            nonlocal lines
+            lines += event == "line"
+            return count
+
+        sys.settrace(count)
+        try:
+            for _ in range(pushes):
+                assert reader.push("more ") == []
+        finally:
+            sys.settrace(None)
+        return lines
+
+    early = lines_of(40)
+    lines_of(80)
+    assert lines_of(40) < 1.2 * early
 
 
 def test_arguments_are_given_out_as_they_come() -> None:
