@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.contrib.auth import get_user_model
+from django.db import connection
 from django.utils import timezone
 
 from helixweb.deployment.models import Deployment, NodeAssignment, Status
@@ -170,16 +171,22 @@ def plan_runs(count: int) -> None:
 
 
 def old_samples(count: int) -> None:
-    """Of small clusters, a sample a second up to now."""
-    clusters = list(Cluster.objects.filter(name__startswith="small-"))
+    """Of small clusters, a sample a second up to now: those of one, copied for the others."""
+    clusters = list(Cluster.objects.filter(name__startswith="small-").order_by("pk"))
     chance, now = random.Random(3), int(timezone.now().timestamp())
-    of_each = -(-count // len(clusters))
-    for cluster in clusters:
-        names = [f"node-{number}" for number in range(2)]
-        rows = (
-            _sample(cluster, now - age, names, chance, age=age) for age in range(of_each, 0, -1)
-        )
-        _store(rows)
+    names = [f"node-{number}" for number in range(2)]
+    ages = range(-(-count // len(clusters)), 0, -1)
+    _store(_sample(clusters[0], now - age, names, chance, age=age) for age in ages)
+    fields = [field.column for field in MetricSample._meta.concrete_fields]
+    columns = ", ".join(column for column in fields if column not in ("id", "cluster_id"))
+    table = MetricSample._meta.db_table
+    with connection.cursor() as cursor:
+        for cluster in clusters[1:]:
+            cursor.execute(
+                f"INSERT INTO {table} (cluster_id, {columns}) "  # noqa: S608 - names of columns
+                f"SELECT %s, {columns} FROM {table} WHERE cluster_id = %s",
+                [cluster.pk, clusters[0].pk],
+            )
 
 
 def recent_samples() -> None:

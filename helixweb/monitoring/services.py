@@ -172,7 +172,7 @@ def prune_samples(now: datetime) -> None:
 
 def _delete(rows: QuerySet[MetricSample]) -> None:
     for ids in _batches(rows):
-        MetricSample.objects.filter(pk__in=ids)._raw_delete(using=rows.db)  # type: ignore[attr-defined]
+        MetricSample.objects.filter(pk__in=ids)._raw_delete(using=rows.db)
 
 
 def _batches(rows: QuerySet[MetricSample]) -> Iterator[list[int]]:
