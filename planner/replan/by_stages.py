@@ -1,5 +1,6 @@
 """Answers by the integer program over stages: the fewest layers to load for almost all the flow."""
 
+import math
 import time
 from collections.abc import Callable
 
@@ -13,16 +14,15 @@ from planner.replan.stay_patterns import StayPatterns
 from planner.replan.stay_program import StayLimits, StayProgram
 
 STAGES_CHOSEN = "stages chosen"
-# What may be lost of the flow that a long search from scratch would find: it lies between the most
-# that is known and the bound.
+# What may be lost of the flow that a long search from scratch would find. That flow lies between
+# the most that is known and the bound: so far on the way, in this order.
 _SHARE = 0.97
-_LEAST_RISE = 5e-3
-_MOST_PROGRAMS = 5
-# Where in between, first; then, while answers load too much.
-_BETWEEN = 0.5
-_BETWEEN_IF_DEAR = (0.0,)
-# And then from a flow that takes too many bytes to one that often takes a quarter of them.
+_WAYS = (0.5, 0.75, 0.35, 0.0, 1.0)
+# And then, where all that takes too many bytes, from there to one that often takes few.
 _STEP_DOWN = 0.03
+# A longer search from scratch often moves fewer bytes; an answer that loads no more than this share
+# of the budget is cheap in any case.
+_CHEAP_SHARE = 0.75
 # Links, which the program does not see, take more of its flow than this: it is of no use here.
 _MISLED_SHARE = 0.1
 
@@ -53,9 +53,9 @@ class ByStages:
         should_stop: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Offer what the programs find, until they find no more or the time ends.
+        """Offer what the programs find, until no more is worth asking or the time ends.
 
-        Once an answer loads more than `budget_layers`, the following ones are of less flow.
+        A target is not where a cheap answer carries it, or less flow took more than the budget.
         """
         started_s = clock()
 
@@ -65,35 +65,38 @@ class ByStages:
         def is_over() -> bool:
             return should_stop() or left_s() <= 0
 
-        high = self._upper_bound
-        target, is_dear = 0.0, False
-        fallbacks = iter(_BETWEEN_IF_DEAR)
-        for _ in range(_MOST_PROGRAMS):
-            between = next(fallbacks, None) if is_dear else _BETWEEN
-            if between is None:
-                following = target * (1 - _STEP_DOWN)
-            else:
-                most = self._front.most_flow_tokens_per_s
-                following = _SHARE * (most + between * (high - most))
-            if is_over() or abs(following - target) <= _LEAST_RISE * following:
+        too_much = self._upper_bound
+        for way in _WAYS:
+            most = self._front.most_flow_tokens_per_s
+            target = _SHARE * (most + way * (self._upper_bound - most))
+            if target >= too_much or self._is_met(target, way=way, budget_layers=budget_layers):
+                continue
+            if is_over():
                 return
-            target = following
-            answer = self._solved(
-                target,
-                StayLimits(
-                    solver=self._solver(),
-                    seed=self._options.plan.seed,
-                    should_stop=is_over,
-                ),
-            )
+            answer = self._solved(target, self._limits(is_over))
             if answer is None:
-                high = min(high, target)
+                too_much = target
             elif answer.flow_tokens_per_s < target * (1 - _MISLED_SHARE):
                 return
             elif self._front.layers_to_load(answer.placement) > budget_layers:
-                is_dear = True
-            elif is_dear:
-                return
+                too_much = target
+        target = _SHARE * self._front.most_flow_tokens_per_s
+        if self._layers_for(target) > budget_layers and not is_over():
+            self._solved(target * (1 - _STEP_DOWN), self._limits(is_over))
+
+    def _is_met(self, target: float, *, way: float, budget_layers: int) -> bool:
+        """Whether a known answer carries the target and is cheap, or cheap enough for so much."""
+        share = 1.0 if way > _WAYS[0] else _CHEAP_SHARE
+        return self._layers_for(target) <= share * budget_layers
+
+    def _layers_for(self, target: float) -> float:
+        cheapest = self._front.cheapest_from(target)
+        return math.inf if cheapest is None else self._front.layers_to_load(cheapest.placement)
+
+    def _limits(self, should_stop: Callable[[], bool]) -> StayLimits:
+        return StayLimits(
+            solver=self._solver(), seed=self._options.plan.seed, should_stop=should_stop
+        )
 
     def _solved(self, target_tokens_per_s: float, limits: StayLimits) -> ReplanPoint | None:
         """The program's answer, which is offered; None: some layers stay unheld."""

@@ -35,7 +35,7 @@ ZERO_MOVES = "zero moves"
 FROM_SCRATCH = "from scratch"
 ALIGNED = "from scratch, like nodes exchanged"
 _SCRATCH_SHARE = 0.3
-_STAGES_SHARE = 0.6
+_STAGES_SHARE = 0.8
 
 
 def zero_moves(problem: Problem, running: Placement, *, options: PlanOptions) -> ReplanPoint:
