@@ -4,8 +4,8 @@ Decodes go at once on a lane of their own and never wait here; they are only tol
 Prompts wait here and go in chunks, each small enough to be through when the next decode is due
 (§4.2), not before the link has sent what went before at the measured rate (else chunks only pile up
 in the kernel), and never more than a window of bytes ahead of the receiver's acks. That begins
-small and doubles each round trip, at the start and after a pause, as TCP's own then does: more
-would wait in the kernel and come as one burst, for decodes to wait behind. W counts decodes that
+small and doubles each round trip, as TCP's own does: more would wait in the kernel and come as one
+burst, for decodes to wait behind. After a pause it begins with a half. W counts decodes that
 went while prompts waited; at N the next chunk is as large as may be and waits for no pace. The
 paper sends the whole rest then, which `WhenStarved.WHOLE_REMAINDER` does.
 
@@ -28,6 +28,7 @@ STALLED_S = 2.0  # without an ack of what is under way
 PROBE_INTERVAL_S = 1.0
 MOST_PROBE_INTERVAL_S = 30.0
 PAUSE_S = 0.2  # TCP's least timeout, after which its window begins small again
+_KEPT = 0.5  # of ours, so long a pause: TCP's opens by the time that the rest waits for
 _MICRO = 1e6
 
 
@@ -291,7 +292,7 @@ class LinkScheduler:
         self._weight = 0
         if not self._sent:
             if self._heard_s is not None and now_s - self._heard_s > PAUSE_S:
-                self._opened_bytes = min(self._opened_bytes, self.options.first_window_bytes)
+                self._opened_bytes = min(self._opened_bytes, int(_KEPT * self.window_bytes))
             self._heard_s = now_s
         self._sent.append(sent)
         self.in_flight_bytes += sent.n_bytes
