@@ -21,8 +21,17 @@ from stage_cluster import GREEDY, StageCluster
 from runtime.models.config import CompactConfig, read_config
 from runtime.models.dense_attention import attend_densely
 from runtime.models.weights import load_decoder
+from runtime.protocol.data import Sampling
 
-STAGES = {"a": (0, 3), "b": (0, 2), "c": (1, 5), "d": (2, 6), "e": (3, 6), "f": (4, 6)}
+STAGES = {
+    "a": (0, 3),
+    "b": (0, 2),
+    "c": (1, 5),
+    "d": (2, 6),
+    "e": (3, 6),
+    "f": (4, 6),
+    "whole": (0, 6),
+}
 PATHS = (
     (("a", 0, 3), ("e", 3, 6)),
     (("b", 0, 2), ("d", 2, 6)),
@@ -30,12 +39,18 @@ PATHS = (
     (("a", 0, 3), ("c", 3, 5), ("f", 5, 6)),
     (("a", 0, 2), ("c", 2, 4), ("d", 4, 6)),
 )
+ALONE = (("whole", 0, LAYERS),)
 REQUESTS = 16
+SAMPLED = range(100, 104)  # requests beside them that draw their tokens
 TOLERANCES = {torch.bfloat16: 0.05, torch.float16: 0.006}
 
 
 def check_equal(family: Family, directory: Path, *, seed: int, max_tokens: int) -> None:
-    """All requests at once, over random paths, with steps of random size on each stage."""
+    """All requests at once, over random paths, with steps of random size on each stage.
+
+    Those that take the likeliest tokens get those of `transformers`, those that draw them get what
+    one node draws that has all layers.
+    """
     save(family, directory, seed=seed)
     oracle = load(directory)
     dice = random.Random(seed)
@@ -52,7 +67,24 @@ def check_equal(family: Family, directory: Path, *, seed: int, max_tokens: int) 
     for request, prompt in enumerate(prompts):
         path = PATHS[request % len(PATHS)]
         cluster.prompt(request, prompt, path, sampling=replace(GREEDY, max_tokens=max_tokens))
+    drawn = {
+        request: Sampling(temperature=0.9, top_p=0.95, top_k=0, seed=request, max_tokens=max_tokens)
+        for request in SAMPLED
+    }
+    for request, sampling in drawn.items():
+        cluster.prompt(
+            request, prompts[request % REQUESTS], PATHS[request % len(PATHS)], sampling=sampling
+        )
     cluster.run_all()
+    for request, sampling in drawn.items():
+        cluster.prompt(1000 + request, prompts[request % REQUESTS], ALONE, sampling=sampling)
+        cluster.run_all()
+        there, alone = cluster.answers[request, 1], cluster.answers[1000 + request, 1]
+        assert there.token_ids == alone.token_ids, request
+    assert any(
+        cluster.answers[request, 1].token_ids != cluster.answers[request % REQUESTS, 1].token_ids
+        for request in SAMPLED
+    )
     for request, prompt in enumerate(prompts):
         expected = generate(oracle, prompt, max_tokens=max_tokens)
         assert cluster.answers[request, 1].token_ids == expected, (request, prompt)
