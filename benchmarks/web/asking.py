@@ -40,10 +40,16 @@ PAGES = (
 
 def addresses() -> Iterator[str]:
     """Of every page, with the ids of this site's rows."""
+    ids = ids_of_rows()
+    return (page.format(**ids) for page in PAGES)
+
+
+def ids_of_rows() -> dict[str, int | str]:
+    """What the addresses of pages name."""
     plan = Plan.objects.filter(deployments__isnull=False).defer("problem", "document").get()
     cluster = Cluster.objects.get(name=LARGE)
     run = PlanRun.objects.defer("problem").get(pk=plan.run_id)
-    ids = {
+    return {
         "cluster": cluster.pk,
         "small": Cluster.objects.filter(name__startswith="small").earliest("pk").pk,
         "node": Node.objects.filter(assignments__isnull=False).earliest("pk").pk,
@@ -56,7 +62,6 @@ def addresses() -> Iterator[str]:
         "deployment": plan.deployments.get().pk,
         "request": TracedRequest.objects.earliest("pk").request,
     }
-    return (page.format(**ids) for page in PAGES)
 
 
 def newest_moment() -> datetime:

@@ -1,6 +1,7 @@
 """`make demo` in a folder of its own, for measurements: site, worker, coordinator, four agents."""
 
 import json
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -93,6 +94,8 @@ def running_demo(folder: Path, *, time_scale: float | None = None) -> Iterator[D
     With a `time_scale` the nodes run no model but take their times from the demo's profiles, that
     many times as long: a busy machine hardly disturbs them.
     """
+    for number in (signal.SIGTERM, signal.SIGHUP):  # else its processes would be left behind
+        signal.signal(number, _interrupt)
     places = Places(
         data_dir=folder,
         models_dir=ROOT / "var" / "models",
@@ -128,6 +131,10 @@ def running_demo(folder: Path, *, time_scale: float | None = None) -> Iterator[D
             )
         finally:
             site.close()
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _emulation_file(folder: Path, node: str) -> Path:

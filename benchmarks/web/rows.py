@@ -18,6 +18,7 @@ from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, Coordinator, LanguageModel, Node, NodeTag
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import NodeSample
+from helixweb.monitoring.services import ALL_DETAIL_S, DETAIL_EVERY_S
 from helixweb.monitoring.traces import record_traces
 from helixweb.planning import attempts
 from helixweb.planning.models import Incumbent, Plan, PlanRun
@@ -190,13 +191,23 @@ def old_samples(count: int) -> None:
 
 
 def recent_samples() -> None:
-    """Of the large cluster, every second of `RECENT` until now; those of before are replaced."""
+    """Of the large cluster, every second of `RECENT` until now; those of before are replaced.
+
+    What nodes did is there as often as the site keeps it.
+    """
     cluster = Cluster.objects.get(name=LARGE)
     MetricSample.objects.filter(cluster=cluster).delete()
     names = sorted(Deployment.objects.get(cluster=cluster).plan.document["placement"])
     chance, now = random.Random(4), int(timezone.now().timestamp())
     length = int(RECENT.total_seconds())
-    _store(_sample(cluster, now - age, names, chance, age=age) for age in range(length, -1, -1))
+    _store(
+        _sample(
+            cluster, now - age,
+            names if age < ALL_DETAIL_S or (now - age) % DETAIL_EVERY_S == 0 else [],
+            chance, age=age,
+        )
+        for age in range(length, -1, -1)
+    )  # fmt: skip
 
 
 def _store(rows: Iterable[MetricSample]) -> None:
@@ -218,7 +229,7 @@ def _sample(
         output_tokens_per_s=chance.uniform(900, 1100), prompt_tokens_per_s=chance.uniform(3e3, 4e3),
         running=40, waiting=2, entered_tokens_total=4000 * counted,
         latency_totals={kind: [counted + step for step in range(17)] for kind in KINDS},
-        edge_tokens_total={f"source->{names[0]}": 4000 * counted, f"{names[-1]}->sink": counted},
+        edge_tokens_total={f"source->{name}": 4000 * counted for name in names[:1]},
         nodes={name: _node(counted, second, chance) for name in names},
         **{f"{kind}_p{share}_s": chance.uniform(0.1, 0.3) for kind in KINDS for share in (50, 95)},
     )  # fmt: skip

@@ -43,7 +43,7 @@ def main() -> int:
     with (arguments.data_dir / "web.log").open("ab") as log:
         web = subprocess.Popen(web_command(port), cwd=ROOT, env=environment, stderr=log)
     try:
-        _await_ready(port)
+        await_ready(port)
         clients = subprocess.Popen(
             [
                 sys.executable, "-m", "benchmarks.web.stream_clients", str(port),
@@ -95,7 +95,8 @@ def _publish(cluster: int, *, seconds: float) -> tuple[dict[int, float], float]:
     return committed, spent / number
 
 
-def _await_ready(port: int) -> None:
+def await_ready(port: int) -> None:
+    """Returns when the web process answers and its database is migrated."""
     deadline = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < deadline:
         try:
