@@ -101,10 +101,10 @@ def _names(views: Sequence[ProfileView]) -> list[str]:
 
     Bars and lines of one name would be drawn as one.
     """
-    if len(views) == 1:
-        return [views[0].profile.name]
-    shown = Counter(view.label for view in views)
+    several_models = len({view.profile.model_id for view in views}) > 1
+    names = [view.label if several_models else view.profile.name for view in views]
+    shown = Counter(names)
     return [
-        f"{view.label}, {view.profile.cluster.name}" if shown[view.label] > 1 else view.label
-        for view in views
+        f"{name}, {view.profile.cluster.name}" if shown[name] > 1 else name
+        for name, view in zip(names, views, strict=True)
     ]
