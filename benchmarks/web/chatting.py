@@ -10,7 +10,10 @@ WORDS = ("the", "of", "and", "to", "in", "a", "is", "that", "it", "for", "on", "
 
 
 class Chatters:
-    """A context manager; `tokens` counts what has been answered so far."""
+    """A context manager; `tokens` counts what has been answered so far.
+
+    `refused`: requests that were, or that got no answer in two minutes.
+    """
 
     def __init__(
         self, url: str, *, key: str, model: str, streams: int, max_tokens: int, prompt_words: int
@@ -46,10 +49,11 @@ class Chatters:
 
     def _ask(self) -> None:
         while not self._stop.is_set():
-            answer = self._client.post(
-                "/v1/completions", json=self._body | {"prompt": self._next()}
-            )
-            if answer.status_code != httpx.codes.OK:
+            asked = self._body | {"prompt": self._next()}
+            try:
+                answer = self._client.post("/v1/completions", json=asked)
+                answer.raise_for_status()
+            except httpx.HTTPError:
                 self.refused += 1
                 self._stop.wait(0.5)
                 continue
