@@ -246,12 +246,6 @@ class Engine(Protocol):
     def waiting(self, node: int) -> int:
         """Items that wait at a node: prompts or chunks of them, and decodes."""
 
-    def resident(self, node: int) -> int:
-        """Running requests whose pipeline visits the node."""
-
-    def tokens(self, node: int) -> int:
-        """Prompt tokens and decodes that were in the node's steps since the statistics began."""
-
     def reset_statistics(self) -> None:
         """Begin to count now."""
 

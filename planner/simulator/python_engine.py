@@ -173,12 +173,6 @@ class PythonEngine:
     def waiting(self, node: int) -> int:
         return self._nodes[node].waiting
 
-    def resident(self, node: int) -> int:
-        return self._nodes[node].resident
-
-    def tokens(self, node: int) -> int:
-        return self._nodes[node].prompt_tokens + self._nodes[node].decodes
-
     def reset_statistics(self) -> None:
         self._since = self._running_changed = self.now
         self._output_tokens = self._first_tokens = self._prompt_tokens = 0

@@ -25,7 +25,7 @@ from planner.simulator.engine import (
 from planner.simulator.python_engine import PythonEngine
 
 _LIBRARY_NAME = "_engine"
-_EDITION = 11  # of module.c
+_EDITION = 12  # of module.c
 _I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
@@ -242,12 +242,6 @@ class CompiledEngine:
     def waiting(self, node: int) -> int:
         return int(self._library.simulator_waiting(self._engine, node))
 
-    def resident(self, node: int) -> int:
-        return int(self._library.simulator_resident(self._engine, node))
-
-    def tokens(self, node: int) -> int:
-        return int(self._library.simulator_tokens(self._engine, node))
-
     def reset_statistics(self) -> None:
         self._library.simulator_reset_statistics(self._engine)
 
@@ -322,8 +316,6 @@ def _library() -> ctypes.CDLL | None:
         "now": (_REAL, (_POINTER,)),
         "waits": (None, (_POINTER, _I64, _POINTER)),
         "waiting": (_I64, (_POINTER, _I64)),
-        "resident": (_I64, (_POINTER, _I64)),
-        "tokens": (_I64, (_POINTER, _I64)),
         "reset_statistics": (None, (_POINTER,)),
         "statistics": (None, (_POINTER,) * 9),
     }

@@ -7,7 +7,7 @@
 
 /* Raised with every change of a source here, and in compiled_engine.py: a library that was built
    before the change is not used. */
-const int64_t simulator_edition = 11;
+const int64_t simulator_edition = 12;
 
 void *PyInit__engine(void);
 
@@ -251,13 +251,6 @@ void simulator_waits(const Engine *e, i64 number, double *waited_s) {
 double simulator_now(const Engine *e) { return e->now; }
 
 i64 simulator_waiting(const Engine *e, i64 node) { return e->nodes[node].waiting; }
-
-i64 simulator_resident(const Engine *e, i64 node) { return e->nodes[node].resident; }
-
-/* Prompt tokens and decodes that were in steps since the statistics began. */
-i64 simulator_tokens(const Engine *e, i64 node) {
-    return e->nodes[node].prompt_tokens + e->nodes[node].decodes;
-}
 
 void simulator_reset_statistics(Engine *e) {
     double now = e->now;
