@@ -233,6 +233,8 @@ class Dispatcher:
         `kept` are nodes that requests before this one wait for.
         """
         serving = request.serving
+        if serving.missing_nodes():
+            return False  # else those of the plan before would all take the first way to be up
         now = self._clock()
         masked = serving.silent_nodes(now=now) | kept
         pipeline = serving.router.choose(request.size, masked=masked)

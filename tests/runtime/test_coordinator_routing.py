@@ -124,14 +124,17 @@ def test_another_plan_goes_on_where_the_one_before_stood(checkpoint: Path) -> No
     def firsts(*, replaced_after: int) -> list[str | None]:
         """The first nodes of 9 requests, the plan being replaced by an equal one on the way."""
         dispatcher, serving, stages = serve(checkpoint, pages=dict.fromkeys(RANGES, 10_000))
-        nodes = []
+        nodes, requests = [], []
         for number in range(9):
             if number == replaced_after:
+                for request in requests:
+                    dispatcher.end(request)  # else they take turns of the plan that replaces theirs
                 serving = make_serving(checkpoint, generation=8)
                 dispatcher.serve(serving)
                 stages.generation = 8
                 stages.report()
-            nodes.append(first_node(submit(dispatcher, serving, prompt_tokens=SMALL)))
+            requests.append(submit(dispatcher, serving, prompt_tokens=SMALL))
+            nodes.append(first_node(requests[-1]))
         return nodes
 
     assert all(firsts(replaced_after=number) == firsts(replaced_after=9) for number in range(9))
