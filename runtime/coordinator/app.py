@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
@@ -75,16 +76,19 @@ class _Endpoints:
         self._new_answer_id = new_answer_id
         self._new_seed = new_seed
         self._schemas = SchemaCheck()
+        # A text may take 200 times its size while it is encoded, and each thread keeps some of it.
+        self._encoders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="encoder")
 
     async def chat(self, http: Request) -> LiveAnswer:
         request, serving = await self._accept(http, ChatCompletionRequest)
         dialect = _dialect(request, serving)
         try:
-            prompt_ids = await asyncio.to_thread(
-                serving.tokenizer.encode_chat,
-                request.messages,
-                tools=request.usable_tools,
-                forced=bool(request.forced_call),
+            prompt_ids = await self._encoded(
+                lambda: serving.tokenizer.encode_chat(
+                    request.messages,
+                    tools=request.usable_tools,
+                    forced=bool(request.forced_call),
+                )
             )
         except TokenizerError as error:
             raise ApiError(
@@ -106,7 +110,7 @@ class _Endpoints:
         request, serving = await self._accept(http, CompletionRequest)
         prompt = request.single_prompt
         if isinstance(prompt, str):
-            prompt_ids = await asyncio.to_thread(serving.tokenizer.encode_text, prompt)
+            prompt_ids = await self._encoded(lambda: serving.tokenizer.encode_text(prompt))
         else:
             prompt_ids = prompt
             largest = max(prompt_ids)
@@ -151,6 +155,9 @@ class _Endpoints:
             "requests_waiting": self._dispatcher.requests_waiting,
         }
         return JSONResponse(body, status_code=200 if status == "ok" else 503)
+
+    async def _encoded(self, encode: Callable[[], list[int]]) -> list[int]:
+        return await asyncio.get_running_loop().run_in_executor(self._encoders, encode)
 
     async def _accept(self, http: Request, kind: type[RequestT]) -> tuple[RequestT, Serving]:
         """The request and the plan that shall answer it, which must be up and of that model."""
