@@ -54,7 +54,7 @@ def main() -> int:
         await_ready(port)
         chrome.get(f"http://127.0.0.1:{port}/healthz")
         chrome.add_cookie({"name": "sessionid", "value": Browser().session})
-        chrome.get(f"http://127.0.0.1:{port}/settings/")
+        _drawn(chrome, port, PAGES[0].format(**ids))  # so that the browser has Plotly
         print(f"{'drawn ms':>9} {'busy ms':>8}  page (the fastest of {arguments.repeats})")
         for page in PAGES:
             address = page.format(**ids)

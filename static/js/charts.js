@@ -17,8 +17,14 @@ window.HelixCharts = (() => {
     }
     return value;
   };
-  // light-dark() resolves only on a real property, so read it off a probe element.
+  // light-dark() resolves only on a real property, so read it off a probe element; once for each
+  // colour and theme, since every look has the browser lay the page out.
+  const colours = new Map();
   const computed = (name) => {
+    if (!colours.has(name)) colours.set(name, probed(name));
+    return colours.get(name);
+  };
+  const probed = (name) => {
     const probe = document.createElement("span");
     probe.style.setProperty("color", `var(${name})`);
     probe.hidden = false;
@@ -72,6 +78,7 @@ window.HelixCharts = (() => {
     await draw(element, await response.json());
   };
   document.addEventListener("helix-theme", () => {
+    colours.clear();
     for (const [element, figure] of drawn) if (element.isConnected) draw(element, figure);
   });
   // <div class="chart" data-figure="/url"> loads itself; <script type="application/json" data-for="id"> is
