@@ -1,0 +1,56 @@
+"""A site of its own for tests in a browser, and worlds of rows in it."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from helixweb.demo.processes import Processes, free_port
+from helixweb.demo.scenario import WORKER_COMMAND, Places, web_command
+from helixweb.demo.site import answers, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 90
+
+
+class BrowsedSite:
+    """A web process on loopback with a database of its own."""
+
+    def __init__(self, processes: Processes, places: Places) -> None:
+        self._processes = processes
+        self.url = places.web_url
+
+    @classmethod
+    @contextmanager
+    def started(cls, folder: Path) -> Iterator["BrowsedSite"]:
+        """Empty, and without a worker."""
+        places = Places(
+            data_dir=folder, models_dir=folder, web_port=free_port(), coordinator_port=free_port()
+        )
+        env = {**places.env, "DATABASE_URL": "", "REDIS_URL": ""}
+        with Processes(log_dir=folder / "logs", cwd=ROOT, env=env) as processes:
+            processes.run("migrate", [sys.executable, "manage.py", "migrate", "--no-input"])
+            processes.start("web", web_command(places.web_port))
+            wait_until(
+                "the site answers",
+                lambda: answers(f"{places.web_url}/readyz"),
+                timeout_s=PATIENCE_S,
+                check_alive=processes.check_alive,
+            )
+            yield cls(processes, places)
+
+    def start_worker(self) -> None:
+        self._processes.start("worker", WORKER_COMMAND)
+
+    def login_link(self) -> str:
+        """For a person who has nothing yet."""
+        command = [sys.executable, "manage.py", "loginlink", "newcomer"]
+        return self._processes.run("loginlink", command).strip()
+
+    def make_world(self, name: str, *, chat_url: str) -> dict[str, Any]:
+        """Rows of everything, by `site_world`; their ids."""
+        command = [sys.executable, "-m", "tests.e2e.site_world", name, chat_url]
+        world: dict[str, Any] = json.loads(self._processes.run("world", command))
+        return world

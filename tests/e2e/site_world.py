@@ -1,0 +1,287 @@
+"""`python -m tests.e2e.site_world NAME CHAT_URL`: a site with something of everything in it.
+
+Writes to the database of the environment's site, as its own services do, and prints the ids of what
+it made as JSON. The processes of its clusters are doubles: they joined and reported once, and count
+as heard for an hour.
+"""
+
+import copy
+import json
+import os
+import sys
+from datetime import datetime, timedelta
+from typing import Any
+
+PASSWORD = "correct horse battery staple"
+FAILURE = (
+    "No module named 'flash'; install it with pip install '.[agent]', or let the stage run on cpu"
+)
+
+
+def main(name: str, chat_url: str) -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
+    os.environ["HELIX_HOSTS"] = "testserver"
+    import django
+
+    django.setup()
+    print(json.dumps(make_world(name, chat_url=chat_url)))
+
+
+def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
+    """One cluster that serves, one in trouble, one to be changed; ids by what they are of."""
+    from django.contrib.auth import get_user_model
+    from django.utils import timezone
+
+    from helixweb.common import login_links
+    from helixweb.deployment.options import DeployOptions
+    from helixweb.deployment.services import deploy
+    from helixweb.inventory import services as inventory
+    from tests.helixweb.process_doubles import FakeCluster
+
+    now = timezone.now()
+    user = get_user_model().objects.create_superuser(f"{name}-person", password=PASSWORD)
+    serving, trouble, spare = (
+        inventory.import_problem_document(_problem(), user=user, cluster_name=f"{name}-{kind}")
+        for kind in ("serving", "trouble", "spare")
+    )
+    doubles = FakeCluster(serving, user)
+    ids: dict[str, Any] = {
+        "name": name,
+        "user": user.username,
+        "login_link": login_links.create(user),
+        "coordinator": doubles.coordinator.http._credentials["HTTP_AUTHORIZATION"],
+        "cluster": serving.pk,
+        "spare": spare.pk,
+    }
+    plan, run, incumbent = _searched(doubles.plan, user=user, now=now)
+    deployment = deploy(plan, user=user, options=DeployOptions(), now=now)
+    _all_ready(doubles, generation=deployment.generation)
+    doubles.coordinator.row.__class__.objects.update(http_url=chat_url)
+    ids["request"] = _history(serving, plan, generation=deployment.generation, now=now)
+    broken = FakeCluster(trouble, user)
+    failing = deploy(broken.plan, user=user, options=DeployOptions(), now=now)
+    _one_fails(broken, generation=failing.generation)
+    _heard_for_an_hour(now)
+    ids |= {
+        "plan": plan.pk,
+        "run": run.pk,
+        "incumbent": incumbent.pk,
+        "deployment": deployment.pk,
+        "failing": failing.pk,
+        "trouble": trouble.pk,
+        "model": plan.model_id,
+        "model_name": plan.model.name,
+        "node": serving.nodes.get(name="tower").pk,
+        "profile": serving.profiles.get(name="big").pk,
+        "spare_node": spare.nodes.get(name="mini").pk,
+        "spare_link": spare.links.get().pk,
+        "spare_region_link": spare.region_links.first().pk,
+        "spare_profile": spare.profiles.get(name="small").pk,
+    }
+    return ids | _others(name, spare=spare, user=user, plan=plan, now=now)
+
+
+def _problem() -> dict[str, Any]:
+    """The tests' tiny problem with prices."""
+    from tests.helixweb.conftest import TINY_PROBLEM
+
+    problem = copy.deepcopy(TINY_PROBLEM)
+    for number, profile in enumerate(problem["compute_profiles"].values(), start=1):
+        profile["price_per_hour"] = 2.5 / number
+    return problem
+
+
+def _searched(plan: Any, *, user: Any, now: datetime) -> tuple[Any, Any, Any]:
+    """The plan as if it had been searched for here: with its run and an incumbent."""
+    from helixweb.planning.attempts import record_finished_run
+    from helixweb.planning.models import Incumbent, PlanRun
+    from planner.serialization import plan_from_dict
+
+    found = plan_from_dict(plan.document)
+    run = record_finished_run(
+        PlanRun(
+            cluster=plan.cluster,
+            model=plan.model,
+            problem=plan.problem,
+            options={"objective": "flow", "time_limit_s": 5.0},
+            created_by=user,
+        ),
+        found,
+        now=now,
+    )
+    incumbents = [
+        Incumbent.objects.create(
+            run=run,
+            attempt=1,
+            elapsed_s=elapsed_s,
+            flow_tokens_per_s=share * plan.flow_tokens_per_s,
+            upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
+            placer=placer,
+            placement=found.placement.as_lists(),
+        )
+        for elapsed_s, share, placer in ((0.1, 0.8, "petals"), (0.7, 1.0, "milp"))
+    ]
+    plan.delete()
+    return run.plan, run, incumbents[-1]
+
+
+def _replanned(plan: Any, other: Any, *, user: Any, now: datetime) -> Any:
+    """A replanning of `plan` that stayed where it was, with `other` as its second answer."""
+    from helixweb.planning.attempts import record_finished_run
+    from helixweb.planning.models import PlanRun, Replan
+    from planner.serialization import plan_from_dict
+
+    found = plan_from_dict(plan.document)
+    run = record_finished_run(
+        PlanRun(
+            cluster=plan.cluster,
+            model=plan.model,
+            problem=plan.problem,
+            options={"objective": "flow", "time_limit_s": 5.0},
+            created_by=user,
+        ),
+        found,
+        now=now,
+    )
+    points = [
+        {
+            "placement": row.document["placement"],
+            "components": [],
+            "flow_tokens_per_s": row.flow_tokens_per_s,
+            "moved_bytes": moved_bytes,
+            "method": "annealing",
+        }
+        for row, moved_bytes in ((plan, 0.0), (other, 2e6))
+    ]
+    return Replan.objects.create(run=run, running_plan=plan, budget_bytes=4e6, points=points)
+
+
+def _all_ready(doubles: Any, *, generation: int) -> None:
+    from runtime.protocol.control import Phase
+
+    for agent in doubles.used_agents.values():
+        agent.beat(Phase.LOADING, generation=generation, message="reading weights")
+        agent.beat(Phase.READY, generation=generation)
+
+
+def _one_fails(doubles: Any, *, generation: int) -> None:
+    from runtime.protocol.control import Phase
+
+    first, *others = doubles.used_agents.values()
+    first.beat(Phase.FAILED, generation=generation, message=FAILURE)
+    for agent in others:
+        agent.beat(Phase.LOADING, generation=generation, loaded_ratio=0.4)
+
+
+def _history(cluster: Any, plan: Any, *, generation: int, now: datetime) -> str:
+    """Twelve minutes of reports, and traces of a few requests; the number of one of them."""
+    from helixweb.monitoring.services import record_sample
+    from helixweb.monitoring.traces import record_traces
+    from runtime.protocol.control import LATENCY_BOUNDS_S, CoordinatorReport, NodeTraffic
+    from tests.helixweb.process_doubles import STATS
+    from tests.helixweb.request_traces import made_up_trace
+
+    names = list(plan.document["placement"])
+    for step in range(100):
+        ago_s = 700 - 7 * step
+        counts = tuple(
+            step * max(0, 6 - abs(3 - place)) for place in range(len(LATENCY_BOUNDS_S) + 1)
+        )
+        report = CoordinatorReport(
+            generation=generation, serving=True, window_s=10.0,
+            requests_running=2 + step % 5, requests_waiting=step % 3, requests_total=9 * step,
+            requests_failed_total=0, requests_rejected_total=0,
+            prompt_tokens_total=900 * step, output_tokens_total=450 * step + 450,
+            prompt_tokens_per_s=60.0 + step % 7, output_tokens_per_s=30.0 + step % 11,
+            ttft_p50_s=0.2, ttft_p95_s=0.4 + 0.01 * (step % 9), itl_p50_s=0.03, itl_p95_s=0.05,
+            tpot_p50_s=0.03, tpot_p95_s=0.04, e2e_p50_s=1.2, e2e_p95_s=2.4,
+            nodes={
+                node: NodeTraffic(
+                    kv_estimate_token_layers=20.0, kv_capacity_token_layers=100.0,
+                    tokens_total=900 * step, ready=True,
+                )
+                for node in names
+            },
+            latency_counts=dict.fromkeys(("ttft", "itl", "tpot", "e2e"), counts),
+        )  # fmt: skip
+        stats = {
+            node: STATS.model_copy(
+                update={"busy_s_total": 1.5 * step, "uptime_s": 7.0 * step + 1,
+                        "kv_pages_used": 20 + step // 4, "prompt_tokens_total": 900 * step}
+            )
+            for node in names
+        }  # fmt: skip
+        at = now - timedelta(seconds=ago_s)
+        record_sample(cluster_id=cluster.pk, report=report, node_stats=stats, at=at)
+    first = cluster.pk * 1000
+    traces = [
+        made_up_trace(first + number, arrived_at=now.timestamp() - 60 * number)
+        for number in range(5)
+    ]
+    record_traces(cluster_id=cluster.pk, traces=traces)
+    return traces[0].request
+
+
+def _heard_for_an_hour(now: datetime) -> None:
+    from helixweb.inventory.models import Coordinator, Node
+
+    for kind in (Node, Coordinator):
+        kind.objects.filter(joined_at__isnull=False).update(last_seen_at=now + timedelta(hours=1))
+
+
+def _others(name: str, *, spare: Any, user: Any, plan: Any, now: datetime) -> dict[str, Any]:
+    """What can be stopped, revoked or deleted, and does nothing by itself."""
+    from helixweb.common.models import LeasedTask
+    from helixweb.inventory import services as inventory
+    from helixweb.inventory.models import Cluster, LanguageModel, Node, SharedBandwidth
+    from helixweb.planning.models import ModelMix, PlanRun, Simulation
+    from tests.helixweb.process_doubles import make_plan
+
+    # Without a lease, which could expire: no worker takes it, and it takes nobody's turn.
+    running = {"status": LeasedTask.Status.RUNNING, "attempt": 1, "started_at": now}
+    shared = inventory.create(
+        SharedBandwidth,
+        cluster=spare,
+        name="uplink",
+        members=["laptop", "mini"],
+        direction=SharedBandwidth.Direction.choices[0][0],
+        scope=SharedBandwidth.Scope.choices[0][0],
+        bandwidth_bytes_per_s=12.5e6,
+    )
+    model = LanguageModel.objects.create(
+        name=f"{name}-model", num_layers=8, activation_bytes_per_token=512.0, bytes_per_layer=1e6
+    )
+    mix = ModelMix.objects.create(cluster=spare, options={"time_limit_s": 60.0}, **running)
+    mix.shares.create(model=plan.model, weight=1.0, problem=plan.problem)
+    mix.shares.create(model=model, weight=2.0, problem=plan.problem)
+    simulation = Simulation.objects.create(plan=plan, created_by=user, progress=0.3, **running)
+    searches = [
+        PlanRun.objects.create(
+            cluster=spare, model=plan.model, problem=plan.problem, created_by=user,
+            options={"objective": "flow", "time_limit_s": 60.0}, flow_tokens_per_s=42.0,
+            upper_bound_tokens_per_s=50.0, **running,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    many = inventory.create(Cluster, name=f"{name}-many")
+    Node.objects.bulk_create(
+        Node(cluster=many, name=f"extra-{number}", region="home") for number in range(60)
+    )
+    inventory.create_join_token(spare, "node", user)
+    second = make_plan(plan.cluster, without="mini")
+    replan = _replanned(plan, second, user=user, now=now)
+    return {
+        "many": many.pk,
+        "shared": shared.pk,
+        "own_model": model.pk,
+        "mix": mix.pk,
+        "simulation": simulation.pk,
+        "running": searches[0].pk,
+        "also_running": searches[1].pk,
+        "second_plan": second.pk,
+        "replan_run": replan.run_id,
+    }
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
