@@ -14,17 +14,11 @@ from pathlib import Path
 
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
 
 from helixweb.demo import local_cluster
 from helixweb.demo.processes import free_port
-
-CHROMIUM_SWITCHES = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--disable-dev-shm-usage", "--force-color-profile=srgb",
-)  # fmt: skip
+from tests.e2e import chromium
+from tests.e2e.browsed_site import BrowsedSite
 
 
 def require(what: str, *, found: bool, remedy: str) -> None:
@@ -111,22 +105,18 @@ def trained_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return models
 
 
+@pytest.fixture(scope="session")
+def browsed_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowsedSite]:
+    """A site with its worker, for worlds that tests make in it."""
+    folder = tmp_path_factory.mktemp("browsed")
+    with BrowsedSite.started(folder) as site:
+        site.start_worker()
+        yield site
+
+
 @pytest.fixture
 def browser() -> Iterator[webdriver.Chrome]:
     """Headless Chromium, 1280 x 900."""
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    require(
-        "browser",
-        found=bool(chromium and driver),
-        remedy="apt-get install chromium chromium-driver",
-    )
-    options = Options()
-    options.binary_location = str(chromium)
-    for switch in (*CHROMIUM_SWITCHES, "--window-size=1280,900"):
-        options.add_argument(switch)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    chrome = webdriver.Chrome(options=options, service=Service(str(driver)))
-    try:
+    require("browser", found=chromium.is_installed(), remedy=chromium.REMEDY)
+    with chromium.headless_chromium() as chrome:
         yield chrome
-    finally:
-        chrome.quit()

@@ -1,0 +1,37 @@
+"""The addresses of pages, by name: what tests of the site in a browser must have opened."""
+
+from collections.abc import Iterable
+
+from django.urls import URLPattern, resolve
+
+from helixweb.common import urls as common_urls
+from helixweb.deployment import urls as deployment_urls
+from helixweb.inventory import urls as inventory_urls
+from helixweb.monitoring import urls as monitoring_urls
+from helixweb.planning import urls as planning_urls
+
+MODULES = (common_urls, inventory_urls, planning_urls, deployment_urls, monitoring_urls)
+# For monitoring by others, and the stream that the mark "Live" tells of.
+NOT_FOR_PEOPLE = {"healthz", "readyz", "events"}
+# Buttons that show only where stages have told of their links, which the doubles' world has not.
+NEED_TOLD_LINKS = {"links-keep-measured", "deployment-weights"}
+# What buttons post to, and what scripts or htmx ask for: no pages of their own.
+ANSWERS = NEED_TOLD_LINKS | {
+    "logout", "user-keep-out", "user-let-in", "api-key-revoke", "nodes-bulk", "nodes-csv",
+    "join-token-revoke", "cluster-demo", "cluster-join", "cluster-export", "plan-run-preview",
+    "plan-run-starts", "plan-run-cancel", "plan-run-accept", "plan-run-extend", "replan-adopt",
+    "plan-explanation", "plan-simulations", "simulation-cancel", "model-mix-cancel",
+    "deployment-stop", "monitor-chart", "playground-chat",
+}  # fmt: skip
+
+
+def all_names() -> set[str]:
+    """Of every address below the root that is for people."""
+    patterns = (pattern for module in MODULES for pattern in module.urlpatterns)
+    names = {str(pattern.name) for pattern in patterns if isinstance(pattern, URLPattern)}
+    return names - NOT_FOR_PEOPLE
+
+
+def names_of(paths: Iterable[str]) -> set[str]:
+    """Of the addresses that these paths lead to."""
+    return {str(resolve(path).url_name) for path in paths}

@@ -1,0 +1,296 @@
+"""Every action of the inventory's pages and of settings, as a person does it."""
+
+import json
+from typing import Any
+
+from selenium.webdriver.common.keys import Keys
+
+from tests.e2e.person import Person
+from tests.helixweb.conftest import TINY_PROBLEM
+
+World = dict[str, Any]
+
+
+def act_in_settings(person: Person, world: World, theme: str) -> None:
+    look_of_pages(person, theme)
+    api_keys(person)
+    users(person, world)
+    person.open("/settings/join-tokens/")
+    person.click("Revoke", within="main tbody")
+    person.see("[role=status].note-box", "admits nobody any more")
+    person.open("/settings/jobs/")
+    person.choose("status", "succeeded")
+    person.click("Filter", within="main")
+    person.see("main tbody", "finished")
+
+
+def look_of_pages(person: Person, theme: str) -> None:
+    """The form of settings and the button on every page say the same; languages and keys."""
+    person.open("/settings/")
+    person.pick("language", "zh-hans")
+    person.tap("main button.primary")
+    person.see("h1", "设置")
+    person.pick("language", "")
+    person.pick("theme", theme)
+    person.pick("zone", "Europe/Berlin")
+    person.tap("main button.primary")
+    person.see("h1", "Settings")
+    person.see("main", "Europe/Berlin now")
+    assert theme_of(person) == theme
+    person.tap("#theme-toggle")
+    assert theme_of(person) == {"light": "dark", "dark": "light"}[theme]
+    person.tap("#theme-toggle")
+    keys(person)
+    person.open("/settings/")
+    assert theme_of(person) == theme
+    person.find("body").send_keys(Keys.TAB)
+    skip = person.browser.switch_to.active_element
+    assert skip.text == "Skip to content"
+    skip.send_keys(Keys.ENTER)
+    assert person.browser.current_url.endswith("#content")
+
+
+def keys(person: Person) -> None:
+    """The list of keys by its button and by its key; g and a letter open a page."""
+    person.click("Keys")
+    person.see("#keys", "G, then a letter")
+    person.click("Close", within="#keys")
+    assert not person.find("#keys").is_displayed()
+    person.find("body").send_keys("?")
+    person.see("#keys", "Overview")
+    person.find("#keys").send_keys(Keys.ESCAPE)
+    assert not person.find("#keys").is_displayed()
+    person.find("body").send_keys("gm")
+    person.see("h1", "Monitor")
+
+
+def theme_of(person: Person) -> str:
+    theme: str = person.browser.execute_script(
+        "return getComputedStyle(document.documentElement).colorScheme"
+    )
+    return theme
+
+
+def api_keys(person: Person) -> None:
+    person.open("/settings/api-keys/")
+    person.fill("name", "laptop")
+    person.tap("input[value=serve]")
+    person.click("Create key")
+    person.see(".errorlist", "Choose at least one.")
+    person.script_errors()  # the refusal, 422, is an error to the browser
+    person.tap("input[value=serve]")
+    person.click("Create key")
+    person.see("#new-key", "hlx_")
+    person.click("Copy")
+    person.see("[data-copy]", "Copied")
+    person.click("Revoke laptop")
+    person.see("main tbody", "revoked")
+
+
+def users(person: Person, world: World) -> None:
+    guest = f"{world['name']}-guest"
+    person.submit("/settings/users/", {"username": guest}, "Make a login link")
+    person.see("#login-link", "/login/link/")
+    person.click("Copy")
+    person.see("[data-copy]", "Copied")
+    person.click(f"Keep out {guest}")
+    person.see("[role=status].note-box", f"{guest} is logged out")
+    person.click(f"Let in {guest}")
+    person.see("[role=status].note-box", f"{guest} may log in again")
+
+
+def act_on_clusters(person: Person, world: World) -> None:
+    name = world["name"]
+    person.open("/clusters/")
+    person.click("Load the demo cluster")
+    person.see("h1", "New plan")
+    person.see("#fit", "fits")
+    person.open("/clusters/")
+    person.click("Demo: 24 mixed GPUs")
+    person.click("Delete", within=".page-head")
+    person.click("Delete cluster")
+    person.see("[role=status].note-box", "is deleted.")
+    person.click("Import a problem file")
+    person.paste("text", "{")
+    person.click("Import")
+    person.see(".errorlist", "line 1")
+    person.script_errors()
+    person.paste("text", json.dumps({**TINY_PROBLEM, "name": f"{name}-imported"}))
+    person.click("Import")
+    person.see("h1", f"{name}-imported")
+    person.submit("/clusters/new", {"name": f"{name}-new"}, "Create cluster")
+    person.see("h1", f"{name}-new")
+    join_a_machine(person)
+    person.click("Edit", within=".page-head")
+    person.fill("name", f"{name}-renamed")
+    person.click("Save")
+    person.see("h1", f"{name}-renamed")
+    person.click("Delete", within=".page-head")
+    person.click("Delete cluster")
+    person.see("[role=status].note-box", f"{name}-renamed is deleted.")
+    person.open("/changes/")
+    person.fill("actor", world["user"])
+    person.click("Filter", within="main")
+    person.see("main tbody", f"{name}-renamed")
+
+
+def join_a_machine(person: Person) -> None:
+    """A command for a node, then one for the coordinator, without leaving the page."""
+    person.fill("name", "tower", within="#join")
+    person.click("Make a join command")
+    person.see("#join-command", "runtime agent")
+    person.click("Copy", within="#join")
+    person.see("#join [data-copy]", "Copied")
+    person.tap("#join input[value=coordinator]")
+    person.fill("name", "front", within="#join")
+    person.click("Make another command")
+    person.see("#join-command", "runtime coordinator")
+
+
+def act_on_nodes(person: Person, world: World) -> None:
+    cluster = f"/clusters/{world['spare']}"
+    person.submit(f"{cluster}/nodes/new", {"name": "added", "region": "home"}, "Add node")
+    person.see("#nodes", "added")
+    person.click("added", within="#nodes")
+    person.see("h1", "added")
+    person.click("Edit", within=".page-head")
+    person.fill("region", "elsewhere")
+    person.click("Save")
+    person.see("#live-part", "elsewhere")
+    person.click("Delete", within=".page-head")
+    person.click("Delete node")
+    person.see("[role=status].note-box", "added is deleted.")
+    many_nodes(person, world)
+
+
+def many_nodes(person: Person, world: World) -> None:
+    """Filter, sort, turn the page; then change, tag and delete what is chosen."""
+    person.open("/nodes/")
+    person.choose("cluster", f"{world['name']}-many")
+    person.click("Filter")
+    person.see(".page-head", "60 nodes of this filter")
+    person.click("Region", within="#nodes thead")
+    person.click("Next")
+    person.see(".pages", "51 to 60")
+    person.click("Previous")
+    person.tap("[data-choose-all]")
+    person.see("[data-chosen]", "50 chosen")
+    person.tap("#all")
+    person.see("[data-chosen]", "all chosen")
+    for action, word in (("Add tag", "rack-7"), ("Set region", "cellar"), ("Remove tag", "rack-7")):
+        if action != "Add tag":
+            person.tap("#all")
+        person.choose("action", action)
+        person.fill("word", word)
+        person.click("Apply")
+        person.see("[role=status].note-box", "60 of 60 chosen nodes changed.")
+    person.choose("action", "Set profile")
+    person.fill("word", "nobody's")
+    person.tap("#nodes tbody input")
+    person.click("Apply")
+    person.see(".note-box.bad", "nobody's")
+    person.choose("action", "Delete")
+    person.tap("#nodes tbody input")
+    person.see("[data-chosen]", "1 chosen")
+    person.click("Apply")
+    person.see("h1", "Delete 1 node?")
+    person.script_errors()
+    person.click("Delete 1 node")
+    person.see("[role=status].note-box", "1 node deleted.")
+    person.find("body").send_keys("/")
+    assert person.browser.switch_to.active_element.get_attribute("id") == "q"
+
+
+def act_on_the_network(person: Person, world: World) -> None:
+    network = f"/clusters/{world['spare']}/network/"
+    person.open(network)
+    person.click("Latency")
+    person.see("main [aria-current=true]", "Latency")
+    person.fill("node", "mini", within="#links")
+    person.click("Show", within="#links")
+    person.see("#links h2", "mini")
+    person.click("Add a link")
+    fields = {"source": "mini", "target": "tower", "mbit_per_s": "100", "latency_ms": "5"}
+    person.submit(person.browser.current_url.removeprefix(person.base_url), fields, "Add link")
+    person.see("#links", "5 ms")
+    person.click("Edit mini -> tower")
+    person.fill("latency_ms", "7")
+    person.click("Save")
+    person.see("#links", "7 ms")
+    person.click("Delete mini -> tower")
+    person.click("Delete link")
+    person.see("[role=status].note-box", "deleted")
+    between_regions(person, network)
+    shared_bandwidths(person, network)
+
+
+def between_regions(person: Person, network: str) -> None:
+    fields = {"source": "away", "target": "away", "mbit_per_s": "1000", "latency_ms": "3"}
+    person.submit(network.replace("network/", "region-links/new"), fields, "Add")
+    person.see("main", "3 ms")
+    person.click("Edit away -> away")
+    person.fill("latency_ms", "4")
+    person.click("Save")
+    person.see("main", "4 ms")
+    person.click("Delete away -> away")
+    person.click("Disconnect")
+    person.see("[role=status].note-box", "deleted")
+
+
+def shared_bandwidths(person: Person, network: str) -> None:
+    fields = {"name": "cable", "members": "tower\nmini", "mbit_per_s": "800"}
+    person.submit(network.replace("network/", "shared-bandwidths/new"), fields, "Add")
+    person.see("#shared", "800 Mbit/s")
+    person.click("Edit shared bandwidth cable")
+    person.fill("mbit_per_s", "900")
+    person.click("Save")
+    person.see("#shared", "900 Mbit/s")
+    person.click("Delete shared bandwidth cable")
+    person.click("Delete", within="main form")
+    person.see("[role=status].note-box", "cable is deleted.")
+
+
+def act_on_models_and_profiles(person: Person, world: World) -> None:
+    fields = {
+        "name": f"{world['name']}-other", "num_layers": "12", "bytes_per_layer": "1e6",
+        "activation_bytes_per_token": "512",
+    }  # fmt: skip
+    person.submit("/models/new", fields, "Create model")
+    person.see("h1", f"{world['name']}-other")
+    person.click("Edit", within=".page-head")
+    person.fill("checkpoint", "/models/other")
+    person.click("Save")
+    person.see("main", "/models/other")
+    person.click("Delete", within=".page-head")
+    person.click("Delete model")
+    person.see("[role=status].note-box", "is deleted.")
+    fields = {
+        "model": f"{world['name']}-model", "name": "big", "vram_gb": "0.01",
+        "tokens_per_s": "900 500 300 200 150 120 100 80",
+        "kv_capacity_token_layers": "9e3 8e3 7e3 6e3 5e3 4e3 3e3 2e3",
+    }  # fmt: skip
+    person.submit(f"/clusters/{world['spare']}/profiles/new", fields, "Add profile")
+    person.see("h1", f"{world['name']}-spare")
+    for name in ("small", "unused"):
+        fields |= {"name": name}
+        person.submit(f"/clusters/{world['spare']}/profiles/new", fields, "Add profile")
+        person.see("main", name)
+    person.open(f"/profiles/?cluster={world['spare']}")
+    person.choose("model", f"{world['name']}-model")
+    person.click("Filter")
+    person.see("main", "3 profiles")
+    person.click("Delete unused")
+    person.click("Delete profile")
+    person.see("[role=status].note-box", "is deleted.")
+
+
+def take_the_serving_cluster_down(person: Person, world: World) -> None:
+    """At the end: the coordinator goes, and a model that is deployed stays."""
+    person.open(f"/models/{world['model']}/delete")
+    person.click("Delete model")
+    person.see("[role=alert]", "deployment")
+    person.script_errors()
+    person.open(f"/clusters/{world['cluster']}/")
+    person.click("remove", within="#live-part")
+    person.click("Remove coordinator")
+    person.see("[role=status].note-box", "front is deleted.")

@@ -1,0 +1,113 @@
+"""Every action of the pages of plans, as a person does it."""
+
+from typing import Any
+
+from tests.e2e.person import Person
+
+World = dict[str, Any]
+
+
+def act_on_plans(person: Person, world: World) -> None:
+    compute_a_plan(person, world)
+    go_on_from_a_plan(person, world)
+    stop_what_runs(person, world)
+    replan(person, world)
+    imagine_another_cluster(person, world)
+    plan_several_models(person, world)
+    compare(person, world)
+
+
+def compute_a_plan(person: Person, world: World) -> None:
+    person.open("/plans/new")
+    person.choose("cluster", f"{world['name']}-spare")
+    person.choose("model", world["model_name"])
+    person.see("#fit", f"{world['model_name']} has 4")
+    person.pick("objective", "latency")
+    assert person.find("[name=ttft_limit_s]").is_displayed()
+    person.pick("objective", "fewest_nodes")
+    assert person.find("[name=demand_tokens_per_s]").is_displayed()
+    person.pick("objective", "flow")
+    assert not person.find("[name=demand_tokens_per_s]").is_displayed()
+    person.fill("time_limit_s", "1")
+    person.click("Advanced: how to search, and rules for every placement")
+    person.fill("max_layers_of", "tower=x")
+    person.click("Compute plan")
+    person.see(".errorlist", "tower=x")
+    person.script_errors()
+    person.fill("max_layers_of", "")
+    person.click("Compute plan")
+    person.see("#run-state", "finished")
+    person.click("As table", within="#run section:has(#flow)")
+    person.see("#flow-table", "tower")
+
+
+def go_on_from_a_plan(person: Person, world: World) -> None:
+    person.open(f"/plans/{world['run']}/")
+    person.click("0.7 s")
+    person.see("h1", "After 0.7 s")
+    person.open(f"/plans/{world['run']}/")
+    person.fill("search_s", "0", within="#explanation")
+    person.click("Search", within="#explanation")
+    person.see("#explanation", "What one more would bring")
+    person.click("Cancel", within="#simulations")
+    person.see("#simulation-rows", "cancelling")
+    person.click("Simulate again, with another workload, policy or seed")
+    person.choose("workload", "Offline: requests always wait")
+    person.fill("seed", "7")
+    person.click("Simulate")
+    person.see("#simulation-rows", "offline, requests always wait")
+    person.fill("seconds", "1", within=".page-head")
+    person.click("Search on")
+    person.see("#run-state", "goes on from")
+    person.see("#run-state", "finished")
+
+
+def stop_what_runs(person: Person, world: World) -> None:
+    person.open(f"/plans/{world['running']}/")
+    person.click("Accept the best so far")
+    person.see("#run-state", "accepting")
+    person.open(f"/plans/{world['also_running']}/")
+    person.click("Cancel", within=".page-head")
+    person.see("#run-state", "cancelling")
+    person.open(f"/plans/mixes/{world['mix']}/")
+    person.click("Stop with what it has")
+    person.see("#mix", "cancelling")
+
+
+def replan(person: Person, world: World) -> None:
+    person.open(f"/plans/{world['replan_run']}/")
+    person.click("Make it a plan")
+    person.see("#run-state", "around plan")
+    fields = {"budget_gb": "0", "time_limit_s": "1"}
+    person.submit(f"/plans/by-id/{world['plan']}/replan", fields, "Replan")
+    person.see("#run-state", "finished")
+
+
+def imagine_another_cluster(person: Person, world: World) -> None:
+    path = f"/plans/by-id/{world['plan']}/what-if"
+    person.submit(path, {"removed": "mini", "time_limit_s": "1"}, "Estimate")
+    person.see("#worth", "Nodes with layers")
+    person.click("3 nodes", within="main")
+    person.click("Estimate and search")
+    person.see("#run-state", "what if:")
+    person.see("#run-state", "finished")
+
+
+def plan_several_models(person: Person, world: World) -> None:
+    person.open(f"/clusters/{world['spare']}/")
+    person.click("Plan several models")
+    person.fill("time_limit_s", "1")
+    person.click("Compute plans")
+    person.see("#mix", "finished")
+
+
+def compare(person: Person, world: World) -> None:
+    person.open("/plans/")
+    person.choose("cluster", f"{world['name']}-serving")
+    person.choose("status", "succeeded")
+    person.click("Filter")
+    for box in person.browser.find_elements("css selector", "[name=plan]")[:2]:
+        person.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", box)
+        box.click()
+    person.click("Compare the chosen plans")
+    person.see("h1", "Compare 2 plans")

@@ -1,0 +1,130 @@
+"""Every action of the pages of what serves: playground, requests, monitor, deployments."""
+
+from typing import Any
+
+import httpx
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select
+
+from runtime.protocol.control import CoordinatorReport
+from tests.e2e.person import PATIENCE_S, Person
+from tests.helixweb.chat_double import ChatDouble
+
+World = dict[str, Any]
+# Also of what is folded away.
+CONTENT = "return document.querySelector(arguments[0])?.textContent ?? ''"
+
+
+def act_on_what_serves(person: Person, world: World, chat: ChatDouble) -> None:
+    talk(person, world, chat)
+    look_into_a_request(person, world)
+    stop_and_deploy(person, world)
+    watch(person, world)
+
+
+def talk(person: Person, world: World, chat: ChatDouble) -> None:
+    chat.request = world["request"]
+    person.open(f"/playground/?deployment={world['deployment']}")
+    person.see("#snippet", "curl")
+    person.find("#language").send_keys("Python")
+    person.see("#snippet", "from openai import OpenAI")
+    person.click("Copy")
+    person.see("[data-copy='#snippet']", "Copied")
+    person.find("#prompt").send_keys("Hello", Keys.ENTER)
+    person.see("#chat-status", "The answer is complete.")
+    assert person.text("#messages .assistant .said") == "".join(chat.words)
+    assert "tower [0, 3)" in person.text("#messages .assistant footer")
+    person.tap("#beside")
+    Select(person.find("#deployment-2")).select_by_value(str(world["deployment"]))
+    person.find("#prompt").send_keys("Once more")
+    person.click("Send")
+    person.see("#chat-status", "Both answers are complete.")
+    person.tap("#beside")
+    chat.hold = True
+    person.find("#prompt").send_keys("And now wait")
+    person.click("Send")
+    person.see("#messages .under-way .said", chat.words[0])
+    person.click("Stop")
+    person.see("#chat-status", "Stopped.")
+    chat.hold = False
+    person.click("New chat")
+    assert not person.browser.find_elements("css selector", "#messages .message")
+    person.find("#prompt").send_keys("Where did the time go?", Keys.ENTER)
+    person.click("Where its time went")
+    person.see("h1", f"Request {world['request']}")
+
+
+def look_into_a_request(person: Person, world: World) -> None:
+    person.open(f"/requests/?cluster={world['cluster']}")
+    person.choose("outcome", "complete")
+    person.click("Filter")
+    person.tap("#requests tbody a")
+    person.see("h1", "Request")
+    person.click("As table, the parts of the end-to-end time")
+    person.see("#gantt-table", "tower")
+
+
+def watch(person: Person, world: World) -> None:
+    """A report comes while the page is open: its numbers, words and charts follow."""
+    person.open("/monitor/")
+    person.choose("cluster", f"{world['name']}-serving")
+    if person.find("#choose-cluster button").is_displayed():
+        person.click("Show")
+    person.see(".page-head", f"{world['name']}-serving serves")
+    person.click("1 hour")
+    person.see("#live", "Live")
+    person.click("As table, newest first")
+    # Charts of many samples are asked for every 15 s; for this page they have gone by.
+    person.browser.execute_script(
+        "const now = performance.now.bind(performance); performance.now = () => now() + 16000"
+    )
+    for css, words in (
+        ("[data-live=output]", "123"), ("[data-live=running]", "77"), ("#tokens-table", "123"),
+    ):  # fmt: skip
+        person.until(
+            lambda css=css, words=words: tell(person, world) and words in person.look(CONTENT, css)
+        )
+    person.until(lambda: asked_for(person, "/monitor/chart/heat/"))
+    headline = "[data-finding=headline]"
+    person.until(lambda: "Nothing is reported" not in person.look(CONTENT, headline))
+
+
+def tell(person: Person, world: World) -> bool:
+    """As the coordinator does every second: what is not told again is soon shown as unknown."""
+    report = CoordinatorReport(
+        generation=1, serving=True, window_s=10.0, requests_running=77, requests_waiting=3,
+        requests_total=400, requests_failed_total=0, requests_rejected_total=0,
+        prompt_tokens_total=90_000, output_tokens_total=50_000, prompt_tokens_per_s=60.0,
+        output_tokens_per_s=123.0,
+    )  # fmt: skip
+    answer = httpx.post(
+        f"{person.base_url}/api/v1/coordinator/report",
+        json=report.model_dump(mode="json"),
+        headers={"Authorization": world["coordinator"]},
+        timeout=PATIENCE_S,
+    )
+    return answer.is_success
+
+
+def asked_for(person: Person, path: str) -> bool:
+    found: bool = person.browser.execute_script(
+        "return performance.getEntriesByType('resource').some(({ name }) => "
+        "name.includes(arguments[0]))",
+        path,
+    )
+    return found
+
+
+def stop_and_deploy(person: Person, world: World) -> None:
+    person.open(f"/deployments/{world['deployment']}/")
+    person.click("Copy")
+    person.see("[data-copy]", "Copied")
+    person.click("Stop…")
+    person.click("Stop the deployment")
+    person.see("#deployment-status", "stopping")
+    person.open(f"/plans/{world['run']}/")
+    person.click("Options…", within="#deploy")
+    person.fill("max_queued_requests", "7")
+    person.click("Deploy this plan")
+    person.see("#deployment-status", "deploying")
+    person.see("main", "at most 7")
