@@ -195,9 +195,7 @@ def build_problem(cluster: Cluster, model: LanguageModel) -> Problem:
     Raises InvalidProblem naming the node or link that is missing and the remedy.
     """
     profiles = {row.name: compute_profile(row) for row in _profile_rows(cluster, model)}
-    nodes = list(
-        cluster.nodes.defer("hardware").order_by("pk")
-    )
+    nodes = list(cluster.nodes.defer("hardware").order_by("pk"))
     if not nodes:
         raise InvalidProblem(
             f"cluster {cluster.name!r} has no nodes; join one with the command on its page"
