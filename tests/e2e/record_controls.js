@@ -16,7 +16,7 @@
   const nameOf = (control) => {
     const words = plain(control.dataset.says ?? control.textContent);
     if (control.localName === "summary") return `summary: ${words.replace(/^N reasons.*/, "N reasons")}`;
-    if (!control.form) return `${control.closest("main") ? path(location) : "every page"}: ${words}`;
+    if (!control.form || control.form.method === "dialog") return `${control.closest("main") ? path(location) : "every page"}: ${words}`;
     // By attribute: a field called "action" hides the property.
     const action = new URL(control.form.getAttribute("action") || "", location.href);
     return `${control.form.method} ${path(action)}: ${words}`;
