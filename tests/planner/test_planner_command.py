@@ -228,6 +228,8 @@ def test_ctrl_c_before_there_is_a_plan_is_one_line_and_exit_code_130(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.getcwd()},
+        # A shell that runs these tests in the background has them ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
         with path.open("w"):  # opens once the command has come to read its problem
