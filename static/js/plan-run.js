@@ -73,12 +73,17 @@
     HelixCharts.draw(chart, figure);
   };
 
-  document.addEventListener("helix:incumbent", (event) => {
+  const early = []; // incumbents that came before the chart was drawn
+  document.addEventListener("helix:drawn", (event) => {
+    if (event.detail.id === "curve") early.splice(0).forEach(grow);
+  });
+  document.addEventListener("helix:incumbent", (event) => grow(event.detail));
+  function grow(incumbent) {
     const chart = document.getElementById("curve");
-    const incumbent = event.detail;
     if (!chart || !document.getElementById("solving") || seen.has(incumbent.id)) return;
-    seen.add(incumbent.id);
     const figure = HelixCharts.figure(chart);
+    if (!figure) { early.push(incumbent); return; }
+    seen.add(incumbent.id);
     // The fourth line is there where the objective is not the flow; the marks stand on it then.
     const [flow, bound, marks, goal] = figure.data;
     // What was replayed after a reload may be drawn already.
@@ -102,7 +107,7 @@
     const cells = [incumbent.elapsed_s.toFixed(1), ...(goal ? [value(incumbent)] : []), tokens(incumbent.flow_tokens_per_s),
       tokens(incumbent.upper_bound_tokens_per_s), incumbent.placer];
     for (const text of row ? cells : []) row.insertCell().textContent = text;
-  });
+  }
 
   document.addEventListener("helix:simulation-progress", (event) => {
     const bar = document.getElementById(`simulation-${event.detail.simulation}-progress`);

@@ -209,8 +209,13 @@ def compute_a_plan(person: Person, *, cluster: str, time_limit_s: int) -> None:
 def deploy(person: Person) -> None:
     person.click("Deploy this plan")
     person.see("#deployment-status", "ready")
-    phases = person.browser.find_elements(By.CSS_SELECTOR, "#deployment-nodes tbody .badge")
-    assert [phase.text for phase in phases] == ["ready"] * len(local_cluster.NODES)
+    badges = "#deployment-nodes tbody .badge"  # replaced with every event
+
+    def all_are_ready() -> bool:
+        phases = person.browser.find_elements(By.CSS_SELECTOR, badges)
+        return [phase.text for phase in phases] == ["ready"] * len(local_cluster.NODES)
+
+    person.until(all_are_ready)
     what_happens_while_a_part_is_fetched_is_not_missed(person)
 
 
