@@ -143,7 +143,10 @@ class _Endpoints:
         return JSONResponse(_model_entry(serving))
 
     async def health(self, http: Request) -> Response:
-        """200 when requests are answered, else 503; the body says what is missing."""
+        """200 when requests are answered, else 503; the body says what is missing.
+
+        `silent_nodes` have not been heard of lately, or ever; requests go around them.
+        """
         serving = self._dispatcher.serving
         missing = () if serving is None else serving.missing_nodes()
         status = "no plan" if serving is None else "waiting for stages" if missing else "ok"
@@ -151,6 +154,7 @@ class _Endpoints:
             "status": status,
             "generation": 0 if serving is None else serving.plan.generation,
             "missing_nodes": list(missing),
+            "silent_nodes": self._dispatcher.silent_nodes(),
             "requests_running": self._dispatcher.requests_running,
             "requests_waiting": self._dispatcher.requests_waiting,
         }

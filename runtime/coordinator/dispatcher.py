@@ -67,6 +67,12 @@ class Dispatcher:
     def requests_waiting(self) -> int:
         return len(self._waiting)
 
+    def silent_nodes(self) -> list[str]:
+        """Nodes of the plan that are not heard of; none without a plan."""
+        if self.serving is None:
+            return []
+        return sorted(self.serving.silent_nodes(now=self._clock()))
+
     def serve(self, serving: Serving | None, *, why_none: str = NO_PLAN) -> None:
         """Serve another plan, or none, and then say why to whoever asks.
 
@@ -316,9 +322,7 @@ class Dispatcher:
 
     def _silent_words(self) -> str:
         """Which stages are missing, for an error; empty when none is."""
-        if self.serving is None:
-            return ""
-        silent = sorted(self.serving.silent_nodes(now=self._clock()))
+        silent = self.silent_nodes()
         return f" (no word from the stages of {', '.join(silent)})" if silent else ""
 
     def _on_sampled(self, sender: str, message: Message) -> None:

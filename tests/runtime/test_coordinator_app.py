@@ -213,6 +213,7 @@ def test_before_the_stages_are_up_requests_get_503_naming_them(checkpoint: Path)
         assert health.status_code == 503
         assert health.json()["status"] == "waiting for stages"
         assert health.json()["missing_nodes"] == sorted(RANGES)
+        assert health.json()["silent_nodes"] == sorted(RANGES)
         h.dispatcher.serve(None)
         assert (await h.client.get("/health")).json()["status"] == "no plan"
         assert (await h.client.get("/v1/models")).json()["data"] == []

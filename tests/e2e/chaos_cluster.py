@@ -1,0 +1,297 @@
+"""A real coordinator and real stages of a small random checkpoint, with a cable for every pair.
+
+Each pair of processes has a TCP relay of its own in between, so that a link can be cut while its
+ends live. A stage that dies is started again at once, as its agent would. The layout leaves a way
+around every node but the hub, through which everything goes:
+
+    first-1 \\         / last-1
+             hub
+    first-2 /         \\ last-2
+"""
+
+import hashlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from planner.domain.cluster import COORDINATOR, SINK, SOURCE
+from planner.domain.placement import LayerRange, Placement
+from planner.domain.problem import Workload
+from runtime.agent.identity import DataDir, Identity, Membership
+from runtime.coordinator.plan_store import PlanStore
+from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
+from runtime.protocol.control import (
+    CoordinatorDesired,
+    PeerAddress,
+    ServingPlan,
+    StageAssignment,
+)
+from runtime.protocol.stage_pipe import StageLaunch
+from runtime.transport.keys import KeyPair
+from tests.e2e.cut_cable import Cabling
+
+API_KEY = "hlxk_chaos"
+MODEL = "random"
+SIZES = TinySizes(
+    num_layers=6,
+    hidden_size=32,
+    intermediate_size=64,
+    vocab_size=300,
+    max_position_embeddings=512,
+)
+LAYERS = {
+    "first-1": (0, 2),
+    "first-2": (0, 2),
+    "hub": (2, 4),
+    "last-1": (4, 6),
+    "last-2": (4, 6),
+}
+_WEIGHTS = {
+    SOURCE: {"first-1": 1.0, "first-2": 1.0},
+    "first-1": {"hub": 1.0},
+    "first-2": {"hub": 1.0},
+    "hub": {"last-1": 1.0, "last-2": 1.0},
+    "last-1": {SINK: 1.0},
+    "last-2": {SINK: 1.0},
+}
+_PAGE_TOKENS = 16
+_CONTEXT = 512
+_BUDGET_BYTES = 64 * 2**20
+_STARTS_WITHIN_S = 120
+_DEAD_FOR_S = 0.2  # until whoever watches a process starts it again
+
+
+@dataclass(slots=True, kw_only=True)
+class _Stage:
+    launch: StageLaunch
+    process: subprocess.Popen[bytes]
+    starts: int = 1
+
+
+class ChaosCluster:
+    """Made by `running_cluster`. `url` is where clients ask."""
+
+    def __init__(self, folder: Path, cabling: Cabling) -> None:
+        self.url = ""
+        self.cabling = cabling
+        self._folder = folder
+        self._stages: dict[str, _Stage] = {}
+        self._coordinator: subprocess.Popen[bytes] | None = None
+        self._closing = threading.Event()
+        self._watch = threading.Thread(target=self._restart_dead, name="supervisor")
+
+    def kill(self, node: str) -> None:
+        self._stages[node].process.kill()
+
+    def freeze(self, node: str) -> None:
+        self._stages[node].process.send_signal(signal.SIGSTOP)
+
+    def thaw(self, node: str) -> None:
+        self._stages[node].process.send_signal(signal.SIGCONT)
+
+    def starts(self, node: str) -> int:
+        return self._stages[node].starts
+
+    def health(self) -> dict[str, Any]:
+        state: dict[str, Any] = httpx.get(f"{self.url}/health", timeout=10).json()
+        return state
+
+    def pages_held(self) -> dict[str, int]:
+        """Pages of requests per node, as each stage told last; nodes with none are left out."""
+        held = {node: self._last_stats(node).get("kv_pages_used", 0) for node in self._stages}
+        return {node: pages for node, pages in held.items() if pages}
+
+    def coordinator_log(self) -> str:
+        return (self._folder / "coordinator.log").read_text()
+
+    def _last_stats(self, node: str) -> dict[str, int]:
+        text = (self._folder / f"{node}.{self.starts(node)}.events").read_text()
+        lines = [line for line in text.splitlines() if '"stats"' in line]
+        if not lines:
+            return {}
+        stats: dict[str, int] = json.loads(lines[-1])["stats"]
+        return stats
+
+    def start(self, checkpoint: Path) -> None:
+        folder = self._folder
+        names = (COORDINATOR, *LAYERS)
+        keys = {name: KeyPair.load_or_create(folder / name / "curve.key") for name in names}
+        ports = {name: _free_port() for name in (*names, "http")}
+        peers = {
+            viewer: tuple(
+                PeerAddress(
+                    name=name,
+                    endpoint=f"tcp://127.0.0.1:{self.cabling.lay(viewer, name, port=ports[name])}",
+                    public_key=keys[name].public_key,
+                )
+                for name in names
+                if name != viewer
+            )
+            for viewer in names
+        }
+        for name, (first, end) in LAYERS.items():
+            launch = StageLaunch(
+                assignment=StageAssignment(
+                    deployment_id=1,
+                    generation=1,
+                    model_name=MODEL,
+                    checkpoint=str(checkpoint),
+                    first=first,
+                    end=end,
+                    num_layers=SIZES.num_layers,
+                    page_tokens=_PAGE_TOKENS,
+                    max_context_tokens=_CONTEXT,
+                    peers=peers[name],
+                ),
+                name=name,
+                bind=f"tcp://127.0.0.1:{ports[name]}",
+                secret_key_file=str(folder / name / "curve.key"),
+                public_key=keys[name].public_key,
+                memory_budget_bytes=_BUDGET_BYTES,
+            )
+            self._stages[name] = _Stage(launch=launch, process=self._start_stage(launch, number=1))
+        plan = ServingPlan(
+            deployment_id=1,
+            generation=1,
+            model_name=MODEL,
+            checkpoint=str(checkpoint),
+            num_layers=SIZES.num_layers,
+            partial_inference=False,
+            placement=Placement(
+                layers={name: LayerRange(first=a, end=b) for name, (a, b) in LAYERS.items()}
+            ),
+            routing_weights=_WEIGHTS,
+            workload=Workload(mean_prompt_tokens=64, mean_output_tokens=64),
+            max_context_tokens=_CONTEXT,
+            page_tokens=_PAGE_TOKENS,
+            peers=peers[COORDINATOR],
+        )
+        _write_coordinator(folder / COORDINATOR, plan, data_port=ports[COORDINATOR])
+        self.url = f"http://127.0.0.1:{ports['http']}"
+        self._coordinator = _start(
+            folder / "coordinator.log",
+            folder / "coordinator.out",
+            "coordinator",
+            "--server=http://127.0.0.1:9",  # nobody there: it goes by what it has
+            f"--data-dir={folder / COORDINATOR}",
+            f"--port={ports['http']}",
+            "--request-timeout=60",
+        )
+        self._await_ready()
+        self._watch.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._watch.is_alive():
+            self._watch.join()
+        processes = [stage.process for stage in self._stages.values()]
+        if self._coordinator is not None:
+            processes.append(self._coordinator)
+        for process in processes:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        for process in processes:
+            _forget(process)
+
+    def _start_stage(self, launch: StageLaunch, *, number: int) -> subprocess.Popen[bytes]:
+        name = self._folder / f"{launch.name}.{number}"
+        process = _start(Path(f"{name}.log"), Path(f"{name}.events"), "stage")
+        if process.stdin is None:
+            raise RuntimeError("the stage was started without a pipe to its stdin")
+        process.stdin.write(launch.to_line())
+        process.stdin.flush()
+        return process
+
+    def _restart_dead(self) -> None:
+        while not self._closing.wait(_DEAD_FOR_S):
+            for stage in self._stages.values():
+                if stage.process.poll() is not None:
+                    _forget(stage.process)
+                    stage.starts += 1
+                    stage.process = self._start_stage(stage.launch, number=stage.starts)
+
+    def _await_ready(self) -> None:
+        deadline = time.monotonic() + _STARTS_WITHIN_S
+        while time.monotonic() < deadline:
+            for stage in self._stages.values():
+                if stage.process.poll() is not None:
+                    raise RuntimeError(f"{stage.launch.name} ended; logs are in {self._folder}")
+            try:
+                if httpx.get(f"{self.url}/health", timeout=5).status_code == httpx.codes.OK:
+                    return
+            except httpx.TransportError:
+                pass  # not listening yet
+            time.sleep(0.2)
+        raise RuntimeError(f"not ready in {_STARTS_WITHIN_S} s; logs are in {self._folder}")
+
+
+@contextmanager
+def running_cluster(folder: Path) -> Iterator[ChaosCluster]:
+    """Ready to serve; everything ends with the block."""
+    checkpoint = folder / "checkpoint"
+    make_tiny_checkpoint(checkpoint, sizes=SIZES, seed=5)
+    with Cabling().relaying() as cabling:
+        cluster = ChaosCluster(folder, cabling)
+        try:
+            cluster.start(checkpoint)
+            yield cluster
+        finally:
+            cluster.close()
+
+
+def _start(log: Path, out: Path, program: str, *options: str) -> subprocess.Popen[bytes]:
+    with log.open("wb") as errors, out.open("wb") as told:
+        return subprocess.Popen(
+            [sys.executable, "-m", "runtime", program, *options],
+            stdin=subprocess.PIPE,
+            stdout=told,
+            stderr=errors,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+
+
+def _forget(process: subprocess.Popen[bytes]) -> None:
+    process.wait(60)
+    if process.stdin is not None:
+        process.stdin.close()
+
+
+def _write_coordinator(directory: Path, plan: ServingPlan, *, data_port: int) -> None:
+    DataDir(directory).save_identity(
+        Identity(
+            node_uuid=str(uuid.uuid4()),
+            data_port=data_port,
+            membership=Membership(
+                name=COORDINATOR, cluster="chaos", credential="none", heartbeat_interval_s=60
+            ),
+        )
+    )
+    key_hash = hashlib.sha256(API_KEY.encode()).hexdigest()
+    desired = CoordinatorDesired(generation=1, plan=plan, api_key_hashes=(key_hash,))
+    PlanStore(directory / "plan.json").save(desired)
+
+
+def _free_port() -> int:
+    """Below those the kernel gives to whoever asks for any, of which cables take many."""
+    while True:
+        port = secrets.randbelow(12_000) + 20_000
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port

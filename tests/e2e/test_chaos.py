@@ -1,0 +1,201 @@
+"""Stages die, freeze and are cut off under load: no stream is lost, and none differs by a token.
+
+Real processes, seeded. A few scenarios run with the suite; `-m chaos` runs all and prints a report.
+"""
+
+import asyncio
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from planner.domain.cluster import COORDINATOR
+from tests.e2e.chaos_cluster import ChaosCluster, running_cluster
+from tests.e2e.chaos_load import Load, Stream, make_load
+from tests.e2e.cut_cable import Way
+
+pytestmark = pytest.mark.e2e
+
+CLIENTS = 6
+_CALM_S = 1.0  # before the fault, so that streams run through every node
+_HEALS_WITHIN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A fault, where, and for how long; a killed stage is back when it has loaded."""
+
+    name: str
+    strike: Callable[[ChaosCluster], None]
+    heal: Callable[[ChaosCluster], None]
+    lasts_s: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    scenario: Scenario
+    streams: tuple[Stream, ...]
+    struck_s: float
+    gap_s: float  # the longest wait for a token of those that ran when it struck
+    healed_in_s: float
+
+    def line(self) -> str:
+        return (
+            f"{self.scenario.name:42} {len(self.streams):4} streams, "
+            f"longest gap {self.gap_s:5.2f} s, all nodes back after {self.healed_in_s:5.1f} s"
+        )
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosCluster]:
+    with running_cluster(tmp_path_factory.mktemp("chaos")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def load(cluster: ChaosCluster) -> Load:
+    load = make_load(cluster.url, seed=11)
+    asyncio.run(load.learn_answers())
+    assert len(load.prompts) >= 6
+    return load
+
+
+def killed(node: str, seed: int = 1) -> Scenario:
+    return Scenario(
+        name=f"{node} killed",
+        strike=lambda cluster: cluster.kill(node),
+        heal=lambda cluster: None,
+        lasts_s=0.0,
+        seed=seed,
+    )
+
+
+def frozen(node: str, *, lasts_s: float, seed: int = 1) -> Scenario:
+    return Scenario(
+        name=f"{node} frozen for {lasts_s:g} s",
+        strike=lambda cluster: cluster.freeze(node),
+        heal=lambda cluster: cluster.thaw(node),
+        lasts_s=lasts_s,
+        seed=seed,
+    )
+
+
+def cut(
+    one: str, other: str, *, lasts_s: float, lost_to: str | None = None, seed: int = 1
+) -> Scenario:
+    """Nothing passes between the two; with `lost_to` only what is sent to it is lost."""
+
+    def strike(cluster: ChaosCluster) -> None:
+        for dialler, listener in ((one, other), (other, one)):
+            ways = {Way.THERE, Way.BACK}
+            if lost_to is not None:
+                ways = {Way.THERE if listener == lost_to else Way.BACK}
+            cluster.cabling.cut(dialler, listener, frozenset(ways))
+
+    words = f"to {lost_to}" if lost_to else "both ways"
+    return Scenario(
+        name=f"{one} - {other} cut {words} for {lasts_s:g} s",
+        strike=strike,
+        heal=lambda cluster: cluster.cabling.mend_all(),
+        lasts_s=lasts_s,
+        seed=seed,
+    )
+
+
+def run(cluster: ChaosCluster, load: Load, scenario: Scenario) -> Outcome:
+    """Strike under load, heal, wait until all nodes are up again; then nothing may be left."""
+    return asyncio.run(_run(cluster, load, scenario))
+
+
+async def _run(cluster: ChaosCluster, load: Load, scenario: Scenario) -> Outcome:
+    over = asyncio.Event()
+    pressing = asyncio.create_task(load.press(clients=CLIENTS, until=over, seed=scenario.seed))
+    await asyncio.sleep(_CALM_S + random.Random(scenario.seed).random())
+    struck_s = time.monotonic()
+    scenario.strike(cluster)
+    try:
+        await asyncio.sleep(scenario.lasts_s)
+    finally:
+        scenario.heal(cluster)
+    healed_s = time.monotonic()
+    await asyncio.sleep(_CALM_S)
+    await _until(lambda: not cluster.health()["silent_nodes"], "all stages are up again")
+    back_s = time.monotonic() - healed_s
+    over.set()
+    streams = await pressing
+    await _until(lambda: not cluster.pages_held(), "all pages are given back")
+    affected = [stream for stream in streams if stream.ran_at(struck_s)]
+    return Outcome(
+        scenario=scenario,
+        streams=tuple(streams),
+        struck_s=struck_s,
+        gap_s=max((stream.longest_gap_s() for stream in affected), default=0.0),
+        healed_in_s=back_s,
+    )
+
+
+async def _until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _HEALS_WITHIN_S
+    while not await asyncio.to_thread(condition):
+        assert time.monotonic() < deadline, f"never happened: {what}"
+        await asyncio.sleep(0.1)
+
+
+def check(load: Load, outcome: Outcome) -> None:
+    assert len(outcome.streams) >= CLIENTS
+    wrong = [stream for stream in outcome.streams if not load.is_right(stream)]
+    assert not wrong, f"{outcome.line()}: {wrong[0]}"
+
+
+QUICK = [
+    killed("first-1"),
+    killed("hub"),
+    frozen("last-2", lasts_s=4.0),
+    cut(COORDINATOR, "first-2", lasts_s=4.0, lost_to=COORDINATOR),
+]
+
+
+@pytest.mark.parametrize("scenario", QUICK, ids=lambda scenario: scenario.name)
+def test_no_stream_is_lost(cluster: ChaosCluster, load: Load, scenario: Scenario) -> None:
+    outcome = run(cluster, load, scenario)
+    print(outcome.line())
+    check(load, outcome)
+
+
+def _all_scenarios() -> list[Scenario]:
+    """At least fifty; seeds move the moment of the strike."""
+    scenarios: list[Scenario] = []
+    for seed, node in enumerate(["first-1", "hub", "last-1", "last-2"] * 3):
+        scenarios.append(killed(node, seed=seed))
+    for seed, node in enumerate(["first-1", "hub", "last-2", "first-2"] * 3):
+        scenarios.append(frozen(node, lasts_s=(0.7, 3.0, 8.0)[seed % 3], seed=seed))
+    for seed, node in enumerate(["first-1", "hub", "last-1"] * 3):
+        lost_to = (None, COORDINATOR, node)[seed // 3]
+        scenarios.append(cut(COORDINATOR, node, lasts_s=5.0, lost_to=lost_to, seed=seed))
+    for seed, (one, other) in enumerate([("first-1", "hub"), ("hub", "last-1")] * 9):
+        lost_to = (None, one, other)[seed // 2 % 3]
+        lasts_s = (0.7, 3.0, 8.0)[seed // 6]
+        scenarios.append(cut(one, other, lasts_s=lasts_s, lost_to=lost_to, seed=seed))
+    return scenarios
+
+
+@pytest.mark.chaos
+def test_fifty_faults_lose_nothing(cluster: ChaosCluster, load: Load) -> None:
+    outcomes = []
+    for scenario in _all_scenarios():
+        outcome = run(cluster, load, scenario)
+        print(outcome.line(), flush=True)
+        check(load, outcome)
+        outcomes.append(outcome)
+    assert len(outcomes) >= 50
+    gaps = sorted(outcome.gap_s for outcome in outcomes)
+    p95 = gaps[int(0.95 * (len(gaps) - 1))]
+    streams = sum(len(outcome.streams) for outcome in outcomes)
+    print(
+        f"{len(outcomes)} faults, {streams} streams, none lost; longest gap of each: "
+        f"median {statistics.median(gaps):.2f} s, p95 {p95:.2f} s"
+    )
