@@ -2,9 +2,11 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from planner.domain.pipeline import Pipeline
+
+Hop: TypeAlias = tuple[str, str]  # from one node to the next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +31,13 @@ class RequestSize:
 class Router(Protocol):
     """Used by the coordinator for live requests and by the simulator for emulated ones."""
 
-    def choose(self, size: RequestSize, *, masked: Collection[str] = ()) -> Pipeline | None:
-        """The next request's pipeline; None when no route has room now. Avoids `masked` nodes."""
+    def choose(
+        self, size: RequestSize, *, masked: Collection[str] = (), cut: Collection[Hop] = ()
+    ) -> Pipeline | None:
+        """The next request's pipeline; None when no route has room now.
+
+        Avoids `masked` nodes and the hops in `cut`, whose two ends may be fine.
+        """
 
     def can_ever_serve(self, size: RequestSize) -> bool:
         """Whether some route has room for the request once every node is idle."""

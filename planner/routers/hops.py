@@ -6,7 +6,7 @@ from planner.domain.cluster import SINK, SOURCE
 from planner.domain.errors import InvalidPlacement
 from planner.domain.pipeline import Pipeline, PipelineStage
 from planner.domain.placement import Placement
-from planner.routers.base import RequestSize
+from planner.routers.base import Hop, RequestSize
 from planner.routers.kv_estimator import KvEstimator
 
 
@@ -49,18 +49,18 @@ class Hops:
         self._stages: dict[tuple[str, int], PipelineStage] = {}
 
     def open_now(
-        self, size: RequestSize, *, masked: Collection[str] = ()
+        self, size: RequestSize, *, masked: Collection[str] = (), cut: Collection[Hop] = ()
     ) -> dict[str, tuple[str, ...]]:
         """For every vertex within reach the next ones that have KV room and lead to the sink.
 
         Nodes without room and hops from which the sink is then out of reach are left out, so that
         whoever follows open hops arrives, and one component's want of room is felt there only.
         """
-        return self._open(size, masked=masked, rooms=self._kv.rooms)
+        return self._open(size, masked=masked, cut=cut, rooms=self._kv.rooms)
 
     def open_when_idle(self, size: RequestSize) -> dict[str, tuple[str, ...]]:
         """The same if every node were idle; nothing behind SOURCE means that waiting is in vain."""
-        return self._open(size, masked=(), rooms=self._kv.rooms_when_idle)
+        return self._open(size, masked=(), cut=(), rooms=self._kv.rooms_when_idle)
 
     def has_room(self, source: str, target: str, size: RequestSize) -> bool:
         """Whether `target` has KV room for a request that comes from `source`."""
@@ -90,6 +90,7 @@ class Hops:
         size: RequestSize,
         *,
         masked: Collection[str],
+        cut: Collection[Hop],
         rooms: Mapping[str, float],
     ) -> dict[str, tuple[str, ...]]:
         tokens = self._kv.reserved_tokens(size)
@@ -99,6 +100,8 @@ class Hops:
             found = []
             for target, num_layers in self._successors.get(vertex, ()):
                 if tokens * num_layers > rooms[target] or target in masked:
+                    continue
+                if cut and (vertex, target) in cut:
                     continue
                 if hops[target] if target in hops else explore(target):
                     found.append(target)

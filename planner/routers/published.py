@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.pipeline import Pipeline
 from planner.domain.placement import Placement
-from planner.routers.base import RequestSize, Router
+from planner.routers.base import Hop, RequestSize, Router
 from planner.routers.hops import Hops
 from planner.routers.kv_estimator import KvEstimator
 from planner.routers.walk import nodes_entered
@@ -52,7 +52,9 @@ class PublishedRouter:
             source: dict.fromkeys(targets, 0.0) for source, targets in self._hops.weights.items()
         }
 
-    def choose(self, size: RequestSize, *, masked: Collection[str] = ()) -> Pipeline | None:
+    def choose(
+        self, size: RequestSize, *, masked: Collection[str] = (), cut: Collection[Hop] = ()
+    ) -> Pipeline | None:
         """The next pipeline; None, and no load added, when the walk meets a full vertex."""
         ever_open = self._hops.open_when_idle(size)
         path: list[tuple[str, str]] = []
@@ -63,6 +65,7 @@ class PublishedRouter:
                 for target, load in self.loads.get(vertex, {}).items()
                 if target in ever_open[vertex]
                 and target not in masked
+                and (vertex, target) not in cut
                 and self._hops.has_room(vertex, target, size)
             }
             if not after:

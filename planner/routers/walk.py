@@ -5,7 +5,7 @@ from typing import Protocol, TypeAlias
 
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.pipeline import Pipeline
-from planner.routers.base import RequestSize, Router
+from planner.routers.base import Hop, RequestSize, Router
 from planner.routers.hops import Hops
 
 
@@ -37,9 +37,11 @@ class WalkRouter:
             source: turns_of(targets) for source, targets in hops.weights.items()
         }
 
-    def choose(self, size: RequestSize, *, masked: Collection[str] = ()) -> Pipeline | None:
-        """The next pipeline; None when no route avoids full and `masked` nodes."""
-        hops = self._hops.open_now(size, masked=masked)
+    def choose(
+        self, size: RequestSize, *, masked: Collection[str] = (), cut: Collection[Hop] = ()
+    ) -> Pipeline | None:
+        """The next pipeline; None when no route avoids full and `masked` nodes and `cut` hops."""
+        hops = self._hops.open_now(size, masked=masked, cut=cut)
         if not hops[SOURCE]:
             return None
         nodes: list[str] = []

@@ -110,6 +110,14 @@ def test_every_router_runs_all_layers_in_order_avoids_masks_and_repeats_itself(n
 
 
 @pytest.mark.parametrize("name", ROUTER_NAMES)
+def test_every_router_goes_around_a_cut_hop_and_still_uses_its_ends(name: str) -> None:
+    router = router_of(name)
+    chosen = [path(router.choose(SMALL, cut={("a", "c")})) for _ in range(60)]
+    assert set(chosen) == {("a", "d"), ("b", "c", "e")}
+    assert router.choose(SMALL, cut={("a", "c"), ("a", "d"), ("b", "c")}) is None
+
+
+@pytest.mark.parametrize("name", ROUTER_NAMES)
 def test_every_router_keeps_to_the_same_kv_limit(name: str) -> None:
     placement, weights = flat(a=1.0, b=1.0)
     kv = estimator(placement.as_lists(), a=80.0, b=40.0)  # a request takes 8 tokens x 2 layers
