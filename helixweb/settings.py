@@ -172,6 +172,11 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
         "schedule": 86_400.0,
         "options": {"expires": 86_400.0},
     },
+    "prune-node-logs": {
+        "task": "helixweb.deployment.tasks.prune_node_logs",
+        "schedule": 3600.0,
+        "options": {"expires": 3600.0},
+    },
     "announce-silent-processes": {
         "task": "helixweb.inventory.tasks.announce_silent_processes",
         "schedule": 2.0,

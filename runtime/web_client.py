@@ -28,6 +28,7 @@ from runtime.protocol.control import (
     RegisterReply,
     RegisterRequest,
 )
+from runtime.protocol.node_log import LogBatch
 from runtime.server_events import ServerEvent, parse_events
 
 logger = logging.getLogger(__name__)
@@ -138,6 +139,10 @@ class WebClient:
         """What this node does run. Raises WebError."""
         body = Heartbeat(observed=observed)
         return _read(HeartbeatReply, await self._call("POST", "/api/v1/agent/heartbeat", body))
+
+    async def log(self, batch: LogBatch) -> None:
+        """What this node logged lately. Raises WebError."""
+        await self._call("POST", "/api/v1/agent/log", batch)
 
     async def coordinator_desired(self) -> CoordinatorDesired:
         """What the coordinator shall serve. Raises WebError."""

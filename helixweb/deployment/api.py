@@ -1,6 +1,7 @@
 """REST for people: deployments."""
 
 from django.db.models import Prefetch
+from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -9,11 +10,20 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
+from rest_framework.views import APIView
 
 from helixweb.deployment import services
 from helixweb.deployment.models import Deployment, NodeAssignment
+from helixweb.deployment.node_log import log_tail
 from helixweb.deployment.presentation import timeline_of
-from helixweb.deployment.serializers import DeploymentSerializer, DeployRequestSerializer
+from helixweb.deployment.serializers import (
+    DeploymentSerializer,
+    DeployRequestSerializer,
+    LogLineSerializer,
+    LogQuerySerializer,
+)
+from helixweb.inventory.models import Node
+from runtime.protocol.node_log import LogLevel
 
 
 class DeploymentViewSet(viewsets.ReadOnlyModelViewSet[Deployment]):
@@ -63,3 +73,16 @@ class DeploymentViewSet(viewsets.ReadOnlyModelViewSet[Deployment]):
                 "rows": chart.rows,
             }
         )
+
+
+class NodeLogView(APIView):
+    """The last lines that a node's agent and stage logged, the newest last."""
+
+    @extend_schema(parameters=[LogQuerySerializer], responses=LogLineSerializer(many=True))
+    def get(self, request: Request, pk: int) -> Response:
+        node = get_object_or_404(Node, pk=pk)
+        asked = LogQuerySerializer(data=request.query_params.dict())
+        asked.is_valid(raise_exception=True)
+        level, limit = LogLevel(asked.validated_data["level"]), asked.validated_data["limit"]
+        lines = log_tail(node, level=level, count=limit)
+        return Response(LogLineSerializer(lines, many=True).data)

@@ -13,6 +13,7 @@ urlpatterns = [
     path("agent/identity", process_api.IdentityView.as_view(), name="agent-identity"),
     path("agent/desired", process_api.AgentDesiredView.as_view(), name="agent-desired"),
     path("agent/heartbeat", process_api.HeartbeatView.as_view(), name="agent-heartbeat"),
+    path("agent/log", process_api.LogView.as_view(), name="agent-log"),
     path("agent/stream", process_api.AgentStreamView.as_view(), name="agent-stream"),
     path(
         "coordinator/desired",
@@ -25,5 +26,6 @@ urlpatterns = [
         process_api.CoordinatorStreamView.as_view(),
         name="coordinator-stream",
     ),
+    path("nodes/<int:pk>/log", api.NodeLogView.as_view(), name="api-node-log"),
     path("", include(router.urls)),
 ]

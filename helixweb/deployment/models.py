@@ -5,8 +5,11 @@ from django.db import models
 from django.db.models import Q
 
 from runtime.protocol.control import Phase
+from runtime.protocol.node_log import LogLevel, LogSource
 
 PHASES = [(phase.value, phase.value) for phase in Phase]
+# A line's level is its place here, so that "at least" can be asked for.
+LOG_LEVELS = tuple(LogLevel)
 
 
 class Status(models.TextChoices):
@@ -140,6 +143,33 @@ class PhaseChange(models.Model):
 
     class Meta:
         ordering = ["at", "pk"]
+
+
+class NodeLogLine(models.Model):
+    """A line that a node's agent or stage logged, `at` by the node's clock."""
+
+    node = models.ForeignKey(
+        "inventory.Node", on_delete=models.CASCADE, related_name="log_lines", db_index=False
+    )
+    at = models.DateTimeField(db_index=True)
+    source = models.CharField(
+        max_length=5, choices=[(source.value, source.value) for source in LogSource]
+    )
+    level = models.PositiveSmallIntegerField(
+        choices=[(place, level.value) for place, level in enumerate(LOG_LEVELS)]
+    )
+    text = models.TextField()
+
+    class Meta:
+        indexes = [models.Index(fields=["node", "-id"], name="node_log_newest_first")]
+
+    def __str__(self) -> str:
+        return f"{self.level_name} {self.source}: {self.text}"
+
+    @property
+    def level_name(self) -> str:
+        """debug, info, warning or error."""
+        return LOG_LEVELS[self.level].value
 
 
 class LinkWeights(models.Model):

@@ -15,11 +15,12 @@ from rest_framework.permissions import AllowAny
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.throttling import AnonRateThrottle
+from rest_framework.throttling import AnonRateThrottle, SimpleRateThrottle
 from rest_framework.views import APIView
 
 from helixweb.deployment import services
 from helixweb.deployment.messages import read_message
+from helixweb.deployment.node_log import record_log
 from helixweb.deployment.process_authentication import (
     IsCoordinator,
     IsNode,
@@ -38,6 +39,7 @@ from runtime.protocol.control import (
     RegisterReply,
     RegisterRequest,
 )
+from runtime.protocol.node_log import LogBatch
 
 ProcessT = TypeVar("ProcessT", Node, Coordinator)
 
@@ -47,6 +49,16 @@ class JoinThrottle(AnonRateThrottle):
 
     scope = "join"
     rate = "240/min"
+
+
+class LogThrottle(SimpleRateThrottle):
+    """An agent tells its log every few seconds; more often is a fault, or worse."""
+
+    scope = "node-log"
+    rate = "60/min"
+
+    def get_cache_key(self, request: Request, view: APIView) -> str:
+        return f"throttle-node-log-{node_of(request).pk}"
 
 
 class EventStreamRenderer(JSONRenderer):
@@ -111,6 +123,17 @@ class HeartbeatView(AgentView):
         heartbeat = read_message(Heartbeat, request)
         generation = services.record_heartbeat(node_of(request), heartbeat, now=timezone.now())
         return answer(HeartbeatReply(generation=generation))
+
+
+class LogView(AgentView):
+    """What this node's agent and stage logged lately."""
+
+    throttle_classes = [LogThrottle]
+
+    @extend_schema(request=LogBatch, responses={204: None}, tags=["processes"])
+    def post(self, request: Request) -> Response:
+        record_log(node_of(request), read_message(LogBatch, request))
+        return Response(status=204)
 
 
 class AgentStreamView(AgentView):

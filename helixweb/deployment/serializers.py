@@ -6,7 +6,8 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from helixweb.common.serializers import StrictFieldsMixin
-from helixweb.deployment.models import Deployment, NodeAssignment
+from helixweb.deployment.models import Deployment, NodeAssignment, NodeLogLine
+from helixweb.deployment.node_log import KEPT_LINES
 from helixweb.deployment.options import (
     DEFAULTS,
     MAX_PAGE_TOKENS,
@@ -18,6 +19,7 @@ from helixweb.deployment.options import (
 )
 from helixweb.inventory.models import NodeState
 from helixweb.planning.models import Plan
+from runtime.protocol.node_log import LogLevel
 
 OPTION_FIELDS = [
     "page_tokens", "max_batch_tokens", "kv_high_water", "max_queued_requests", "max_context_tokens",
@@ -106,3 +108,25 @@ class DeployRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     def deploy_options(self) -> DeployOptions:
         """Call after `is_valid`."""
         return DeployOptions(**{name: self.validated_data[name] for name in OPTION_FIELDS})
+
+
+class LogLineSerializer(serializers.ModelSerializer[NodeLogLine]):
+    """A line of a node's log, `at` by the node's clock."""
+
+    level = serializers.ChoiceField(
+        source="level_name", choices=[level.value for level in LogLevel], read_only=True
+    )
+
+    class Meta:
+        model = NodeLogLine
+        fields = ["id", "at", "source", "level", "text"]
+        read_only_fields = fields
+
+
+class LogQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """Which lines of a node's log: the last `limit` of at least `level`."""
+
+    level = serializers.ChoiceField(
+        choices=[level.value for level in LogLevel], default=LogLevel.DEBUG.value
+    )
+    limit = serializers.IntegerField(min_value=1, max_value=KEPT_LINES, default=200)

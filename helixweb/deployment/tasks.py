@@ -5,6 +5,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from helixweb.deployment import pushing, settling
+from helixweb.deployment.node_log import prune_log
 from helixweb.deployment.weighing import follow_links
 
 
@@ -24,6 +25,12 @@ def tend_deployments() -> None:
     for deployment_id in settling.live_ids():
         settling.settle(deployment_id, now=now)
         follow_links(deployment_id, now=now)
+
+
+@shared_task
+def prune_node_logs() -> None:
+    """Beat: forget old lines of nodes' logs."""
+    prune_log(now=timezone.now())
 
 
 def push_after_commit(deployment_id: int) -> None:

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from helixweb.deployment import link_pages, views
+from helixweb.deployment import link_pages, node_log_page, views
 
 urlpatterns = [
     path("deployments/", views.deployments, name="deployments"),
@@ -10,6 +10,7 @@ urlpatterns = [
     path("deployments/<int:pk>/", views.deployment, name="deployment"),
     path("deployments/<int:pk>/stop", views.deployment_stop, name="deployment-stop"),
     path("deployments/<int:pk>/weights", link_pages.deployment_weights, name="deployment-weights"),
+    path("clusters/<int:pk>/nodes/<int:node_pk>/log", node_log_page.node_log, name="node-log"),
     path(
         "clusters/<int:pk>/network/keep-measured",
         link_pages.links_keep_measured,

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from runtime.agent.identity import DataDir
 from runtime.agent.joining import Joined
+from runtime.agent.node_log import NodeLog, tell_log
 from runtime.agent.reconcile import (
     KillStage,
     StartStage,
@@ -46,6 +47,7 @@ class Agent:
         joined: Joined,
         announcement: AgentIdentity,
         data_dir: DataDir,
+        node_log: NodeLog,
         settings: StageSettings,
         rng: random.Random,
         clock: Callable[[], float] = time.monotonic,
@@ -56,11 +58,12 @@ class Agent:
         self._heartbeat_interval_s = joined.member.heartbeat_interval_s
         self._announcement = announcement
         self._data_dir = data_dir
+        self._node_log = node_log
         self._backoff = Backoff(rng=rng, limit_s=_MAX_HEARTBEAT_GAP_S)
         self._clock = clock
         self._supervisor = Supervisor(
             settings=settings,
-            log=StageLog(data_dir.stage_log),
+            log=StageLog(data_dir.stage_log, on_line=node_log.add_stage_line),
             on_change=self._note_change,
             command=stage_command,
             clock=clock,
@@ -82,7 +85,12 @@ class Agent:
             tasks.remove(first)
             tasks += [
                 asyncio.create_task(work)
-                for work in (self._follow(), self._beat(), self._reconcile())
+                for work in (
+                    self._follow(),
+                    self._beat(),
+                    self._reconcile(),
+                    tell_log(self._web, self._node_log),
+                )
             ]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:

@@ -11,6 +11,8 @@ import random
 import signal
 import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from runtime.agent.data_address import AddressError, choose_port, data_endpoint
 from runtime.agent.hardware import detect_hardware, emulated_hardware, gpu_budgets_bytes
 from runtime.agent.identity import DataDir, DataDirError
 from runtime.agent.joining import Applicant, JoinRefused, join
+from runtime.agent.node_log import NodeLog, NodeLogHandler
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings
 from runtime.protocol.control import AgentIdentity, Role
 from runtime.protocol.data_security import DataSecurity
@@ -41,8 +44,8 @@ def main(argv: list[str]) -> int:
     try:
         check_server(options.server)
         data_dir = DataDir(options.data_dir.expanduser())
-        with data_dir.locked():
-            asyncio.run(_run(options, data_dir))
+        with data_dir.locked(), _heard_by(node_log := NodeLog()):
+            asyncio.run(_run(options, data_dir, node_log))
     except (
         AddressError,
         BadServerAddress,
@@ -57,7 +60,18 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-async def _run(options: argparse.Namespace, data_dir: DataDir) -> None:
+@contextmanager
+def _heard_by(node_log: NodeLog) -> Iterator[None]:
+    """While inside, it gets all that this process logs."""
+    handler = NodeLogHandler(node_log)
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
+async def _run(options: argparse.Namespace, data_dir: DataDir, node_log: NodeLog) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
@@ -106,6 +120,7 @@ async def _run(options: argparse.Namespace, data_dir: DataDir) -> None:
             joined=joined,
             announcement=announcement,
             data_dir=data_dir,
+            node_log=node_log,
             settings=StageSettings(
                 name=joined.member.name,
                 bind=endpoint,

@@ -6,6 +6,7 @@ Readable by its owner alone, as everything in the data directory.
 import logging
 import os
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -14,12 +15,26 @@ _LIMIT_BYTES = 4 << 20
 _TAIL_LINES = 20
 
 
-class StageLog:
-    """Two files at most, `path` and `path`.1; each up to `limit_bytes` and a line."""
+def _nobody_hears(line: str) -> None:
+    """The file alone keeps it."""
 
-    def __init__(self, path: Path, *, limit_bytes: int = _LIMIT_BYTES) -> None:
+
+class StageLog:
+    """Two files at most, `path` and `path`.1; each up to `limit_bytes` and a line.
+
+    `on_line` hears every line that a process writes.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        limit_bytes: int = _LIMIT_BYTES,
+        on_line: Callable[[str], None] = _nobody_hears,
+    ) -> None:
         self.path = path
         self._limit_bytes = limit_bytes
+        self._on_line = on_line
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._is_broken = False
 
@@ -30,8 +45,10 @@ class StageLog:
 
     def append(self, chunk: bytes) -> None:
         """A line, or a piece of one that is too long."""
-        self._tail.append(chunk.decode(errors="replace").rstrip())
+        line = chunk.decode(errors="replace").rstrip()
+        self._tail.append(line)
         self._write(chunk)
+        self._on_line(line)
 
     @property
     def last_line(self) -> str:

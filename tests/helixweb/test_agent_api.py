@@ -27,6 +27,7 @@ from runtime.protocol.control import Phase
 AGENT_DOORS = [
     ("get", "/api/v1/agent/desired"),
     ("post", "/api/v1/agent/heartbeat"),
+    ("post", "/api/v1/agent/log"),
     ("get", "/api/v1/agent/stream"),
 ]
 COORDINATOR_DOORS = [

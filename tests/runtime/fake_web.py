@@ -25,6 +25,7 @@ from runtime.protocol.control import (
     RegisterReply,
     RegisterRequest,
 )
+from runtime.protocol.node_log import LogBatch, LogLine
 
 PATIENCE_S = 30.0
 TOKEN = "hlxj_good"
@@ -47,6 +48,7 @@ class FakeWeb:
         self.registrations: list[RegisterRequest] = []
         self.announcements: list[AgentIdentity] = []
         self.observed: list[ObservedState] = []
+        self.log: list[LogLine] = []
         self.reports: list[CoordinatorReport] = []
         self.desired = DesiredState(generation=0)
         self.coordinator_desired = CoordinatorDesired(generation=0)
@@ -112,6 +114,7 @@ class FakeWeb:
                 Route("/api/v1/agent/identity", self._identity, methods=["PUT"]),
                 Route("/api/v1/agent/desired", self._desired),
                 Route("/api/v1/agent/heartbeat", self._heartbeat, methods=["POST"]),
+                Route("/api/v1/agent/log", self._log, methods=["POST"]),
                 Route("/api/v1/agent/stream", self._stream),
                 Route("/api/v1/coordinator/desired", self._coordinator_desired),
                 Route("/api/v1/coordinator/report", self._report, methods=["POST"]),
@@ -157,6 +160,12 @@ class FakeWeb:
         heartbeat = Heartbeat.model_validate_json(await request.body())
         self.observed.append(heartbeat.observed)
         return answer(HeartbeatReply(generation=self.desired.generation))
+
+    async def _log(self, request: Request) -> Response:
+        if refusal := self._refusal(request):
+            return refusal
+        self.log += LogBatch.model_validate_json(await request.body()).lines
+        return Response(status_code=204)
 
     async def _stream(self, request: Request) -> Response:
         if refusal := self._refusal(request):

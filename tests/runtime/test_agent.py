@@ -20,6 +20,7 @@ from runtime.agent.agent import Agent, NodeRemoved
 from runtime.agent.identity import DataDir, DataDirError
 from runtime.agent.joining import Applicant, Joined, JoinRefused, join
 from runtime.agent.main import main
+from runtime.agent.node_log import NodeLog
 from runtime.agent.supervisor import StageSettings
 from runtime.protocol.control import (
     AgentIdentity,
@@ -101,6 +102,7 @@ class Node:
                 joined=await self._join(client, token=token, name="n1"),
                 announcement=ANNOUNCEMENT,
                 data_dir=self.data_dir,
+                node_log=NodeLog(),
                 settings=StageSettings(
                     name="n1",
                     bind=ANNOUNCEMENT.data_endpoint,

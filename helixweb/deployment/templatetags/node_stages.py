@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Mapping
 
 from django import template
+from django.http import QueryDict
 from django.utils import timezone
 
 from helixweb.charts.chart import Chart
 from helixweb.deployment import node_stages
 from helixweb.deployment.models import PhaseChange
+from helixweb.deployment.node_log_page import LogView, log_view
 from helixweb.deployment.node_stages import NodeStage
 from helixweb.inventory.models import Node
 
@@ -39,3 +41,9 @@ def stage_memory(node: Node, stage: NodeStage) -> Chart | None:
 @register.simple_tag
 def phases_of(node: Node) -> list[PhaseChange]:
     return node_stages.phases_of(node)
+
+
+@register.simple_tag
+def node_log(node: Node, asked: QueryDict) -> LogView:
+    """With what the address asks for: `?level=` and `?lines=`."""
+    return log_view(node, asked)

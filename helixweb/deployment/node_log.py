@@ -1,0 +1,53 @@
+"""The last lines of nodes' logs: kept within bounds, announced, and read back for pages.
+
+Lines are in the order in which they came: a node's clock may be wrong.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+from django.db import transaction
+
+from helixweb.common import events
+from helixweb.deployment.models import LOG_LEVELS, NodeLogLine
+from helixweb.inventory.models import Node
+from runtime.protocol.node_log import LogBatch, LogLevel
+
+KEPT_LINES = 1000
+KEPT = timedelta(days=7)
+
+
+def topic_of(node: Node) -> str:
+    """The event topic of the node's own page."""
+    return f"node:{node.pk}"
+
+
+def record_log(node: Node, batch: LogBatch) -> None:
+    """Keep what the agent tells; of all lines of the node the last `KEPT_LINES` stay."""
+    own = NodeLogLine.objects.filter(node=node)
+    with transaction.atomic():
+        NodeLogLine.objects.bulk_create(
+            NodeLogLine(
+                node=node,
+                at=datetime.fromtimestamp(line.at_s, UTC),
+                source=line.source.value,
+                level=LOG_LEVELS.index(line.level),
+                text=line.text.replace("\0", ""),
+            )
+            for line in batch.lines
+        )
+        ids = own.order_by("-pk").values_list("pk", flat=True)
+        newest_gone = ids[KEPT_LINES : KEPT_LINES + 1].first()
+        if newest_gone is not None:
+            own.filter(pk__lte=newest_gone).delete()
+        events.emit(topic_of(node), "node-log", {"node": node.pk})
+
+
+def log_tail(node: Node, *, level: LogLevel, count: int) -> list[NodeLogLine]:
+    """The last `count` lines of at least `level`, the newest last."""
+    rows = NodeLogLine.objects.filter(node=node, level__gte=LOG_LEVELS.index(level))
+    return list(rows.order_by("-pk")[:count])[::-1]
+
+
+def prune_log(*, now: datetime) -> None:
+    """Forget what is older than `KEPT`."""
+    NodeLogLine.objects.filter(at__lt=now - KEPT).delete()
