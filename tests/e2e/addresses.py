@@ -13,15 +13,14 @@ from helixweb.planning import urls as planning_urls
 MODULES = (common_urls, inventory_urls, planning_urls, deployment_urls, monitoring_urls)
 # For monitoring by others, and the stream that the mark "Live" tells of.
 NOT_FOR_PEOPLE = {"healthz", "readyz", "events"}
-# Buttons that show only where stages have told of their links, which the doubles' world has not.
-NEED_TOLD_LINKS = {"links-keep-measured", "deployment-weights"}
 # What buttons post to, and what scripts or htmx ask for: no pages of their own.
-ANSWERS = NEED_TOLD_LINKS | {
+ANSWERS = {
     "logout", "user-keep-out", "user-let-in", "api-key-revoke", "nodes-bulk", "nodes-csv",
     "join-token-revoke", "cluster-demo", "cluster-join", "cluster-export", "plan-run-preview",
     "plan-run-starts", "plan-run-cancel", "plan-run-accept", "plan-run-extend", "replan-adopt",
     "plan-explanation", "plan-simulations", "simulation-cancel", "model-mix-cancel",
-    "deployment-stop", "monitor-chart", "playground-chat",
+    "deployment-stop", "deployment-weights", "links-keep-measured", "node-log", "monitor-chart",
+    "playground-chat",
 }  # fmt: skip
 
 

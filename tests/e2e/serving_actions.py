@@ -18,6 +18,8 @@ CONTENT = "return document.querySelector(arguments[0])?.textContent ?? ''"
 def act_on_what_serves(person: Person, world: World, chat: ChatDouble) -> None:
     talk(person, world, chat)
     look_into_a_request(person, world)
+    read_the_log(person, world)
+    follow_links(person, world)
     stop_and_deploy(person, world)
     watch(person, world)
 
@@ -62,6 +64,39 @@ def look_into_a_request(person: Person, world: World) -> None:
     person.see("h1", "Request")
     person.click("As table, the parts of the end-to-end time")
     person.see("#gantt-table", "tower")
+
+
+def read_the_log(person: Person, world: World) -> None:
+    """By level; and a line that comes while one looks is seen without a touch."""
+    person.open(f"/clusters/{world['cluster']}/nodes/{world['node']}/")
+    person.see("#log-lines", "is wanted")
+    person.see("#live", "Live")
+    person.pick("level", "warning")
+    person.until(lambda: "is wanted" not in person.look(CONTENT, "#log-lines"))
+    person.pick("lines", "50")
+    person.see("#log-lines", "RuntimeError")
+    line = {"at_s": 1.7e9, "source": "stage", "level": "error", "text": "a wheel came off"}
+    answer = httpx.post(
+        f"{person.base_url}/api/v1/agent/log",
+        json={"lines": [line]},
+        headers={"Authorization": world["agent"]},
+        timeout=PATIENCE_S,
+    )
+    assert answer.is_success, answer.text
+    person.see("#log-lines", "a wheel came off")
+
+
+def follow_links(person: Person, world: World) -> None:
+    """A link does less than planned: routing follows it or not, and the next plan counts with it."""
+    source, target = world["slow_link"]
+    person.open(f"/clusters/{world['cluster']}/network/")
+    person.see("#live-links", f"{source} → {target} is slow")
+    person.click("Keep to the plan's weights")
+    person.see("#live-links", "whatever links do")
+    person.click("Follow measured links")
+    person.until(lambda: "whatever links do" not in person.look(CONTENT, "#live-links"))
+    person.click("Count with measured rates in the next plan")
+    person.see("[role=status].note-box", "1 measured rate counts")
 
 
 def watch(person: Person, world: World) -> None:

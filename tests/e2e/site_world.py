@@ -49,13 +49,15 @@ def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
         "name": name,
         "user": user.username,
         "login_link": login_links.create(user),
-        "coordinator": doubles.coordinator.http._credentials["HTTP_AUTHORIZATION"],
+        "coordinator": _authorization(doubles.coordinator),
+        "agent": _authorization(doubles.agents["tower"]),
         "cluster": serving.pk,
         "spare": spare.pk,
     }
     plan, run, incumbent = _searched(doubles.plan, user=user, now=now)
     deployment = deploy(plan, user=user, options=DeployOptions(), now=now)
-    _all_ready(doubles, generation=deployment.generation)
+    ids["slow_link"] = _all_ready(doubles, plan, generation=deployment.generation)
+    _some_log(doubles.agents["tower"], now=now)
     doubles.coordinator.row.__class__.objects.update(http_url=chat_url)
     ids["request"] = _history(serving, plan, generation=deployment.generation, now=now)
     broken = FakeCluster(trouble, user)
@@ -91,24 +93,35 @@ def _problem() -> dict[str, Any]:
     return problem
 
 
+def _authorization(process: Any) -> str:
+    """What the process, a double, sends as `Authorization`."""
+    sent: str = process.http._credentials["HTTP_AUTHORIZATION"]
+    return sent
+
+
+def _finished_run(plan: Any, *, user: Any, now: datetime) -> Any:
+    """A search that ended with this plan, which becomes a row of its own."""
+    from helixweb.planning.attempts import record_finished_run
+    from helixweb.planning.models import PlanRun
+    from planner.serialization import plan_from_dict
+
+    run = PlanRun(
+        cluster=plan.cluster,
+        model=plan.model,
+        problem=plan.problem,
+        options={"objective": "flow", "time_limit_s": 5.0},
+        created_by=user,
+    )
+    return record_finished_run(run, plan_from_dict(plan.document), now=now)
+
+
 def _searched(plan: Any, *, user: Any, now: datetime) -> tuple[Any, Any, Any]:
     """The plan as if it had been searched for here: with its run and an incumbent."""
-    from helixweb.planning.attempts import record_finished_run
-    from helixweb.planning.models import Incumbent, PlanRun
+    from helixweb.planning.models import Incumbent
     from planner.serialization import plan_from_dict
 
     found = plan_from_dict(plan.document)
-    run = record_finished_run(
-        PlanRun(
-            cluster=plan.cluster,
-            model=plan.model,
-            problem=plan.problem,
-            options={"objective": "flow", "time_limit_s": 5.0},
-            created_by=user,
-        ),
-        found,
-        now=now,
-    )
+    run = _finished_run(plan, user=user, now=now)
     incumbents = [
         Incumbent.objects.create(
             run=run,
@@ -127,22 +140,9 @@ def _searched(plan: Any, *, user: Any, now: datetime) -> tuple[Any, Any, Any]:
 
 def _replanned(plan: Any, other: Any, *, user: Any, now: datetime) -> Any:
     """A replanning of `plan` that stayed where it was, with `other` as its second answer."""
-    from helixweb.planning.attempts import record_finished_run
-    from helixweb.planning.models import PlanRun, Replan
-    from planner.serialization import plan_from_dict
+    from helixweb.planning.models import Replan
 
-    found = plan_from_dict(plan.document)
-    run = record_finished_run(
-        PlanRun(
-            cluster=plan.cluster,
-            model=plan.model,
-            problem=plan.problem,
-            options={"objective": "flow", "time_limit_s": 5.0},
-            created_by=user,
-        ),
-        found,
-        now=now,
-    )
+    run = _finished_run(plan, user=user, now=now)
     points = [
         {
             "placement": row.document["placement"],
@@ -156,12 +156,47 @@ def _replanned(plan: Any, other: Any, *, user: Any, now: datetime) -> Any:
     return Replan.objects.create(run=run, running_plan=plan, budget_bytes=4e6, points=points)
 
 
-def _all_ready(doubles: Any, *, generation: int) -> None:
-    from runtime.protocol.control import Phase
+def _all_ready(doubles: Any, plan: Any, *, generation: int) -> tuple[str, str]:
+    """The ends of a link that the plan uses and whose source tells that it is slow."""
+    from planner.serialization import plan_from_dict
+    from runtime.protocol.control import LinkStats, Phase
+    from tests.helixweb.process_doubles import STATS
 
-    for agent in doubles.used_agents.values():
+    agents = doubles.used_agents
+    edges = plan_from_dict(plan.document).flow.edges
+    source, target = next(
+        (edge.source, edge.target)
+        for edge in edges
+        if edge.flow_tokens_per_s > 0 and {edge.source, edge.target} <= set(agents)
+    )
+    slow = LinkStats(
+        bandwidth_bytes_per_s=12.5e6, bandwidth_age_s=0.5, bandwidth_is_floor=False, rtt_s=0.01
+    )
+    for name, agent in agents.items():
+        links = {target: slow} if name == source else {}
+        stage = STATS.model_copy(update={"links": links}).model_dump(mode="json")
         agent.beat(Phase.LOADING, generation=generation, message="reading weights")
-        agent.beat(Phase.READY, generation=generation)
+        agent.beat(Phase.READY, generation=generation, stage=stage)
+    return source, target
+
+
+def _some_log(agent: Any, *, now: datetime) -> None:
+    lines = (
+        ("agent", "info", "runtime.agent.agent generation 1 is wanted"),
+        ("stage", "info", "runtime.engine.loading read layers [0, 3) of tiny-llama in 0.4 s"),
+        ("stage", "warning", "runtime.transport.peers laptop was silent for 1.6 s"),
+        ("stage", "error", f"RuntimeError: {FAILURE}"),
+    )
+    answer = agent.http.post(
+        "/api/v1/agent/log",
+        {
+            "lines": [
+                {"at_s": now.timestamp(), "source": source, "level": level, "text": text}
+                for source, level, text in lines
+            ]
+        },
+    )
+    assert answer.status_code == 204, answer.content
 
 
 def _one_fails(doubles: Any, *, generation: int) -> None:

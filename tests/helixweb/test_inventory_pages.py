@@ -139,7 +139,7 @@ def test_pages_say_whether_layer_times_are_measured_and_what_a_node_costs(
     change = {"name": "mini", "region": "away", "profile_name": "fast", "price_per_hour": "1.5"}
     assert browser.post(edit, change).status_code == 302
     page = browser.get(reverse("node", args=[cluster.pk, mini.pk])).content.decode()
-    assert "Measured layer times: yes. Price per hour: 2.25." in page
+    assert "Layer times are measured. Price per hour: 2.25." in page
     assert "<dt>Price per hour</dt><dd>1.5</dd>" in page
 
 
