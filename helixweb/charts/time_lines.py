@@ -20,7 +20,10 @@ class Line:
 
 
 def time_lines(times: Sequence[datetime], lines: Sequence[Line], *, unit: str) -> Chart:
-    """Traces in the order of `lines`; monitor.js appends to them."""
+    """Traces in the order of `lines`; monitor.js appends to them.
+
+    The table tells moments in the zone that they come in, the axis in that of the reader.
+    """
     moments = [moment.isoformat() for moment in times]
     traces = [
         go.Scatter(
@@ -45,7 +48,7 @@ def time_lines(times: Sequence[datetime], lines: Sequence[Line], *, unit: str) -
     return Chart(
         figure=figure_json(traces, layout),
         summary=_summary(lines, unit=unit),
-        columns=("Time (UTC)", *(f"{line.name} ({unit})" for line in lines)),
+        columns=("Time", *(f"{line.name} ({unit})" for line in lines)),
         rows=tuple(
             (
                 moment.strftime("%Y-%m-%d %H:%M:%S"),

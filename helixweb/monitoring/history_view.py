@@ -4,6 +4,8 @@ import dataclasses
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.utils import timezone
+
 from helixweb.charts.chart import Chart
 from helixweb.charts.latency import latency
 from helixweb.charts.latency_heat import latency_heat
@@ -64,7 +66,7 @@ def history(cluster: Cluster, range_: Range, *, now: datetime) -> History:
     since = now - range_.length
     step_s = smallest_step_s(since=since, now=now)
     found = points(cluster, since=since, until=now, step_s=step_s)
-    times = [point.at for point in found]
+    times = [timezone.localtime(point.at) for point in found]
     ends = [since.isoformat(), now.isoformat()]
     deployed = _deployed(cluster, since=since)
 

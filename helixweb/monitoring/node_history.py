@@ -1,10 +1,11 @@
 """One node over the last minutes, from the samples of its cluster. Reads only."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import F
+from django.utils import timezone
 
 from helixweb.charts.chart import PALETTE, Chart
 from helixweb.charts.time_lines import Line, time_lines
@@ -46,7 +47,7 @@ def node_history(node: Node, *, now: datetime) -> NodeHistory:
     for second, said in rows:
         if said is None:
             continue
-        times.append(datetime.fromtimestamp(second, tz=UTC))
+        times.append(datetime.fromtimestamp(second, tz=timezone.get_current_timezone()))
         busy.append(_percent(said["busy_ratio"]))
         total, used = said["kv_total_pages"], said["kv_used_pages"]
         kv.append(100.0 * used / total if total and used is not None else None)

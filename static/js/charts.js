@@ -1,10 +1,12 @@
 // The only place that calls Plotly. A figure is JSON from helixweb/charts; colours that depend on the
 // theme are written there as "var(--name)" and resolved here, again when the theme changes.
+// What is in sight is painted at once, the rest when the browser has nothing else to do; what changes
+// out of sight is painted when it comes into sight.
 "use strict";
 
 window.HelixCharts = (() => {
   const config = { displaylogo: false, showSendToCloud: false, responsive: true, displayModeBar: false };
-  const drawn = new Map();
+  const figures = new Map(); // element -> its figure as it was given last
 
   const resolve = (value, style) => {
     if (typeof value === "string") {
@@ -41,58 +43,118 @@ window.HelixCharts = (() => {
   const local = (value) => (typeof value === "string" && MOMENT.test(value) ? written.format(new Date(value)) : value);
   const inZone = (figure) => {
     if (figure.layout?.xaxis?.type !== "date") return figure;
-    const { range } = figure.layout.xaxis;
-    const xaxis = { ...figure.layout.xaxis, ...(range ? { range: range.map(local) } : {}) };
+    const { xaxis, shapes = [], annotations = [] } = figure.layout;
     return {
       data: figure.data.map((trace) => (Array.isArray(trace.x) ? { ...trace, x: trace.x.map(local) } : trace)),
-      layout: { ...figure.layout, xaxis },
+      layout: {
+        ...figure.layout,
+        xaxis: { ...xaxis, ...(xaxis.range ? { range: xaxis.range.map(local) } : {}) },
+        shapes: shapes.map((shape) => ({ ...shape, x0: local(shape.x0), x1: local(shape.x1) })),
+        annotations: annotations.map((note) => ({ ...note, x: local(note.x) })),
+      },
     };
+  };
+  // Plotly could find the room for labels by itself, but draws the chart two or three times to do so.
+  const FONT = { family: "system-ui, sans-serif", size: 12 };
+  const ruler = document.createElement("canvas").getContext("2d");
+  ruler.font = `${FONT.size}px ${FONT.family}`;
+  const roomFor = (axis) => {
+    const labels = axis.ticktext ?? axis.categoryarray ?? ["000.0k"];
+    const widest = Math.max(0, ...labels.map((label) => ruler.measureText(label).width));
+    return Math.ceil(widest) + 12 + (axis.title?.text ? 24 : 0);
   };
   const themed = (plain) => {
     const figure = inZone(plain);
     const base = {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: "system-ui, sans-serif", size: 12, color: "var(--text)" },
-      margin: { l: 56, r: 16, t: 12, b: 40 },
+      font: { ...FONT, color: "var(--text)" },
+      margin: { l: 8, r: 16, t: 12, b: 40 },
     };
-    const axis = { gridcolor: "var(--line)", zerolinecolor: "var(--line)", linecolor: "var(--line)", automargin: true };
+    const axis = { gridcolor: "var(--line)", zerolinecolor: "var(--line)", linecolor: "var(--line)" };
     const layout = { ...base, ...figure.layout };
     for (const name of ["xaxis", "yaxis"]) layout[name] = { ...axis, ...(figure.layout || {})[name] };
     if (layout.yaxis2) layout.yaxis2 = { ...axis, ...layout.yaxis2 };
+    const { l, r } = layout.margin;
+    layout.margin = {
+      ...layout.margin,
+      l: layout.yaxis.automargin || !figure.data.some(hasAxes) ? l : Math.max(l, roomFor(layout.yaxis)),
+      r: layout.yaxis2 ? Math.max(r, roomFor(layout.yaxis2)) : r,
+    };
     return resolve({ data: figure.data, layout });
   };
-  const draw = (element, figure) => {
-    drawn.set(element, figure);
-    const { data, layout: { height, width, ...layout } } = themed(figure);
-    // On the element, not in the layout: Plotly forgets the layout's size when the window changes.
-    if (height) element.style.height = `${height}px`;
-    if (width) element.style.minWidth = `${width}px`;
+  const hasAxes = (trace) => trace.type !== "sankey";
+
+  const due = new Set(); // elements whose figure is newer than what is painted
+  const near = new Set(); // elements in sight, or almost
+  const SOON_PX = 300;
+  const paint = (element) => {
+    due.delete(element);
+    const { data, layout: { height, width, ...layout } } = themed(figures.get(element));
     return Plotly.react(element, data, layout, config).then((graph) => {
       document.dispatchEvent(new CustomEvent("helix:drawn", { detail: { id: element.id } }));
       return graph;
     });
   };
-  const load = async (element) => {
-    const response = await fetch(element.dataset.figure, { headers: { Accept: "application/json" } });
-    if (!response.ok) { element.textContent = `This chart could not be loaded (${response.status}).`; return; }
-    await draw(element, await response.json());
+  const sight = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (isIntersecting) near.add(target); else near.delete(target);
+      if (isIntersecting && due.has(target)) paint(target);
+    }
+  }, { rootMargin: `${SOON_PX}px` });
+  const isNear = (element) => {
+    const { top, bottom } = element.getBoundingClientRect();
+    return bottom > -SOON_PX && top < innerHeight + SOON_PX;
+  };
+  // Its size is set before it is painted, so that nothing below it moves then; on the element, not in
+  // the layout: Plotly forgets the layout's size when the window changes.
+  const take = (element, figure) => {
+    const { height, width } = figure.layout ?? {};
+    if (height) element.style.height = `${height}px`;
+    if (width) element.style.minWidth = `${width}px`;
+    figures.set(element, figure);
+    due.add(element);
+  };
+  const forgetRemoved = () => {
+    for (const element of figures.keys()) {
+      if (element.isConnected) continue;
+      for (const kept of [figures, due, near]) kept.delete(element);
+      sight.unobserve(element);
+      Plotly.purge(element);
+    }
+  };
+  const whenIdle = window.requestIdleCallback
+    ? (next) => requestIdleCallback(next, { timeout: 2000 }) : (next) => setTimeout(next, 50);
+  const paintRest = (elements) => {
+    const next = elements.find((element) => element.isConnected && due.has(element) && !element.data);
+    if (next) whenIdle(() => { if (due.has(next)) paint(next); paintRest(elements); });
+  };
+  // All at once: asking where one is has the browser lay out the page.
+  const show = (given) => {
+    forgetRemoved();
+    for (const [element, figure] of given) take(element, figure);
+    const elements = given.map(([element]) => element);
+    for (const element of elements.filter(isNear)) near.add(element);
+    for (const element of elements) sight.observe(element);
+    for (const element of elements) if (near.has(element)) paint(element);
+    paintRest(elements);
+  };
+  const draw = async (element, figure) => {
+    if (!figures.has(element)) { show([[element, figure]]); return; }
+    take(element, figure);
+    if (near.has(element)) await paint(element);
   };
   document.addEventListener("helix-theme", () => {
     colours.clear();
-    for (const [element, figure] of drawn) if (element.isConnected) draw(element, figure);
+    for (const element of figures.keys()) if (element.isConnected) paint(element);
   });
-  // <div class="chart" data-figure="/url"> loads itself; <script type="application/json" data-for="id"> is
-  // inline; <div class="chart" data-figure-json="id"> reads what json_script wrote.
+  addEventListener("beforeprint", () => { for (const element of due) paint(element); });
+  // <div class="chart" data-figure-json="id"> reads what json_script wrote.
   const start = (scope) => {
-    scope.querySelectorAll?.("[data-figure]").forEach(load);
-    scope.querySelectorAll?.("script[data-for]").forEach((script) => {
-      draw(document.getElementById(script.dataset.for), JSON.parse(script.textContent));
-    });
-    scope.querySelectorAll?.("[data-figure-json]").forEach((element) => {
-      draw(element, JSON.parse(document.getElementById(element.dataset.figureJson).textContent));
-    });
+    const elements = [...(scope.querySelectorAll?.("[data-figure-json]") ?? [])];
+    show(elements.map((element) => (
+      [element, JSON.parse(document.getElementById(element.dataset.figureJson).textContent)])));
   };
   document.addEventListener("DOMContentLoaded", () => start(document));
   document.addEventListener("htmx:load", (event) => { if (event.target !== document.body) start(event.target); });
-  return { draw, load, figure: (element) => drawn.get(element) };
+  return { draw, local, figure: (element) => figures.get(element) };
 })();

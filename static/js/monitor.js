@@ -78,7 +78,7 @@
         : "Nothing is measured now.");
       const body = document.querySelector(`#${id}-table tbody`);
       for (const sample of due.slice(-tableRows)) {
-        body.prepend(tableRow([sample.at.slice(0, 19).replace("T", " "), ...valuesOf(sample).map(cell)]));
+        body.prepend(tableRow([HelixCharts.local(sample.at), ...valuesOf(sample).map(cell)]));
       }
       while (body.rows.length > tableRows) body.deleteRow(-1);
     }

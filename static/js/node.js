@@ -17,7 +17,7 @@
     HelixCharts.draw(chart, figure);
   };
   document.addEventListener("helix:metrics", (event) => {
-    const said = event.detail.nodes[node];
+    const said = event.detail.nodes?.[node]; // of many nodes not every sample speaks
     if (!said) return;
     const share = (ratio) => (ratio === null ? null : 100 * ratio);
     const kv = said.kv_total_pages && said.kv_used_pages !== null ? said.kv_used_pages / said.kv_total_pages : null;

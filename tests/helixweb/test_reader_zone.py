@@ -1,0 +1,76 @@
+"""Every moment on a page is of the reader's time zone: in words, in tables and in charts."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from helixweb.common import events
+from helixweb.common.models import Event
+from helixweb.inventory.models import Cluster, Node
+from helixweb.monitoring.traces import record_traces
+from tests.helixweb.metric_samples import bare_sample
+from tests.helixweb.request_traces import made_up_trace
+
+NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+IN_TOKYO = "2026-03-01 21:00:00"
+
+
+@pytest.fixture
+def reader(browser: Client, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """Somebody in Tokyo, at noon in Greenwich."""
+    monkeypatch.setattr(timezone, "now", lambda: NOON)
+    browser.cookies["zone"] = "Asia/Tokyo"
+    return browser
+
+
+def text(reader: Client, path: str) -> str:
+    answer = reader.get(path)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def sampled(cluster: Cluster, **more: Any) -> None:
+    bare_sample(cluster, NOON, output=432.0, **more).save()
+
+
+def test_the_monitor_writes_tables_and_words_in_the_readers_zone(
+    cluster: Cluster, reader: Client
+) -> None:
+    sampled(cluster)
+    html = text(reader, f"/monitor/?cluster={cluster.pk}")
+    assert f"<td>{IN_TOKYO}</td><td>432</td>" in html
+    assert "times in Asia/Tokyo" in html
+    assert "UTC" not in html
+
+
+def test_a_chart_keeps_the_moment_whose_zone_its_table_tells(
+    cluster: Cluster, reader: Client
+) -> None:
+    sampled(cluster)
+    assert '"2026-03-01T21:00:00+09:00"' in text(reader, f"/monitor/?cluster={cluster.pk}")
+
+
+def test_a_nodes_history_is_told_in_the_readers_zone(cluster: Cluster, reader: Client) -> None:
+    said = {"kv_total_pages": 10, "kv_used_pages": 5, "busy_ratio": 0.5, "tokens_per_s": 7.0}
+    node = Node.objects.filter(cluster=cluster).earliest("pk")
+    sampled(cluster, nodes={node.name: said})
+    html = text(reader, f"/clusters/{cluster.pk}/nodes/{node.pk}/")
+    assert f"<td>{IN_TOKYO}</td>" in html
+
+
+def test_what_happened_last_is_told_in_the_readers_zone(cluster: Cluster, reader: Client) -> None:
+    events.emit(f"cluster:{cluster.pk}", "event", {"text": "A lamp was lit."})
+    Event.objects.update(created_at=NOON)
+    html = text(reader, "/")
+    assert "times in Asia/Tokyo" in html
+    assert ">21:00:00</time>" in html
+
+
+def test_a_request_names_the_zone_of_its_arrival(cluster: Cluster, reader: Client) -> None:
+    record_traces(cluster.pk, [made_up_trace(0)])
+    assert f"{IN_TOKYO} JST" in text(reader, "/requests/0000000000000000/")
+    html = text(reader, "/requests/")
+    assert "UTC" not in html
