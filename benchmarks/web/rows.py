@@ -190,20 +190,21 @@ def old_samples(count: int) -> None:
             )
 
 
-def recent_samples() -> None:
-    """Of the large cluster, every second of `RECENT` until now; those of before are replaced.
+def recent_samples(*, ahead: timedelta = timedelta()) -> None:
+    """Of the large cluster, every second of `RECENT` until `ahead` of now, in place of all others.
 
-    What nodes did is there as often as the site keeps it.
+    What nodes did is there as often as the site keeps it. A site whose newest sample lies ahead
+    shows its nodes as heard of until then.
     """
     cluster = Cluster.objects.get(name=LARGE)
     MetricSample.objects.filter(cluster=cluster).delete()
     names = sorted(Deployment.objects.get(cluster=cluster).plan.document["placement"])
-    chance, now = random.Random(4), int(timezone.now().timestamp())
-    length = int(RECENT.total_seconds())
+    chance, end = random.Random(4), int((timezone.now() + ahead).timestamp())
+    length = int((RECENT + ahead).total_seconds())
     _store(
         _sample(
-            cluster, now - age,
-            names if age < ALL_DETAIL_S or (now - age) % DETAIL_EVERY_S == 0 else [],
+            cluster, end - age,
+            names if age < ALL_DETAIL_S or (end - age) % DETAIL_EVERY_S == 0 else [],
             chance, age=age,
         )
         for age in range(length, -1, -1)
