@@ -145,7 +145,8 @@ class _Endpoints:
     async def health(self, http: Request) -> Response:
         """200 when requests are answered, else 503; the body says what is missing.
 
-        `silent_nodes` have not been heard of lately, or ever; requests go around them.
+        `silent_nodes` have not been heard of lately, or ever; requests go around them. Of those
+        whose loss was noticed `lost_nodes` says how.
         """
         serving = self._dispatcher.serving
         missing = () if serving is None else serving.missing_nodes()
@@ -155,6 +156,7 @@ class _Endpoints:
             "generation": 0 if serving is None else serving.plan.generation,
             "missing_nodes": list(missing),
             "silent_nodes": self._dispatcher.silent_nodes(),
+            "lost_nodes": self._dispatcher.losses(),
             "requests_running": self._dispatcher.requests_running,
             "requests_waiting": self._dispatcher.requests_waiting,
         }

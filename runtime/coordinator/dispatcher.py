@@ -24,6 +24,7 @@ from runtime.protocol.data import Entry, Flag, FrameError, Kind, Message, Reason
 from runtime.protocol.openai_answers import FinishReason
 from runtime.protocol.sampled import SampledToken, unpack_sampled
 from runtime.transport.base import Received
+from runtime.transport.pulse import Sighting
 
 NO_PLAN = "no plan is deployed; deploy one in the web interface"
 _FINISH: dict[Reason, FinishReason] = {Reason.STOP: "stop", Reason.LENGTH: "length"}
@@ -58,6 +59,7 @@ class Dispatcher:
         self.serving: Serving | None = None
         self._why_none = NO_PLAN
         self._try_at_tick = False
+        self._sightings: dict[str, Sighting] = {}  # the last of every peer
 
     @property
     def requests_running(self) -> int:
@@ -72,6 +74,10 @@ class Dispatcher:
         if self.serving is None:
             return []
         return sorted(self.serving.silent_nodes(now=self._clock()))
+
+    def losses(self) -> dict[str, str]:
+        """How those nodes of the plan that are lost were found to be, in words."""
+        return {} if self.serving is None else {**self.serving.losses()}
 
     def serve(self, serving: Serving | None, *, why_none: str = NO_PLAN) -> None:
         """Serve another plan, or none, and then say why to whoever asks.
@@ -92,6 +98,12 @@ class Dispatcher:
             serving.router.take_over(self.serving.router)
             self._move(serving)
         self.serving = serving
+        if serving is not None:
+            self._sightings = {
+                node: news for node, news in self._sightings.items() if node in serving.nodes
+            }
+            for sighting in self._sightings.values():
+                serving.see(sighting)
         self._why_none = why_none
         self._link.forget_complaints()
 
@@ -207,6 +219,27 @@ class Dispatcher:
                 f"{received.sender!r} sent a {message.kind.name} to the coordinator"
             )
 
+    def see(self, sighting: Sighting) -> None:
+        """Act on news of a process: at once its requests go on elsewhere, or it is used again."""
+        node, now = sighting.peer, self._clock()
+        self._sightings[node] = sighting
+        serving = self.serving
+        if serving is None or node not in serving.nodes:
+            return
+        was_silent = node in serving.silent_nodes(now=now)
+        serving.see(sighting)
+        if sighting.loss is not None:
+            logger.warning(
+                "lost the stage of %r: %s; heard %.3f s before",
+                node,
+                sighting.loss,
+                sighting.silent_s,
+            )
+        if not was_silent and sighting.loss is not None:
+            self._recover(node, f"is lost, {sighting.loss}")
+        elif was_silent and node not in serving.silent_nodes(now=now):
+            self._came_up(node)
+
     def expire(self) -> None:
         """End what has made no progress for the request timeout; call it about once a second.
 
@@ -300,12 +333,18 @@ class Dispatcher:
             if self._tracer is not None:
                 self._tracer.forget_clock(sender)
             self._recover(sender, "was restarted")
-        if was_silent and not serving.missing_nodes():
+        if was_silent and sender not in serving.silent_nodes(now=now):
+            self._came_up(sender)
+
+    def _came_up(self, node: str) -> None:
+        """A stage that was silent, or never heard, is there."""
+        if self.serving is None:
+            return
+        logger.info("stage of %r is up in generation %d", node, self.serving.plan.generation)
+        if not self.serving.missing_nodes():
             for request in list(self._waiting):
                 self._end_if_too_large(request)
-        if was_silent:
-            logger.info("stage of %r is up in generation %d", sender, message.generation)
-            self._let_in()
+        self._let_in()
 
     def _recover(self, node: str, why: str) -> None:
         """The stage of `node` is gone, or has forgotten what ran through it: begin that anew."""

@@ -186,6 +186,7 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
             _signalled(),
             control(),
             _receive_forever(transport, dispatcher),
+            _see_forever(transport, dispatcher),
             _tick(dispatcher),
             _outlive(serving),
         )
@@ -216,6 +217,15 @@ async def _receive_forever(transport: AsyncZmqTransport, dispatcher: Dispatcher)
                 dispatcher.receive(received)
             except Exception:
                 logger.exception("a message of %r could not be acted on", received.sender)
+
+
+async def _see_forever(transport: AsyncZmqTransport, dispatcher: Dispatcher) -> None:
+    while True:
+        for sighting in await transport.sightings():
+            try:
+                dispatcher.see(sighting)
+            except Exception:
+                logger.exception("news of %r could not be acted on", sighting.peer)
 
 
 async def _tick(dispatcher: Dispatcher) -> None:

@@ -9,8 +9,9 @@ from runtime.coordinator.routing import Routing
 from runtime.coordinator.tokenizer import CheckpointTokenizer
 from runtime.protocol.control import ServingPlan
 from runtime.protocol.data import StageStatus
+from runtime.transport.pulse import Loss, Sighting
 
-STATUS_TTL_S = 5.0  # stages send STATUS about once a second
+STATUS_TTL_S = 5.0  # stages send STATUS about once a second; for those that are not watched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,9 @@ class Serving:
         )
         self._states: dict[str, NodeState] = {}
         self._speaking: set[str] = set()  # nodes that were not silent when last looked at
+        self._watched: set[str] = set()
+        self._lost: dict[str, Loss] = {}
+        self._begun_anew: set[str] = set()  # whose process ended; another has not reported yet
 
     def continues(self, before: "Serving | None") -> bool:
         """Whether answers begun under `before` can go on: same model, same tokens."""
@@ -73,9 +77,24 @@ class Serving:
                 f"the plan says {self.plan.page_tokens}"
             )
         self._states[node] = NodeState(status=status, heard_at=now)
+        self._begun_anew.discard(node)
         self._speaking.add(node)
         self.kv.set_capacity(node, token_layers=status.pages_total * status.page_tokens)
         return None
+
+    def see(self, sighting: Sighting) -> None:
+        """Whoever watches the processes has news of one. From now on its STATUS need not come."""
+        node = sighting.peer
+        if node not in self.nodes:
+            return
+        self._watched.add(node)
+        if sighting.loss is None:
+            self._lost.pop(node, None)
+            self._speaking.add(node)
+            return
+        self._lost[node] = sighting.loss
+        if sighting.loss is Loss.ENDED:
+            self._begun_anew.add(node)
 
     def is_restarted(self, node: str, status: StageStatus) -> bool:
         """Whether `status` is of another process than what `node` said before."""
@@ -87,15 +106,21 @@ class Serving:
         return tuple(node for node in self.nodes if node not in self._states)
 
     def silent_nodes(self, *, now: float) -> frozenset[str]:
-        """Nodes not heard of within `STATUS_TTL_S`, or ever; requests avoid them."""
-        return frozenset(
-            node
-            for node in self.nodes
-            if node not in self._states or now - self._states[node].heard_at > STATUS_TTL_S
-        )
+        """Nodes that are lost, or were not heard of within `STATUS_TTL_S`, or ever; requests avoid
+        them."""
+        return frozenset(node for node in self.nodes if self._is_silent(node, now=now))
+
+    def losses(self) -> dict[str, Loss]:
+        """How those that are lost were found to be."""
+        return dict(self._lost)
 
     def newly_silent(self, *, now: float) -> tuple[str, ...]:
         """Nodes that have fallen silent since this was asked last, each once."""
         silent = self._speaking & self.silent_nodes(now=now)
         self._speaking -= silent
         return tuple(sorted(silent))
+
+    def _is_silent(self, node: str, *, now: float) -> bool:
+        if node not in self._states or node in self._lost or node in self._begun_anew:
+            return True
+        return node not in self._watched and now - self._states[node].heard_at > STATUS_TTL_S

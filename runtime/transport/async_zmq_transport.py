@@ -8,11 +8,13 @@ from runtime.protocol.data import Message
 from runtime.protocol.data_security import DataSecurity
 from runtime.transport.base import Received
 from runtime.transport.keys import KeyPair
+from runtime.transport.pulse import Sighting
 from runtime.transport.zmq_transport import ZmqTransport
 
 
 class AsyncZmqTransport:
-    """Same as ZmqTransport, but `receive` is awaited. One task receives at a time."""
+    """Same as ZmqTransport, but `receive` is awaited, and peers are watched. One task receives at
+    a time, and one hears `sightings`."""
 
     def __init__(
         self,
@@ -27,7 +29,9 @@ class AsyncZmqTransport:
         self._transport = ZmqTransport(
             name=name, bind=bind, keys=keys, peers=peers, security=security
         )
+        self._watch = self._transport.watch()
         self._woken: asyncio.Future[None] | None = None
+        self._follow(peers)
 
     @property
     def endpoint(self) -> str:
@@ -44,8 +48,10 @@ class AsyncZmqTransport:
         return self._transport.link_stats()
 
     def set_peers(self, peers: Iterable[PeerAddress]) -> None:
-        """Talk to exactly these from now on."""
+        """Talk to exactly these from now on, and watch whether they are there."""
+        peers = tuple(peers)
         self._transport.set_peers(peers)
+        self._follow(peers)
 
     def send(self, peer: str, message: Message) -> None:
         """Queue `message` for `peer`; never blocks. Raises a SendError, FrameError."""
@@ -67,9 +73,24 @@ class AsyncZmqTransport:
                 self._woken = None
         return received
 
+    async def sightings(self) -> list[Sighting]:
+        """At least one piece of news of peers, oldest first. Safe to cancel: nothing is lost."""
+        loop, something = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._watch.wakeup.fd, something.set)
+        try:
+            while not (news := self._watch.take()):
+                something.clear()
+                await something.wait()
+        finally:
+            loop.remove_reader(self._watch.wakeup.fd)
+        return news
+
     def close(self) -> None:
-        """Release sockets and port; idempotent. Cancel the receiving task first."""
+        """Release sockets and port; idempotent. Cancel the receiving tasks first."""
         self._transport.close()
+
+    def _follow(self, peers: Iterable[PeerAddress]) -> None:
+        self._watch.follow({peer.name: peer for peer in peers if peer.name != self._name})
 
     def _wake(self) -> None:
         if self._woken is not None and not self._woken.done():

@@ -14,6 +14,7 @@ from typing import Any
 
 import zmq
 
+from runtime.protocol.beat_frames import Echo, decode_beat, encode_echo, is_beat_frame
 from runtime.protocol.data import FrameError, Message, decode, encode
 from runtime.protocol.link_frames import (
     Ack,
@@ -26,6 +27,7 @@ from runtime.protocol.link_frames import (
 from runtime.transport.base import Received
 from runtime.transport.link_scheduler import LinkOptions, LinkScheduler
 from runtime.transport.reassembly import Bytes, Reassembly
+from runtime.transport.turns import Turns
 from runtime.transport.wakeup import Wakeup
 from runtime.transport.zmq_sockets import Peers
 
@@ -63,6 +65,7 @@ class Lanes:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.inbox_wakeup = Wakeup()
+        self.turns = Turns(clock)
         self.dropped: Counter[str] = Counter()
         self._router = router
         self._peers = peers
@@ -231,6 +234,9 @@ class Lanes:
         identity, *rest = frames
         if rest and is_link_frame(rest[0].buffer):
             return self._message_of_bulk(sender, identity, rest)
+        if rest and is_beat_frame(rest[0].buffer):
+            self._echo(identity, rest)
+            return None
         if len(rest) != 2:
             raise FrameError(f"{len(rest)} frames; a message has a head and a payload")
         return decode(rest[0].buffer, rest[1].buffer)
@@ -253,12 +259,20 @@ class Lanes:
                 delivered_bytes=self._delivered_bytes[sender],
                 received_us=round(self._clock() * 1e6),
             )
-            self._answer(identity, ack)
+            self._answer(identity, encode_link_frame(ack))
         return None if whole is None else decode(memoryview(whole[0]), memoryview(whole[1]))
 
-    def _answer(self, identity: Any, ack: Ack) -> None:
+    def _echo(self, identity: Any, frames: list[Any]) -> None:
+        echo = Echo(
+            sequence=decode_beat(frames[0].buffer).sequence,
+            turn_s=self.turns.so_far_s(),
+            longest_turn_s=self.turns.longest_s,
+        )
+        self._answer(identity, encode_echo(echo))
+
+    def _answer(self, identity: Any, frame: bytes) -> None:
         try:
-            self._router.send_multipart([identity.bytes, encode_link_frame(ack)], zmq.NOBLOCK)
+            self._router.send_multipart([identity.bytes, frame], zmq.NOBLOCK)
         except zmq.Again:
             self.dropped["acks"] += 1  # a later one says the same and more
 

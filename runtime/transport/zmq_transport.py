@@ -23,6 +23,7 @@ from runtime.transport.keys import KeyPair
 from runtime.transport.lanes import Lanes
 from runtime.transport.link_report import link_stats
 from runtime.transport.link_scheduler import LinkOptions, LinkRule
+from runtime.transport.watch import Watch
 from runtime.transport.zmq_sockets import (
     BindFailed,
     Peers,
@@ -38,6 +39,7 @@ __all__ = ["BindFailed", "ZmqTransport"]
 MAX_WAITING_MESSAGES = 10_000
 # Messages taken in one call, so that a flood cannot keep the caller from its own work.
 MAX_MESSAGES_PER_RECEIVE = 1000
+_BEATS_WAITING = 2  # what waits longer is stale
 
 
 class ZmqTransport:
@@ -64,6 +66,7 @@ class ZmqTransport:
         self._peers = Peers(peers, public_key=keys.public_key)
         self._urgent: dict[str, Any] = {}
         self._closed = False
+        self._watch: Watch | None = None
         self.forecast = DecodeForecast(profiled_step_s)
         self._context = zmq.Context()
         self._authenticator = RetryingAuthenticator(self._context)
@@ -124,6 +127,13 @@ class ZmqTransport:
                     self._urgent.pop(name).close(linger=0)
                 self._lanes.drop_link(name)
 
+    def watch(self) -> Watch:
+        """What tells whether peers are there; asked for at most once, whom to follow is told it."""
+        if self._watch is not None:
+            raise RuntimeError("the peers of this transport are watched already")
+        self._watch = Watch(dial=lambda address: self._dialled(address, _BEATS_WAITING))
+        return self._watch
+
     def send(self, peer: str, message: Message) -> None:
         """Never blocks: what a peer does not take yet waits in memory, in order, up to a bound.
 
@@ -153,18 +163,22 @@ class ZmqTransport:
 
     def receive(self, *, timeout_s: float) -> list[Received]:
         """All that is there; waits up to `timeout_s` for the first. Bad frames are dropped."""
+        self._lanes.turns.rest()
         received = self._lanes.take(MAX_MESSAGES_PER_RECEIVE)
-        if received or timeout_s <= 0:
-            return received
-        poller = select.poll()
-        poller.register(self.receive_fd, select.POLLIN)
-        poller.poll(math.ceil(timeout_s * 1000))
-        return self._lanes.take(MAX_MESSAGES_PER_RECEIVE)
+        if not received and timeout_s > 0:
+            poller = select.poll()
+            poller.register(self.receive_fd, select.POLLIN)
+            poller.poll(math.ceil(timeout_s * 1000))
+            received = self._lanes.take(MAX_MESSAGES_PER_RECEIVE)
+        self._lanes.turns.begin()
+        return received
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
+        if self._watch is not None:
+            self._watch.close()
         for dealer in self._urgent.values():
             dealer.close(linger=0)
         self._lanes.close()
@@ -180,10 +194,13 @@ class ZmqTransport:
         address = self._peers.by_name.get(peer)
         if address is None:
             return None  # left since; whoever asks comes again or forgets the link
+        return self._dialled(address, MAX_WAITING_MESSAGES)
+
+    def _dialled(self, address: PeerAddress, most_waiting: int) -> Any:
         return sending_socket(
             self._context,
             address,
             keys=self._keys,
             security=self._security,
-            most_waiting=MAX_WAITING_MESSAGES,
+            most_waiting=most_waiting,
         )

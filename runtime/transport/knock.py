@@ -1,0 +1,65 @@
+"""Whether anybody still listens where a connection broke: one TCP connection, nothing is said.
+
+A ZeroMQ socket greets whoever connects. Refused, or closed without a greeting: the process has
+ended. No greeting: it is frozen, or the link is, which heartbeats find out.
+"""
+
+import contextlib
+import errno
+import socket
+from enum import Enum
+
+_REFUSED = (errno.ECONNREFUSED, errno.ECONNRESET)
+
+
+class Answer(Enum):
+    """What came of it."""
+
+    NOBODY = "nobody"
+    SOMEBODY = "somebody"
+    UNKNOWN = "unknown"
+
+
+class Knock:
+    """Never blocks: ask for the `answer` whenever `fd` is ready to be read or written."""
+
+    def __init__(self, address: tuple[str, int], family: socket.AddressFamily) -> None:
+        """`address` is numeric, so that no name is looked up."""
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
+        self._is_connected = False
+        self._failed = self._socket.connect_ex(address)
+
+    @property
+    def fd(self) -> int:
+        """To be polled."""
+        return self._socket.fileno()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it now waits for the greeting, which comes to be read."""
+        return self._is_connected
+
+    def answer(self) -> Answer | None:
+        """None: not yet."""
+        if self._failed == errno.EINPROGRESS:
+            with contextlib.suppress(OSError):
+                self._socket.getpeername()
+                self._failed = 0
+            if self._failed:
+                failed = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                self._failed = failed or self._failed
+        if self._failed == errno.EINPROGRESS:
+            return None
+        if self._failed:
+            return Answer.NOBODY if self._failed in _REFUSED else Answer.UNKNOWN
+        self._is_connected = True
+        try:
+            return Answer.SOMEBODY if self._socket.recv(1) else Answer.NOBODY
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            return Answer.NOBODY if error.errno in _REFUSED else Answer.UNKNOWN
+
+    def close(self) -> None:
+        self._socket.close()

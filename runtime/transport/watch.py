@@ -1,0 +1,227 @@
+"""The thread that watches peers: whether their processes live, answer and go on.
+
+A connection of its own to each, so that no prompt is in the way. A process that ends is seen when
+the kernel closes its end, once a second connection is refused: one broken connection is no death.
+All else is found by heartbeats, see `pulse`.
+"""
+
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from runtime.protocol.beat_frames import decode_echo, encode_beat
+from runtime.protocol.control import PeerAddress
+from runtime.protocol.data import FrameError
+from runtime.transport.knock import Answer, Knock
+from runtime.transport.pulse import BEAT_INTERVAL_S, Pulse, Sighting
+from runtime.transport.wakeup import Wakeup
+
+logger = logging.getLogger(__name__)
+
+_LATE_S = 0.1  # a turn of ours that comes later tells nothing of others
+_KNOCK_PATIENCE_S = 1.0
+
+
+class _Watched:
+    """One peer, and the sockets that are for it."""
+
+    def __init__(self, peer: str, address: PeerAddress, dealer: Any) -> None:
+        self.peer = peer
+        self.address = address
+        self.dealer = dealer
+        self.monitor = dealer.get_monitor_socket(
+            zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        )
+        self.pulse = Pulse()
+        self.door: tuple[tuple[str, int], socket.AddressFamily] | None = None
+        self.knock: Knock | None = None
+        self.knocked_s = 0.0
+
+    def close(self) -> None:
+        if self.knock is not None:
+            self.knock.close()
+        self.dealer.disable_monitor()
+        self.monitor.close(linger=0)
+        self.dealer.close(linger=0)
+
+
+class Watch:
+    """`dial` makes a socket to beat on. `wakeup` is readable while there is news to `take`."""
+
+    def __init__(
+        self,
+        *,
+        dial: Callable[[PeerAddress], Any],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.wakeup = Wakeup()
+        self._dial = dial
+        self._clock = clock
+        self._lock = threading.Lock()  # of what follows
+        self._wanted: dict[str, PeerAddress] = {}
+        self._news: list[Sighting] = []
+        self._closing = False
+        self._failure: BaseException | None = None
+        # of this thread alone
+        self._own_wakeup = Wakeup()
+        self._watched: dict[str, _Watched] = {}
+        self._beat_s = clock()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread.start()
+
+    def follow(self, peers: Mapping[str, PeerAddress]) -> None:
+        """Watch exactly these from now on; one that moved is another."""
+        with self._lock:
+            self._wanted = dict(peers)
+        self._own_wakeup.wake()
+
+    def take(self) -> list[Sighting]:
+        """The news, oldest first. Raises RuntimeError when the thread has failed."""
+        self.wakeup.clear()
+        with self._lock:
+            if self._failure is not None:
+                raise RuntimeError("the watching thread has failed") from self._failure
+            news, self._news = self._news, []
+        return news
+
+    def close(self) -> None:
+        """End the thread and its sockets."""
+        with self._lock:
+            self._closing = True
+        self._own_wakeup.wake()
+        self._thread.join()
+        self._own_wakeup.close()
+        self.wakeup.close()
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+        except Exception as error:
+            logger.exception("the watching thread ends")
+            with self._lock:
+                self._failure = error
+            self.wakeup.wake()
+        finally:
+            for watched in self._watched.values():
+                watched.close()
+
+    def _turn(self) -> bool:
+        """Wait for something and do all there is; False when closing."""
+        readable = self._wait()
+        if self._own_wakeup.fd in readable:
+            self._own_wakeup.clear()
+        for watched in self._watched.values():
+            if watched.dealer in readable:
+                self._hear(watched)
+            if watched.monitor in readable:
+                self._look(watched)
+            if watched.knock is not None:
+                self._listen(watched, watched.knock)
+        now_s = self._clock()
+        late_s = now_s - self._beat_s
+        if late_s >= 0:
+            self._beat_s = now_s + BEAT_INTERVAL_S
+            for watched in self._watched.values():
+                if late_s > _LATE_S:
+                    watched.pulse.skip(late_s)
+                self._beat(watched)
+        for watched in self._watched.values():
+            if watched.pulse.loss is None:
+                watched.pulse.judge(now_s=now_s)
+                if watched.pulse.loss is not None:
+                    self._tell(watched, silent_s=watched.pulse.silent_s(now_s=now_s))
+        with self._lock:
+            wanted, closing = self._wanted, self._closing
+        if not closing:
+            self._follow(wanted)
+        return not closing
+
+    def _wait(self) -> set[Any]:
+        poller = zmq.Poller()
+        poller.register(self._own_wakeup.fd, zmq.POLLIN)
+        for watched in self._watched.values():
+            poller.register(watched.dealer, zmq.POLLIN)
+            poller.register(watched.monitor, zmq.POLLIN)
+            if watched.knock is not None:
+                ready = zmq.POLLIN if watched.knock.is_connected else zmq.POLLOUT
+                poller.register(watched.knock.fd, ready)
+        wait_s = max(0.0, self._beat_s - self._clock())
+        return {socket for socket, _ in poller.poll(int(wait_s * 1000) + 1)}
+
+    def _follow(self, wanted: Mapping[str, PeerAddress]) -> None:
+        for peer, watched in list(self._watched.items()):
+            if wanted.get(peer) != watched.address:
+                self._watched.pop(peer).close()
+        for peer, address in wanted.items():
+            if peer not in self._watched:
+                self._watched[peer] = _Watched(peer, address, self._dial(address))
+
+    def _beat(self, watched: _Watched) -> None:
+        frame = encode_beat(watched.pulse.beat(now_s=self._clock()))
+        with contextlib.suppress(zmq.Again):  # as good as lost: it will be missed
+            watched.dealer.send(frame, zmq.NOBLOCK)
+
+    def _hear(self, watched: _Watched) -> None:
+        while True:
+            try:
+                frames = watched.dealer.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            try:
+                echo = decode_echo(frames[0])
+            except FrameError as error:
+                logger.warning("dropped what %s answered a heartbeat: %s", watched.peer, error)
+                continue
+            now_s = self._clock()
+            before, silent_s = watched.pulse.loss, watched.pulse.silent_s(now_s=now_s)
+            if watched.pulse.hear(echo, now_s=now_s) or watched.pulse.loss is not before:
+                self._tell(watched, silent_s=silent_s)
+
+    def _look(self, watched: _Watched) -> None:
+        """Act on what became of the connection."""
+        while watched.monitor.poll(0):
+            event = recv_monitor_message(watched.monitor, zmq.NOBLOCK)
+            if event["event"] == zmq.EVENT_CONNECTED:
+                watched.door = _other_end(event["value"]) or watched.door
+            elif event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._beat(watched)
+            elif watched.door is not None:
+                if watched.knock is not None:
+                    watched.knock.close()
+                watched.knock = Knock(*watched.door)
+                watched.knocked_s = self._clock()
+                self._listen(watched, watched.knock)
+
+    def _listen(self, watched: _Watched, knock: Knock) -> None:
+        now_s = self._clock()
+        answer = knock.answer()
+        if answer is None and now_s - watched.knocked_s < _KNOCK_PATIENCE_S:
+            return
+        knock.close()
+        watched.knock = None
+        if answer is Answer.NOBODY and watched.pulse.end():
+            self._tell(watched, silent_s=watched.pulse.silent_s(now_s=now_s))
+
+    def _tell(self, watched: _Watched, *, silent_s: float) -> None:
+        news = Sighting(peer=watched.peer, loss=watched.pulse.loss, silent_s=silent_s)
+        with self._lock:
+            self._news.append(news)
+        self.wakeup.wake()
+
+
+def _other_end(fd: int) -> tuple[tuple[str, int], socket.AddressFamily] | None:
+    """Whom the connection `fd` of libzmq's leads to; None if it is closed by now."""
+    try:
+        with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as copy:
+            host, port = copy.getpeername()[:2]
+    except OSError:
+        return None
+    return (host, port), socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,0 +1,233 @@
+"""Real processes and sockets: one that ends, freezes or hangs is seen, and seen again when back."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from runtime.protocol.control import PeerAddress
+from runtime.transport.keys import KeyPair
+from runtime.transport.pulse import Loss, Sighting
+from runtime.transport.watch import Watch
+from runtime.transport.zmq_transport import ZmqTransport
+
+LOOPBACK = "tcp://127.0.0.1:0"
+PATIENCE_S = 30.0  # a bound on hanging, not a measurement
+WATCHER = KeyPair.generate()
+
+
+class Watching:
+    """A transport that watches, and what it has seen so far."""
+
+    def __init__(self) -> None:
+        self._transport = ZmqTransport(name="watcher", bind=LOOPBACK, keys=WATCHER)
+        self._watch: Watch = self._transport.watch()
+        self.seen: list[Sighting] = []
+
+    def follow(self, *peers: PeerAddress) -> None:
+        self._watch.follow({peer.name: peer for peer in peers})
+
+    def until(self, count: int) -> list[Loss | None]:
+        """How the first so many sightings were."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while len(self.seen) < count:
+            assert time.monotonic() < deadline_s, f"no news after {self.seen}"
+            self.seen += self._watch.take()
+            time.sleep(0.01)
+        return [sighting.loss for sighting in self.seen]
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+@pytest.fixture
+def watching() -> Iterator[Watching]:
+    watching = Watching()
+    yield watching
+    watching.close()
+
+
+class PeerProcess:
+    """`detection_peer.py`."""
+
+    def __init__(self, directory: Path) -> None:
+        key_file = directory / "peer.key"
+        keys = KeyPair.load_or_create(key_file)
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                str(Path(__file__).with_name("detection_peer.py")),
+                str(key_file),
+                WATCHER.public_key,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.getcwd()},
+        )
+        assert self.process.stdout is not None
+        endpoint = self.process.stdout.readline().strip()
+        self.address = PeerAddress(name="peer", endpoint=endpoint, public_key=keys.public_key)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[], PeerProcess]]:
+    started: list[PeerProcess] = []
+
+    def start_one() -> PeerProcess:
+        started.append(PeerProcess(tmp_path))
+        return started[-1]
+
+    yield start_one
+    for peer in started:
+        peer.end()
+
+
+def test_a_killed_process_is_seen_to_have_ended_and_one_that_freezes_to_be_silent(
+    watching: Watching, start: Callable[[], PeerProcess]
+) -> None:
+    peer = start()
+    watching.follow(peer.address)
+    assert watching.until(1) == [None]
+    peer.process.send_signal(signal.SIGSTOP)
+    assert watching.until(2)[-1] is Loss.SILENT
+    peer.process.send_signal(signal.SIGCONT)
+    assert watching.until(3)[-1] is None
+    peer.process.kill()
+    assert watching.until(4)[-1] is Loss.ENDED
+    silent_s = [sighting.silent_s for sighting in watching.seen]
+    assert silent_s[0] == 0.0
+    assert min(silent_s[1:]) > 0.0
+
+
+def test_a_process_that_hangs_is_told_from_one_that_waits(
+    watching: Watching, start: Callable[[], PeerProcess]
+) -> None:
+    peer = start()
+    watching.follow(peer.address)
+    assert watching.until(1) == [None]
+    peer.process.send_signal(signal.SIGUSR1)
+    assert watching.until(2)[-1] is Loss.HANGS
+    peer.process.send_signal(signal.SIGUSR2)
+    assert watching.until(3)[-1] is None
+
+
+def transport_of(name: str, endpoint: str = LOOPBACK) -> tuple[ZmqTransport, PeerAddress]:
+    keys = KeyPair.generate()
+    watcher = PeerAddress(
+        name="watcher", endpoint="tcp://127.0.0.1:9", public_key=WATCHER.public_key
+    )
+    transport = ZmqTransport(name=name, bind=endpoint, keys=keys, peers=[watcher])
+    address = PeerAddress(name=name, endpoint=transport.endpoint, public_key=keys.public_key)
+    return transport, address
+
+
+def test_of_many_peers_the_one_that_leaves_is_named_and_its_successor_is_met(
+    watching: Watching,
+) -> None:
+    transports = {name: transport_of(name) for name in ("a", "b", "c")}
+    watching.follow(*(address for _, address in transports.values()))
+    watching.until(3)
+    assert {sighting.peer for sighting in watching.seen} == {"a", "b", "c"}
+    transports["b"][0].close()
+    assert watching.until(4)[-1] is Loss.ENDED
+    assert watching.seen[-1].peer == "b"
+    successor, moved = transport_of("b")
+    watching.follow(transports["a"][1], moved, transports["c"][1])
+    assert watching.until(5)[-1] is None
+    assert watching.seen[-1].peer == "b"
+    watching.follow()
+    for transport in (transports["a"][0], transports["c"][0], successor):
+        transport.close()
+
+
+class Relay:
+    """A port that leads to another; all connections through it can be broken at once."""
+
+    def __init__(self, port: int) -> None:
+        self._target_port = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._ends: list[socket.socket] = []
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
+        self.port: int = self._listener.getsockname()[1]
+        self.answered_bytes = 0  # since the last break
+
+    def break_all(self) -> None:
+        for end in self._ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        self.answered_bytes = 0
+
+    def close(self) -> None:
+        self.break_all()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
+        for end in (self._listener, *self._ends):
+            end.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                self._ends.append(near)
+                try:
+                    far = socket.create_connection(("127.0.0.1", self._target_port))
+                except ConnectionRefusedError:
+                    near.close()
+                    continue
+                self._ends.append(far)
+                for source, target, counts in ((near, far, False), (far, near, True)):
+                    threading.Thread(
+                        target=self._pass, args=(source, target, counts), daemon=True
+                    ).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket, counts: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+                self.answered_bytes += len(data) * counts
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def relays() -> Iterator[Callable[[int], Relay]]:
+    laid: list[Relay] = []
+
+    def lay(port: int) -> Relay:
+        laid.append(Relay(port))
+        return laid[-1]
+
+    yield lay
+    for relay in laid:
+        relay.close()
+
+
+def test_a_broken_connection_is_no_death_and_a_death_behind_a_relay_is_seen(
+    watching: Watching, relays: Callable[[int], Relay]
+) -> None:
+    transport, address = transport_of("peer")
+    relay = relays(int(address.endpoint.rpartition(":")[2]))
+    watching.follow(address.model_copy(update={"endpoint": f"tcp://127.0.0.1:{relay.port}"}))
+    assert watching.until(1) == [None]
+    relay.break_all()
+    deadline_s = time.monotonic() + PATIENCE_S
+    while relay.answered_bytes < 2000:  # a handshake, and beats again
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    transport.close()
+    assert watching.until(2) == [None, Loss.ENDED]
