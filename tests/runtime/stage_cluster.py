@@ -80,9 +80,10 @@ class StageCluster:
         smaller_steps: Mapping[str, int] = MappingProxyType({}),
         few_pages: Mapping[str, int] = MappingProxyType({}),
         options: EngineOptions = OURS,
+        network: InMemoryNetwork | None = None,
     ) -> None:
         config = read_config(checkpoint)
-        network = InMemoryNetwork()
+        network = network or InMemoryNetwork()
         self.coordinator = network.join("coordinator")
         self.answers: dict[tuple[int, int], Answer] = {}
         self.statuses: dict[str, StageStatus] = {}
