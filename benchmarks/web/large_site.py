@@ -26,6 +26,7 @@ def main() -> None:
         ),
         (f"{arguments.runs} plan runs", lambda: rows.plan_runs(arguments.runs)),
         (f"{arguments.samples} samples", lambda: rows.old_samples(arguments.samples)),
+        ("roll-ups of them", rows.roll_ups),
         ("samples of the last quarter of an hour", rows.recent_samples),
         (f"{arguments.traces} traced requests", lambda: rows.traces(arguments.traces)),
     ]

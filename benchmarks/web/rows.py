@@ -18,6 +18,7 @@ from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, Coordinator, LanguageModel, Node, NodeTag
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import NodeSample
+from helixweb.monitoring.rollups import roll_up
 from helixweb.monitoring.services import ALL_DETAIL_S, DETAIL_EVERY_S
 from helixweb.monitoring.traces import record_traces
 from helixweb.planning import attempts
@@ -188,6 +189,11 @@ def old_samples(count: int) -> None:
                 f"SELECT %s, {columns} FROM {table} WHERE cluster_id = %s",
                 [cluster.pk, clusters[0].pk],
             )
+
+
+def roll_ups() -> None:
+    """Of all samples, as the worker makes them every five minutes."""
+    roll_up(timezone.now())
 
 
 def recent_samples(*, ahead: timedelta = timedelta()) -> None:

@@ -8,6 +8,7 @@ from django.contrib.sessions.models import Session
 from django.utils import timezone
 
 from helixweb.common import leases
+from helixweb.common.batches import delete_in_batches
 from helixweb.common.models import Event, LeasedTask, LoginLink
 
 # A page that was away for longer is read anew; a sample comes every second.
@@ -34,7 +35,9 @@ def reap_lost_tasks() -> None:
 def prune_expired() -> None:
     """Events that are too old to be replayed, sessions and login links that admit nobody."""
     now = timezone.now()
-    Event.objects.filter(created_at__lt=now - REPLAYED).delete()
-    Event.objects.filter(created_at__lt=now - SAMPLES_REPLAYED, type="metrics").delete()
+    old = Event.objects.filter(created_at__lt=now - REPLAYED)
+    samples = Event.objects.filter(created_at__lt=now - SAMPLES_REPLAYED, type="metrics")
+    for rows in (old, samples):
+        delete_in_batches(rows, key="pk")
     Session.objects.filter(expire_date__lt=now).delete()
     LoginLink.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()

@@ -1,7 +1,7 @@
 """Keeps what coordinators report, and forgets it in time."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,6 +10,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F, QuerySet
 
+from helixweb.common.batches import delete_in_batches, in_batches
 from helixweb.deployment.services import current_generation
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricSample
@@ -33,9 +34,6 @@ DETAIL_EVERY_S = 5
 ALL_DETAIL_S = 15
 KEEP_DETAIL = timedelta(minutes=20)
 NO_DETAIL: Mapping[str, Any] = {"nodes": {}, "edge_tokens_total": {}}
-PRUNED_AT_ONCE = 1000
-# Between two deletions, since SQLite does not queue those that wait to write.
-REST_S = 0.05
 
 
 def record_sample(
@@ -160,30 +158,17 @@ def record_simulated_sample(
 def prune_samples(now: datetime, *, rest: Callable[[float], None] = time.sleep) -> None:
     """Thin what is older than an hour, drop what is older than a day.
 
-    What single nodes did is dropped after `KEEP_DETAIL`. A transaction never lasts longer than for
-    `PRUNED_AT_ONCE` rows, and is followed by a rest, so that reports are stored meanwhile.
+    What single nodes did is dropped after `KEEP_DETAIL`. Reports are stored meanwhile.
     """
     for cluster_id in list(Cluster.objects.values_list("pk", flat=True)):
         samples = MetricSample.objects.filter(cluster=cluster_id)
-        _delete(samples.filter(second__lt=int((now - KEEP).timestamp())), rest)
+        forgotten = samples.filter(second__lt=int((now - KEEP).timestamp()))
         old = samples.filter(second__lt=int((now - KEEP_ALL).timestamp()))
-        _delete(old.annotate(offset=F("second") % THINNED_STEP_S).filter(offset__gt=0), rest)
-        told = samples.filter(second__lt=int((now - KEEP_DETAIL).timestamp()))
-        for ids in _batches(told.exclude(nodes={}), rest):
-            MetricSample.objects.filter(pk__in=ids).update(**NO_DETAIL)
-
-
-def _delete(rows: QuerySet[MetricSample], rest: Callable[[float], None]) -> None:
-    for ids in _batches(rows, rest):
-        MetricSample.objects.filter(pk__in=ids)._raw_delete(using=rows.db)
-
-
-def _batches(rows: QuerySet[MetricSample], rest: Callable[[float], None]) -> Iterator[list[int]]:
-    """Their ids, until none is left; whoever asks for the next has dealt with the last."""
-    oldest = rows.order_by("second").values_list("pk", flat=True)
-    while ids := list(oldest[:PRUNED_AT_ONCE]):
-        yield ids
-        rest(REST_S)
+        thinned = old.annotate(offset=F("second") % THINNED_STEP_S).filter(offset__gt=0)
+        for rows in (forgotten, thinned):
+            delete_in_batches(rows, key="second", rest=rest)
+        told = samples.filter(second__lt=int((now - KEEP_DETAIL).timestamp())).exclude(nodes={})
+        in_batches(told, key="second", change=lambda batch: batch.update(**NO_DETAIL), rest=rest)
 
 
 def sample_document(sample: MetricSample) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.db.models import QuerySet
 
+from helixweb.common.batches import delete_in_batches
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import TracedRequest
 from runtime.protocol.request_trace import PartKind, RequestTrace
@@ -27,11 +28,11 @@ def record_traces(cluster_id: int, traces: Sequence[RequestTrace]) -> None:
 
 def prune_traces(now: datetime) -> None:
     """Drop those older than a day, and all but the newest of each cluster."""
-    TracedRequest.objects.filter(arrived_at__lt=now - KEEP).delete()
+    delete_in_batches(TracedRequest.objects.filter(arrived_at__lt=now - KEEP), key="pk")
     for cluster in Cluster.objects.all():
         kept = TracedRequest.objects.filter(cluster=cluster).order_by("-arrived_at", "-pk")
         for oldest in kept.values_list("arrived_at", flat=True)[MOST_OF_A_CLUSTER - 1 :][:1]:
-            kept.filter(arrived_at__lt=oldest).delete()
+            delete_in_batches(kept.filter(arrived_at__lt=oldest), key="pk")
 
 
 def transfer_ratios(cluster: Cluster, *, now: datetime) -> dict[str, float]:
