@@ -3,8 +3,11 @@
 A stretch of acks says how fast bytes arrived, by the receiver's clock alone, and how fast they had
 been sent, by the sender's. If they arrived more slowly than they were sent and had to queue, the
 arrival rate is what the link can do now; if not, the link can do at least that. To find out whether
-it can do more, the pace is raised for a round trip now and then, and lowered for the next; also as
-soon as acks tell of a queue that stands, which all else that uses the link waits behind.
+it can do more, the pace is raised for some round trips now and then, and lowered for the next; also
+as soon as acks tell of a queue that stands, which all else that uses the link waits behind.
+
+After a pause TCP begins with a few packets and doubles: chunks wait in the sender's kernel and look
+like a slow link. Such a start grows from stretch to stretch, a slow link does not.
 """
 
 from collections import deque
@@ -24,6 +27,7 @@ _STANDS_FOR_S = 0.02
 _SLOWED = 0.98  # less only while a queue drains
 _SAMPLES = 4  # the rate is the best of so many: one that threads were late for lowers nothing
 _GROWN = 1.04
+_CONFIRMED = 0.95  # of the rate: a stretch that kept up with so much shows that it holds
 _PROBED = 1.03
 _LONGEST_START = 3  # stretches without growth
 _LONGEST_QUEUED_START = 2  # and with a queue
@@ -34,7 +38,7 @@ class _Phase(Enum):
 
     START = (1.5, 1)
     CRUISE = (0.99, 5)
-    PROBE = (1.05, 2)
+    PROBE = (1.05, 3)
     FAST_PROBE = (1.25, 2)
     DRAIN = (0.85, 1)
 
@@ -73,6 +77,7 @@ class DeliveryRate:
         self._phase_rate = 0.0  # when the phase began
         self._phase_queueing_s = 0.0  # likewise
         self._flat_stretches = 0
+        self._restarted_at: float | None = None  # bytes/s at which TCP went on after a pause
 
     def on_ack(
         self,
@@ -94,6 +99,7 @@ class DeliveryRate:
         if self._arrivals and sent_s - self._arrivals[-1].sent_s > max(_STRETCH_S, self.rtt_s or 0):
             self._arrivals.clear()  # a pause: nothing was wanted of the link
             self._least_queueing_s = float("inf")
+            self._restarted_at = 0.0
         self._arrivals.append(arrival)
         self._least_queueing_s = min(self._least_queueing_s, self.queueing_s)
         too_fast = self._is_too_fast(sent_s, now_s)
@@ -163,16 +169,25 @@ class DeliveryRate:
         sample = (last.delivered_bytes - first.delivered_bytes) / max(arrived_s, sent_s)
         before = self.bytes_per_s
         slowed = arrived_s > _SLOWED * sent_s and self._least_queueing_s > _QUEUED_S
+        restarts = self._restarts(sample, slowed)
         self.measured_s = now_s
-        if slowed:
+        if slowed and not restarts:
             self.is_floor = False
         elif before is None or sample > _GROWN * before:
             self.is_floor = True
         if self._phase is _Phase.START and before is not None:
             self._grow(sample, before, slowed, now_s)
-        elif before is None or sample >= before or slowed:
+        elif before is None or sample >= before or (slowed and not restarts):
             self._samples.append(sample)
             self.bytes_per_s = max(self._samples)
+        elif not slowed and sample >= _CONFIRMED * before:
+            self._samples.append(before)
+
+    def _restarts(self, sample: float, slowed: bool) -> bool:
+        """Whether TCP is still on its way back to the rate that it had before a pause."""
+        grows = slowed and self._restarted_at is not None and sample > _GROWN * self._restarted_at
+        self._restarted_at = sample if grows else None
+        return grows
 
     def _grow(self, sample: float, before: float, slowed: bool, now_s: float) -> None:
         """At the start the rate is the last that was more than the one before; once none is, what

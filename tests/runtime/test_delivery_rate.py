@@ -83,3 +83,33 @@ def test_an_idle_link_keeps_its_rate_and_probes_measure_its_round_trip() -> None
     link.run(until_s=30.0)
     assert rate(link) == before
     assert link.scheduler.rate.rtt_s == pytest.approx(0.1, abs=0.01)
+
+
+@pytest.mark.parametrize("delay_s", [0.01, 0.03, 0.05])
+@pytest.mark.parametrize("restart_bytes", [15_000, 90_000])
+def test_prompts_with_pauses_do_not_make_a_link_look_slow_where_tcp_begins_anew(
+    delay_s: float, restart_bytes: int
+) -> None:
+    link = VirtualLink(
+        bytes_per_s=12.5e6, delay_s=delay_s, jitter_s=0.002, restart_bytes=restart_bytes
+    )
+    for number in range(500):
+        link.at(number * 0.05, lambda: link.send_decode(50_000))
+    begins_s = [1.0 + 2.5 * number for number in range(9)]
+    for begun_s in begins_s:
+        link.at(begun_s, lambda: link.send_prompt(b"head", memoryview(ZEROS)[:13_000_000]))
+    link.run(until_s=begins_s[2])
+    for begun_s in begins_s[2:]:
+        link.run(until_s=begun_s + 2.0)
+        assert rate(link) == pytest.approx(12.5e6, rel=0.1)
+
+
+def test_a_cut_during_a_pause_is_measured_with_the_next_prompts() -> None:
+    link = VirtualLink(bytes_per_s=12.5e6, delay_s=0.03, restart_bytes=90_000)
+    busy(link, until_s=4.0)
+    link.run(until_s=8.0)
+    link.bytes_per_s = 5e6
+    for number in range(20):
+        link.at(8.0 + number * 0.25, lambda: top_up(link))
+    link.run(until_s=13.0)
+    assert rate(link) == pytest.approx(5e6, rel=0.1)

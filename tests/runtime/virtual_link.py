@@ -1,12 +1,14 @@
 """A scheduler and a reassembly joined by a link in virtual time: same seed, same run, no waiting.
 
 The link sends one thing after another at `bytes_per_s` and each arrives `delay_s` later; acks take
-`delay_s` and no rate. What is under way when `cut` is called never arrives.
+`delay_s` and no rate. What is under way when `cut` is called never arrives. With `restart_bytes`
+the kernel lets only so much go after a pause, and twice as much each round trip, as TCP does.
 """
 
 import heapq
 import itertools
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -15,6 +17,7 @@ from runtime.transport.link_scheduler import LinkOptions, LinkScheduler, Transmi
 from runtime.transport.reassembly import Bytes, Reassembly
 
 STREAM = 7
+_PAUSE_S = 0.2
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,8 +34,14 @@ class VirtualLink:
     received: list[tuple[float, bytes, bytes]] = field(default_factory=list)
     decode_latencies_s: list[float] = field(default_factory=list)
     sent_chunks: list[tuple[float, Chunk, int]] = field(default_factory=list)
+    restart_bytes: int = 0
+    late_s: float = 0.0  # most by which the sender's thread wakes up late
     jitter_s: float = 0.0  # most by which a thread is late, at either end
     noise: random.Random = field(default_factory=lambda: random.Random(1))
+    _kernel: deque[tuple[Transmission, int]] = field(default_factory=deque)
+    _kernel_window: float = 0.0
+    _kernel_in_flight: int = 0
+    _kernel_sent_s: float = float("-inf")
     _free_s: float = 0.0
     _last_arrival_s: float = 0.0
     _last_ack_s: float = 0.0
@@ -66,6 +75,8 @@ class VirtualLink:
     def cut(self) -> None:
         """A connection breaks: what is under way is lost both ways; the receiver stays."""
         self._events = []
+        self._kernel.clear()
+        self._kernel_in_flight = 0
         self._free_s = self._last_arrival_s = self._last_ack_s = self.now_s
 
     def restart_receiver(self) -> None:
@@ -76,6 +87,7 @@ class VirtualLink:
         while True:
             self._serve()
             wake_s = max(self.scheduler.wake_s(now_s=self.now_s), self.now_s + 1e-6)
+            wake_s += self.noise.random() * self.late_s
             event_s = self._events[0][0] if self._events else float("inf")
             moment_s = min(wake_s, event_s)
             if moment_s > until_s:
@@ -105,9 +117,29 @@ class VirtualLink:
                 break
             size = len(sending.head) + memoryview(sending.part).nbytes
             self.sent_chunks.append((self.now_s, sending.chunk, size))
+            self._kernel.append((sending, size))
+            self._push_out()
+
+    def _push_out(self) -> None:
+        """What the kernel lets go of what it was given."""
+        if self.now_s - self._kernel_sent_s > _PAUSE_S:
+            self._kernel_window = float(self.restart_bytes or "inf")
+        while self._kernel and (
+            self._kernel_in_flight == 0
+            or self._kernel_in_flight + self._kernel[0][1] <= self._kernel_window
+        ):
+            sending, size = self._kernel.popleft()
+            self._kernel_sent_s = self.now_s
+            self._kernel_in_flight += size
             arrival_s = max(self._through(size) + self._late_s(), self._last_arrival_s)
             self._last_arrival_s = arrival_s
             self.at(arrival_s, lambda sending=sending, size=size: self._arrive(sending, size))
+            self.at(arrival_s + self.delay_s, lambda size=size: self._left_kernel(size))
+
+    def _left_kernel(self, size: int) -> None:
+        self._kernel_in_flight -= size
+        self._kernel_window += size
+        self._push_out()
 
     def _arrive(self, sending: Transmission, size: int) -> None:
         self._delivered_bytes += size
