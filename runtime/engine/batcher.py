@@ -26,6 +26,7 @@ def pick_step(
     min_prefill_tokens: int,
     decode_cap: int | None,
     options: EngineOptions,
+    first_rows: int | None = None,
 ) -> list[Pick]:
     """Rows for one step out of those that wait, in the order of `options`.
 
@@ -34,7 +35,8 @@ def pick_step(
     requests: on a request's first stage with at least `min_prefill_tokens`, on later ones with its
     whole chunk, as chunks are cut on the first stage (and where one exceeds the budget of a node
     with less memory). No younger prefill passes one that does not fit. The step exceeds
-    `max_batch_tokens` by that one prefill at most (or by `options.prefill_tokens`).
+    `max_batch_tokens` by that one prefill at most (or by `options.prefill_tokens`). Prompts that
+    begin here get at most `first_rows` of it, None: all there is room for.
     """
     oldest_prefill = min(
         (sequence for sequence in waiting if sequence.is_prefilling),
@@ -55,10 +57,15 @@ def pick_step(
             continue
         if prompts_blocked or prompts == options.max_prompts:
             continue
+        left = room if prompt_room is None else prompt_room
+        if sequence.is_first_stage and first_rows is not None:
+            if first_rows <= 0:
+                continue
+            left = min(left, first_rows)
         n_tokens = _prompt_tokens(
             sequence,
             is_oldest=sequence is oldest_prefill,
-            room=room if prompt_room is None else prompt_room,
+            room=left,
             max_batch_tokens=max_batch_tokens,
             min_prefill_tokens=min_prefill_tokens,
             rule=options.prompts,
@@ -68,6 +75,8 @@ def pick_step(
             continue
         picks.append(Pick(sequence=sequence, n_tokens=n_tokens))
         prompts += 1
+        if sequence.is_first_stage and first_rows is not None:
+            first_rows -= n_tokens
         if prompt_room is None:
             room -= n_tokens
         else:

@@ -17,6 +17,7 @@ from runtime.engine.decode_cap import DecodeCap
 from runtime.engine.gathering import gathering_s
 from runtime.engine.intake import Intake, Refusal, StageShape
 from runtime.engine.limits import EngineLimits
+from runtime.engine.link_cuts import LinkCuts
 from runtime.engine.outgoing import (
     Outgoing,
     Sampled,
@@ -24,12 +25,22 @@ from runtime.engine.outgoing import (
     rows_messages,
     sampled_messages,
 )
+from runtime.engine.prompt_steps import PromptSteps
 from runtime.engine.residents import Residents
 from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.engine.shared_cores import SharedCores
 from runtime.protocol.control import LinkStats, StageStats
-from runtime.protocol.data import Entry, Flag, FrameError, Kind, Message, Reason, StageStatus
-from runtime.protocol.engine_options import EngineOptions
+from runtime.protocol.data import (
+    DTYPE_BYTES,
+    Entry,
+    Flag,
+    FrameError,
+    Kind,
+    Message,
+    Reason,
+    StageStatus,
+)
+from runtime.protocol.engine_options import EngineOptions, PromptRule, PromptStepRule
 from runtime.protocol.stage_spans import pack_spans
 from runtime.transport.base import Received, SendError, Transport
 from runtime.transport.decode_forecast import DecodeForecast
@@ -103,6 +114,12 @@ class Stage:
         self._coordinator_is_lost = False
         self._looked_s = self._started_s  # when it last saw whatever had come by then
         self._shape = shape = backend.shape
+        self._link_cuts = LinkCuts(
+            PromptSteps(least=limits.page_tokens, most=limits.max_batch_tokens),
+            row_bytes=shape.hidden_size * DTYPE_BYTES[shape.dtype],
+            link_stats=link_stats,
+            clock=clock,
+        )
         self._residents = Residents()
         self._admission = Admission(
             backend.books,
@@ -209,6 +226,7 @@ class Stage:
             min_prefill_tokens=self._limits.page_tokens,
             decode_cap=self._decode_cap.limit(resident=self._residents.decoding),
             options=self._options,
+            first_rows=self._first_rows(),
         )
         for pick in sorted(picks, key=lambda pick: pick.sequence.arrival):
             self._make_room(pick)
@@ -217,6 +235,13 @@ class Stage:
             for pick in picks
             if pick.sequence.key in self._residents.by_key  # not preempted for an older one
         ]
+
+    def _first_rows(self) -> int | None:
+        """Most tokens of the next step of prompts that begin here."""
+        options = self._options
+        if options.prompt_steps is PromptStepRule.BY_ROOM or options.prompts is PromptRule.WHOLE:
+            return None
+        return self._link_cuts.first_rows(self._residents.waiting.values())
 
     def _make_room(self, pick: Pick) -> None:
         """Pages for the rows of `pick`, if need be those of the youngest requests."""
@@ -278,6 +303,7 @@ class Stage:
         self._counters.steps += 1
         self._counters.busy_s += busy_s
         self._forecast.step_ended(now_s=now_s, cycle_s=_cycle_s(step, now_s=now_s))
+        self._link_cuts.observe(step, step_s=busy_s)
         for work in step:
             work.sequence.left_s = now_s
             work.sequence.spans.ran(

@@ -20,6 +20,14 @@ class PromptRule(StrEnum):
     WHOLE = "whole"
 
 
+class PromptStepRule(StrEnum):
+    """How many tokens of prompts that begin here a step takes: no more than get soonest through
+    over the next link, or whatever there is room for (the published systems)."""
+
+    BY_LINK = "by_link"
+    BY_ROOM = "by_room"
+
+
 class MessageRule(StrEnum):
     """What a step sends to one next hop: one message of decodes and one of rows of prompts, or one
     for each request (Helix's prototype)."""
@@ -47,11 +55,11 @@ class EngineOptions(BaseModel):
     """The policies of a stage.
 
     `prefill_tokens`: most prompt tokens of a step, whatever decodes it has; None: what the decodes
-    leave of `max_batch_tokens`. `max_prompts`: most prompts of a step. `decode_cap`: most decodes
-    of a step; "adaptive" is ceil(R / M) of R decoding requests, with M micro-batches from measured
-    times (MoLink §4.3), at most `most_micro_batches` and never less than `least_decode_cap`
-    decodes; "off" takes all that are there. `micro_batches` fixes M instead of measuring it.
-    `shared_cores` bounds a measured M by what the cores can run at once.
+    leave of `max_batch_tokens`. `prompt_steps` may take fewer. `max_prompts`: most prompts of a
+    step. `decode_cap`: most decodes of a step; "adaptive" is ceil(R / M) of R decoding requests,
+    with M micro-batches from measured times (MoLink §4.3), at most `most_micro_batches` and never
+    less than `least_decode_cap` decodes; "off" takes all that are there. `micro_batches` fixes M
+    instead of measuring it. `shared_cores` bounds a measured M by what the cores can run at once.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,6 +67,7 @@ class EngineOptions(BaseModel):
     order: StepOrder = StepOrder.DECODES_FIRST
     prompts: PromptRule = PromptRule.CHUNKED
     prefill_tokens: int | None = Field(default=None, ge=1)
+    prompt_steps: PromptStepRule = PromptStepRule.BY_LINK
     max_prompts: int | None = Field(default=None, ge=1)
     decode_cap: Literal["adaptive", "off"] | Annotated[int, Field(ge=1)] = "adaptive"
     micro_batches: float | None = Field(default=None, ge=1)
@@ -73,6 +82,7 @@ class EngineOptions(BaseModel):
 PUBLISHED = EngineOptions(
     order=StepOrder.ARRIVAL,
     prompts=PromptRule.WHOLE,
+    prompt_steps=PromptStepRule.BY_ROOM,
     decode_cap="off",
     shared_cores=SharedCoresRule.IGNORE,
     messages=MessageRule.PER_REQUEST,

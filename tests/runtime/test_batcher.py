@@ -207,3 +207,24 @@ def test_the_published_systems_take_all_that_arrived_in_its_order_and_prompts_wh
 def test_a_whole_prompt_beyond_the_budget_is_not_cut() -> None:
     sequences = [prefilling(0, n_tokens=400), prefilling(1, n_tokens=3)]
     assert picked(sequences, budget=16, options=PUBLISHED) == [(0, 400)]
+
+
+def test_prompts_that_begin_here_are_cut_by_the_link_and_those_on_their_way_are_not() -> None:
+    sequences = [
+        prefilling(1, n_tokens=50),
+        prefilling(2, n_tokens=50),
+        prefilling(3, n_tokens=40, hop=1),
+    ]
+    picks = pick_step(
+        [decoding(9, arrival=1), *sequences],
+        max_batch_tokens=100,
+        min_prefill_tokens=4,
+        decode_cap=None,
+        options=OURS,
+        first_rows=16,
+    )
+    assert [(pick.sequence.key.request, pick.n_tokens) for pick in picks] == [
+        (9, 1),
+        (1, 16),
+        (3, 40),
+    ]
