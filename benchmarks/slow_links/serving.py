@@ -17,6 +17,8 @@ import statistics
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -171,12 +173,50 @@ def report(
     return means
 
 
+def report_parts(told: list[dict[str, Any]], *, since_s: float) -> None:
+    """Where the mean TTFT went, of the requests whose traces are there."""
+    counted = [one["parts"] for one in told if one["at_s"] >= since_s and one["parts"]]
+    names = list(dict.fromkeys(name for parts in counted for name in parts))
+    means = {name: sum(p.get(name, 0.0) for p in counted) / len(counted) for name in names}
+    print("    " + ", ".join(f"{name} {mean:.3f}" for name, mean in means.items()), flush=True)
+
+
+def measure(
+    cell: dict[str, Any],
+    variants: list[dict[str, Any]],
+    parameters: dict[str, Any],
+    lengths: list[tuple[int, int]],
+    *,
+    at_once: int,
+) -> Iterator[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]]:
+    """Of each variant, in order: its name, what became of the requests, counters of its links.
+
+    Each has processes, namespaces and links of its own, and the same requests.
+    """
+    shape = Shape(
+        rate_bytes_per_s=cell["bytes_per_s"], delay_s=cell["delay_s"], queue_bytes=2_000_000
+    )
+    arrivals = arrivals_of(lengths, parameters, cell["rate_per_s"])
+
+    def one(variant: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        options = EngineOptions.model_validate(variant.get("options", {}))
+        with relayed_mesh(len(_SIDES), shape) as link:
+            return run(link, variant["rule"], options, arrivals, parameters)
+
+    with ThreadPoolExecutor(at_once) as running:
+        for variant, (told, links) in zip(variants, running.map(one, variants), strict=True):
+            yield variant["name"], told, links
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("lengths", type=Path)
     parser.add_argument("--parameters", type=Path, default=PARAMETERS)
-    parser.add_argument("--only", default="", help="cells whose name holds this")
+    parser.add_argument("--only", default="", help="cells whose name begins with this")
     parser.add_argument("--window", type=float, help="seconds, instead of the parameters'")
+    parser.add_argument("--variants", nargs="+", help="only those of these names")
+    parser.add_argument("--at-once", type=int, default=1, help="variants that run side by side")
+    parser.add_argument("--parts", action="store_true", help="tell where the TTFT went, too")
     arguments = parser.parse_args(argv)
     missing = missing_for_shaping()
     if missing:
@@ -187,19 +227,21 @@ def main(argv: list[str]) -> int:
     lengths = read_lengths(arguments.lengths, parameters)
     print(f"pages of {PAGE_TOKENS} tokens; means: TTFT s, TPOT s, end-to-end s (of FIFO's)")
     for cell in parameters["cells"]:
-        if arguments.only not in cell["name"]:
+        if not cell["name"].startswith(arguments.only):
             continue
-        shape = Shape(
-            rate_bytes_per_s=cell["bytes_per_s"], delay_s=cell["delay_s"], queue_bytes=2_000_000
-        )
-        arrivals = arrivals_of(lengths, parameters, cell["rate_per_s"])
+        variants = [
+            variant
+            for variant in cell.get("variants", parameters["variants"])
+            if not arguments.variants or variant["name"] in arguments.variants
+        ]
         base: dict[str, float] | None = None
-        for variant in cell.get("variants", parameters["variants"]):
-            options = EngineOptions.model_validate(variant.get("options", {}))
-            with relayed_mesh(len(_SIDES), shape) as link:
-                told, links = run(link, variant["rule"], options, arrivals, parameters)
-            name = f"{cell['name']}: {variant['name']}"
-            means = report(name, told, links, since_s=parameters["warm_up_s"], base=base)
+        for name, told, links in measure(
+            cell, variants, parameters, lengths, at_once=arguments.at_once
+        ):
+            since_s = parameters["warm_up_s"]
+            means = report(f"{cell['name']}: {name}", told, links, since_s=since_s, base=base)
+            if arguments.parts:
+                report_parts(told, since_s=since_s)
             base = base or means
     return 0
 

@@ -28,14 +28,17 @@ from runtime.coordinator.refusals import NotServing
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.routing import Routing
 from runtime.coordinator.serving import Serving
+from runtime.coordinator.tracing import PATIENCE_S, Tracer
 from runtime.protocol.control import PeerAddress, ServingPlan
 from runtime.protocol.data import Sampling
+from runtime.protocol.request_trace import PartPhase, RequestTrace
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.keys import KeyPair
 
 _TIMEOUT_S = 600.0
 _READY_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.1
+_TRACES_PER_S = 100.0  # all of them
 
 
 class Arrival(BaseModel):
@@ -94,12 +97,14 @@ async def run(order: FrontOrder) -> list[dict[str, Any]]:
         peers=order.peers,
     )
     numbers = itertools.count(1)
+    tracer = Tracer(traces_per_s=_TRACES_PER_S, clock=time.monotonic, unix_time=time.time)
     dispatcher = Dispatcher(
         transport=transport,
         stats=RequestStats(window_s=10.0, clock=time.monotonic),
         clock=time.monotonic,
         new_request_id=lambda: next(numbers),
         request_timeout_s=_TIMEOUT_S,
+        tracer=tracer,
     )
     serving = serving_of(order)
     dispatcher.serve(serving)
@@ -114,11 +119,15 @@ async def run(order: FrontOrder) -> list[dict[str, Any]]:
         await _until_ready(dispatcher)
         requests = await _offer(dispatcher, serving, order.arrivals)
         await _until_ended(requests, within_s=order.drain_s)
+        traces = await _traces(tracer, dispatcher)
     finally:
         receiving.cancel()
         await asyncio.gather(receiving, return_exceptions=True)
         transport.close()
-    return [_told(one, arrival) for one, arrival in zip(requests, order.arrivals, strict=True)]
+    return [
+        _told(one, arrival, traces.get(f"{one.id:016x}"))
+        for one, arrival in zip(requests, order.arrivals, strict=True)
+    ]
 
 
 async def _until_ready(dispatcher: Dispatcher) -> None:
@@ -136,6 +145,17 @@ async def _until_ended(requests: list[LiveRequest], *, within_s: float) -> None:
         if all(request.ended for request in requests):
             return
         await asyncio.sleep(_LOOK_EVERY_S)
+
+
+async def _traces(tracer: Tracer, dispatcher: Dispatcher) -> dict[str, RequestTrace]:
+    """By request; after the stages had time to answer."""
+    await asyncio.sleep(PATIENCE_S + 1.0)
+    dispatcher.expire()
+    traces: dict[str, RequestTrace] = {}
+    while waiting := tracer.waiting():
+        traces |= {trace.request: trace for trace in waiting}
+        tracer.delivered(waiting)
+    return traces
 
 
 async def _offer(
@@ -157,15 +177,22 @@ async def _offer(
     return requests
 
 
-def _told(request: LiveRequest, arrival: Arrival) -> dict[str, Any]:
-    """Times in seconds; None where they did not come."""
+def _told(request: LiveRequest, arrival: Arrival, trace: RequestTrace | None) -> dict[str, Any]:
+    """Times in seconds; None where they did not come. `parts` are where the TTFT went."""
     times = list(request.token_times)
     done = request.is_complete and len(times) == arrival.output_tokens
+    parts: dict[str, float] = {}
+    for part in () if trace is None else trace.parts:
+        if part.phase is PartPhase.PROMPT:
+            place = part.node if part.to is None else f"{part.node}->{part.to}"
+            name = f"{part.kind} {place}"
+            parts[name] = parts.get(name, 0.0) + part.seconds
     return {
         "at_s": arrival.at_s,
         "ttft_s": times[0] - request.arrived_at if times else None,
         "tpot_s": (times[-1] - times[0]) / (len(times) - 1) if done and len(times) > 1 else None,
         "e2e_s": times[-1] - request.arrived_at if done else None,
+        "parts": parts,
     }
 
 
