@@ -32,7 +32,8 @@ def checklist(cluster: Cluster | None, *, now: datetime) -> tuple[Step, ...]:
     live, first_token = live_deployment(cluster), _first_token(cluster)
     if live is not None and live.ready_at is not None and first_token.done:
         return ()
-    plan = Plan.objects.filter(cluster=cluster).select_related("model").first()
+    plans = Plan.objects.filter(cluster=cluster).select_related("model")
+    plan = plans.defer("document", "problem").first()
     return (
         _nodes(cluster, now),
         _network(cluster),

@@ -10,12 +10,14 @@ from django.db.models import Avg, F, FloatField, Max, OuterRef, QuerySet, Subque
 
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricRollup, MetricSample
-from helixweb.monitoring.services import KEEP, KEEP_ALL, THINNED_STEP_S
+from helixweb.monitoring.services import KEEP_ALL, THINNED_STEP_S
 
 MAX_POINTS = 900
 # Samples are kept for a day; what they said in steps of this length, for a week.
 ROLLUP_STEP_S = 300
 KEEP_ROLLUPS = timedelta(days=7)
+# Longer series are of roll-ups, and of samples only where there are none yet.
+MOST_OF_SAMPLES = timedelta(hours=6)
 # Reports come about once a second; after this long without one nothing is known of now.
 SILENT_AFTER_S = 5.0
 MEANS = (
@@ -49,8 +51,12 @@ def age_s(sample: MetricSample, *, now: datetime) -> float:
 
 def current_sample(cluster: Cluster, *, now: datetime) -> MetricSample | None:
     """The last one kept unless the coordinator has fallen silent since."""
-    sample = latest_sample(cluster)
-    return sample if sample and age_s(sample, now=now) <= SILENT_AFTER_S else None
+    return if_current(latest_sample(cluster), now=now)
+
+
+def if_current(latest: MetricSample | None, *, now: datetime) -> MetricSample | None:
+    """The last one kept, for who has read it already."""
+    return latest if latest and age_s(latest, now=now) <= SILENT_AFTER_S else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +106,7 @@ def smallest_step_s(*, since: datetime, now: datetime) -> int:
     """The step with at most MAX_POINTS from `since` to `now`, no finer than what is kept."""
     age = min(max(now - since, timedelta(0)), KEEP_ROLLUPS)
     step_s = max(1, -(-int(age.total_seconds()) // MAX_POINTS))
-    if age > KEEP:
+    if age > MOST_OF_SAMPLES:
         return -(-step_s // ROLLUP_STEP_S) * ROLLUP_STEP_S
     return max(step_s, THINNED_STEP_S) if age > KEEP_ALL else step_s
 
@@ -111,7 +117,7 @@ def points(cluster: Cluster, *, since: datetime, until: datetime, step_s: int) -
     Where no report came for a while stands one point without values, so that lines break there;
     also at the end, so that an old value is not taken for the present one.
     """
-    rows = _rolled_up(cluster, since, until) if until - since > KEEP else []
+    rows = _rolled_up(cluster, since, until) if until - since > MOST_OF_SAMPLES else []
     sampled_since = rows[-1].second + ROLLUP_STEP_S if rows else int(since.timestamp())
     moments = _by_step(rows, step_s) + _sampled(cluster, sampled_since, until, step_s)
     found: list[Point] = []

@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 from django.db.models import F, Max
 
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring.history import ROLLUP_STEP_S
+from helixweb.monitoring.history import MOST_OF_SAMPLES, ROLLUP_STEP_S
 from helixweb.monitoring.models import MetricRollup, MetricSample
-from helixweb.monitoring.services import KEEP
 
 MOST_COLUMNS = 60
 KINDS = ("ttft", "itl", "tpot", "e2e")
@@ -27,7 +26,7 @@ def latency_columns(
     cluster: Cluster, kind: str, *, since: datetime, until: datetime
 ) -> list[Column]:
     """Of `kind` (one of KINDS), oldest first, at most `MOST_COLUMNS` or so."""
-    long_ago = until - since > KEEP
+    long_ago = until - since > MOST_OF_SAMPLES
     step_s = max(1, -(-int((until - since).total_seconds()) // MOST_COLUMNS))
     if long_ago:
         step_s = -(-step_s // ROLLUP_STEP_S) * ROLLUP_STEP_S

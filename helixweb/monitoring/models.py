@@ -47,6 +47,13 @@ class MetricSample(models.Model):
                 fields=["cluster", "second"], name="metric_sample_one_a_second_in_cluster"
             )
         ]
+        indexes = [
+            models.Index(
+                fields=["cluster", "second"],
+                condition=models.Q(simulated_plan__isnull=False),
+                name="metric_sample_simulated",
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.cluster} at {self.at:%Y-%m-%d %H:%M:%S}"

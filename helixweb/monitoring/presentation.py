@@ -12,7 +12,7 @@ from helixweb.inventory.models import Cluster
 from helixweb.monitoring.expected import output_forecast
 from helixweb.monitoring.history import FIELDS
 from helixweb.monitoring.models import MetricSample
-from helixweb.monitoring.services import sample_document
+from helixweb.monitoring.services import NODE_NUMBERS, cluster_numbers, node_numbers
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner.domain.placement import LayerRange
 from planner.domain.plan import Plan as DomainPlan
@@ -123,17 +123,12 @@ def serving_of(cluster: Cluster, sample: MetricSample | None) -> Serving | None:
         if deployment is None
         else simulated_plan is None and sample.generation == deployment.generation
     ):
-        said = sample_document(sample)["nodes"]
+        said = node_numbers(sample)
     flow = plan.flow.value_tokens_per_s
     placed = sorted(
         plan.placement.layers.items(), key=lambda item: (item[1].first, item[1].end, item[0])
     )
-    unknown = dict.fromkeys(
-        (
-            "kv_used_pages", "kv_total_pages", "sequences", "busy_ratio", "tokens_per_s",
-            "flow_share", "kv_promised_ratio",
-        )
-    )  # fmt: skip
+    unknown = dict.fromkeys(NODE_NUMBERS)
     return Serving(
         deployment=deployment,
         plan=plan,
@@ -181,7 +176,7 @@ def node_charts(serving: Serving) -> NodeCharts:
 
 def numbers(sample: MetricSample | None) -> Mapping[str, Any]:
     """For tiles: the sample's numbers, or None for each."""
-    return dict.fromkeys(FIELDS) if sample is None else sample_document(sample)
+    return dict.fromkeys(FIELDS) if sample is None else cluster_numbers(sample)
 
 
 def _percent(share: float | None) -> str:

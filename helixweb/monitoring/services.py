@@ -33,6 +33,15 @@ KEEP = timedelta(hours=24)
 DETAIL_EVERY_S = 5
 ALL_DETAIL_S = 15
 KEEP_DETAIL = timedelta(minutes=20)
+NUMBERS = (
+    "generation", "output_tokens_per_s", "prompt_tokens_per_s", "ttft_p50_s", "ttft_p95_s",
+    "itl_p50_s", "itl_p95_s", "tpot_p50_s", "tpot_p95_s", "e2e_p50_s", "e2e_p95_s", "running",
+    "waiting",
+)  # fmt: skip
+NODE_NUMBERS = (
+    "kv_used_pages", "kv_total_pages", "sequences", "busy_ratio", "tokens_per_s", "flow_share",
+    "kv_promised_ratio",
+)  # fmt: skip
 NO_DETAIL: Mapping[str, Any] = {"nodes": {}, "edge_tokens_total": {}}
 
 
@@ -173,30 +182,24 @@ def prune_samples(now: datetime, *, rest: Callable[[float], None] = time.sleep) 
 
 def sample_document(sample: MetricSample) -> dict[str, Any]:
     """A sample as pages and programs get it."""
-    document = {
-        name: getattr(sample, name)
-        for name in (
-            "generation", "output_tokens_per_s", "prompt_tokens_per_s", "ttft_p50_s", "ttft_p95_s",
-            "itl_p50_s", "itl_p95_s", "tpot_p50_s", "tpot_p95_s", "e2e_p50_s", "e2e_p95_s",
-            "running", "waiting",
-        )
-    }  # fmt: skip
-    nodes = {
-        name: {
-            key: getattr(node, key)
-            for key in (
-                "kv_used_pages", "kv_total_pages", "sequences", "busy_ratio", "tokens_per_s",
-                "flow_share", "kv_promised_ratio",
-            )
-        }
-        for name, node in _nodes(sample).items()
-    }  # fmt: skip
+    return {**cluster_numbers(sample), "nodes": node_numbers(sample)}
+
+
+def cluster_numbers(sample: MetricSample) -> dict[str, Any]:
+    """What it says of the cluster as a whole."""
     return {
         "cluster": sample.cluster_id,
         "at": sample.at.isoformat(),
         "simulated": sample.simulated_plan_id is not None,
-        **document,
-        "nodes": nodes,
+        **{name: getattr(sample, name) for name in NUMBERS},
+    }
+
+
+def node_numbers(sample: MetricSample) -> dict[str, dict[str, Any]]:
+    """By node, `NODE_NUMBERS`; None: not known."""
+    return {
+        name: {key: content.get(key) for key in NODE_NUMBERS}
+        for name, content in sample.nodes.items()
     }
 
 

@@ -27,7 +27,13 @@ from helixweb.inventory.models import Cluster
 from helixweb.monitoring import chat_proxy
 from helixweb.monitoring.endpoints import NoEndpoint, all_endpoints, endpoint_of
 from helixweb.monitoring.flow_view import measured_rates
-from helixweb.monitoring.history import SILENT_AFTER_S, age_s, current_sample, latest_sample
+from helixweb.monitoring.history import (
+    SILENT_AFTER_S,
+    age_s,
+    current_sample,
+    if_current,
+    latest_sample,
+)
 from helixweb.monitoring.history_view import KIND_TITLES, RANGES, Range, heat, history
 from helixweb.monitoring.load import find
 from helixweb.monitoring.overview import focus, overview_of
@@ -60,7 +66,7 @@ def monitor(request: HttpRequest) -> HttpResponse:
         return render(request, "monitoring/monitor.html", {"clusters": clusters})
     now = timezone.now()
     latest = latest_sample(cluster)
-    sample = current_sample(cluster, now=now)
+    sample = if_current(latest, now=now)
     serving = serving_of(cluster, sample)
     chosen, kind = _range(request), _kind(request)
     context = {

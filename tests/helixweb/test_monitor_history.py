@@ -65,9 +65,18 @@ def test_samples_are_rolled_up_once_and_forgotten_after_a_week(cluster: Cluster)
     assert not any(row.simulated for row in rows)
 
 
-def test_a_week_is_shown_from_roll_ups_and_the_newest_samples(cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    ("length", "step_s", "expected"),
+    [
+        (timedelta(days=7), 900, [11.0, 99.0]),
+        (timedelta(hours=24), 300, [10.0, 11.0, 12.0, 99.0]),
+    ],
+)
+def test_long_series_are_of_roll_ups_and_the_newest_samples(
+    cluster: Cluster, length: timedelta, step_s: int, expected: list[float]
+) -> None:
     now = timezone.now()
-    second = int((now - timedelta(days=3)).timestamp()) // 900 * 900
+    second = int((now - length / 2).timestamp()) // 900 * 900
     MetricRollup.objects.bulk_create(
         MetricRollup(
             cluster=cluster,
@@ -77,17 +86,17 @@ def test_a_week_is_shown_from_roll_ups_and_the_newest_samples(cluster: Cluster) 
         )
         for step in range(3)
     )
-    bare_sample(cluster, now, output=99.0).save()
-    since = now - timedelta(days=7)
-    step_s = smallest_step_s(since=since, now=now)
-    assert step_s == 900
+    for age in (timedelta(0), length / 2):  # the older one is rolled up already
+        bare_sample(cluster, now - age, output=99.0).save()
+    since = now - length
+    assert smallest_step_s(since=since, now=now) == step_s
     found = [
         point
         for point in points(cluster, since=since, until=now, step_s=step_s)
         if point.values is not None
     ]
-    assert [point["output_tokens_per_s"] for point in found] == [11.0, 99.0]
-    assert found[0]["ttft_p95_s"] == 2.0
+    assert [point["output_tokens_per_s"] for point in found] == expected
+    assert found[-2]["ttft_p95_s"] == 2.0
     assert found[0]["itl_p50_s"] is None
 
 
