@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from helixweb.charts.quantities import bit_rate_text
 from helixweb.deployment.link_rates import STALE_AFTER_S, differs
 from helixweb.deployment.live_links import LiveLink, live_links, serving_deployment
@@ -52,8 +54,7 @@ def links_at_work(*, cluster_id: int, now: datetime, **_: Any) -> LinksAtWork | 
     links = live_links(deployment, now=now)
     if not links:
         return None
-    planned = planned_rates(stored_problem(deployment.plan), links)
-    rows = [_row(link, planned.get(link.ends)) for link in links]
+    rows = link_rows(deployment, links)
     return LinksAtWork(
         deployment=deployment,
         rows=rows,
@@ -62,6 +63,12 @@ def links_at_work(*, cluster_id: int, now: datetime, **_: Any) -> LinksAtWork | 
             deployment=deployment, generation=deployment.generation
         ).first(),
     )
+
+
+def link_rows(deployment: Deployment, links: list[LiveLink]) -> list[LinkRow]:
+    """Beside what the deployment's plan was made with."""
+    planned = planned_rates(stored_problem(deployment.plan), links)
+    return [_row(link, planned.get(link.ends)) for link in links]
 
 
 def _row(link: LiveLink, planned_bytes_per_s: float | None) -> LinkRow:
@@ -87,10 +94,14 @@ def _finding(row: LinkRow) -> str:
     """Empty if nothing is wrong."""
     name = f"{row.source} → {row.target}"
     if row.stats.stalled:
-        return f"{name} takes no prompts: what was sent is not answered."
+        return _("%(name)s takes no prompts: what was sent is not answered.") % {"name": name}
     if row.slow and row.stats.bandwidth_bytes_per_s is not None:
-        return (
-            f"{name} is slow: it does {bit_rate_text(row.stats.bandwidth_bytes_per_s)}, the plan "
-            f"counts on {bit_rate_text(row.planned_bytes_per_s or 0.0)}."
-        )
+        return _(
+            "%(name)s is slow: it does %(bandwidth_bytes_per_s)s, the plan counts on "
+            "%(planned_bytes_per_s)s."
+        ) % {
+            "name": name,
+            "bandwidth_bytes_per_s": bit_rate_text(row.stats.bandwidth_bytes_per_s),
+            "planned_bytes_per_s": bit_rate_text(row.planned_bytes_per_s or 0.0),
+        }
     return ""

@@ -5,6 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from django.utils.translation import gettext as _
+
+from helixweb.charts.quantities import bit_rate_text
+
 # A node that computes this much of the time has no more to give.
 SATURATED = 0.85
 # Below this share of the speed that the plan gives it, next to the others', a node is slow.
@@ -22,6 +26,8 @@ KV_PROMISED = 0.85
 KV_PROMISED_AND_WAITED_FOR = 0.75
 # Of the time of requests; where nodes have time to spare.
 UNDER_WAY = 0.4
+# Prompts that wait for a link longer than this to begin their way over it.
+QUEUED_S = 5.0
 
 
 class Limit(StrEnum):
@@ -70,6 +76,33 @@ class NodeLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LinkLoad:
+    """A link that the plan sends over, as its sender measures it; tokens/s at the plan's mix.
+
+    `planned_tokens_per_s` is what the plan sends over it, `carries_tokens_per_s` what it can carry
+    at the measured rate. `queue_s`: what waits for it takes so long at that rate. `slow`: it was
+    seen full at clearly less than the plan counts on. `follows`: requests are routed by that.
+    """
+
+    name: str
+    measured_bytes_per_s: float
+    counted_bytes_per_s: float
+    planned_tokens_per_s: float
+    carries_tokens_per_s: float
+    queue_s: float
+    slow: bool
+    stalled: bool
+    follows: bool
+
+    @property
+    def limits(self) -> bool:
+        """Whether it holds requests up now, or would at the planned load."""
+        return self.queue_s >= QUEUED_S or (
+            self.slow and self.carries_tokens_per_s < self.planned_tokens_per_s
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     """A cluster now. `transfer_ratios`: share of requests' time spent on each link, by its name."""
 
@@ -77,6 +110,7 @@ class Load:
     running: int
     waiting: int
     transfer_ratios: Mapping[str, float]
+    links: Sequence[LinkLoad] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,16 +131,19 @@ def bottleneck(load: Load) -> Finding:
         return Finding(
             limit=Limit.UNKNOWN,
             subject="",
-            headline="No node is reporting, so nothing is known of what limits.",
+            headline=_("No node is reporting, so nothing is known of what limits."),
             evidence="",
-            advice="Check that the agents run and reach this site.",
+            advice=_("Check that the agents run and reach this site."),
         )
     return (
         _silent(load)
+        or _stalled_link(load)
         or _slow(load, heard)
+        or _slow_link([link for link in load.links if link.limits])
         or _kv(load, heard)
         or _compute(load, heard)
         or _link(load)
+        or _slow_link([link for link in load.links if link.slow])
         or _admission(load)
         or _nothing(load, heard)
     )
@@ -119,9 +156,11 @@ def _silent(load: Load) -> Finding | None:
     return Finding(
         limit=Limit.SILENT_NODE,
         subject=silent[0],
-        headline=f"{_named(silent)} not reporting; requests avoid what is not heard of.",
-        evidence=f"{len(silent)} of {len(load.nodes)} nodes are silent.",
-        advice="See the node's page for its last message; plan without it if it stays away.",
+        headline=_("%(silent)s not reporting; requests avoid what is not heard of.")
+        % {"silent": _named(silent)},
+        evidence=_("%(silent)s of %(nodes)s nodes are silent.")
+        % {"silent": len(silent), "nodes": len(load.nodes)},
+        advice=_("See the node's page for its last message; plan without it if it stays away."),
     )
 
 
@@ -140,11 +179,92 @@ def _slow(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
     return Finding(
         limit=Limit.SLOW_NODE,
         subject=slowest.name,
-        headline=f"{slowest.name} is slow: it runs at {ratio:.0%} of the speed the plan gives it.",
-        evidence=f"It computes {_busy(slowest):.0%} of the time; next to the other nodes' its "
-        f"tokens take {1 / ratio:.1f} times as long as its profile says.{_queue(load)}",
-        advice="Look for other work, heat or throttling on that machine; else profile it anew and "
-        "replan, so that it gets fewer layers or less flow.",
+        headline=_("%(name)s is slow: it runs at %(ratio)s of the speed the plan gives it.")
+        % {"name": slowest.name, "ratio": f"{ratio:.0%}"},
+        evidence=_(
+            "It computes %(busy)s of the time; next to the other nodes' its "
+            "tokens take %(times)s times as long as its profile says.%(queue)s"
+        )
+        % {"busy": f"{_busy(slowest):.0%}", "times": f"{1 / ratio:.1f}", "queue": _queue(load)},
+        advice=_(
+            "Look for other work, heat or throttling on that machine; else profile "
+            "it anew and replan, so that it gets fewer layers or less flow."
+        ),
+    )
+
+
+def _stalled_link(load: Load) -> Finding | None:
+    stalled = [link.name for link in load.links if link.stalled]
+    if not stalled:
+        return None
+    return Finding(
+        limit=Limit.LINK,
+        subject=stalled[0],
+        headline=_("The link %(stalled)s takes no prompts: what was sent is not answered.")
+        % {"stalled": stalled[0]},
+        evidence=_("%(stalled)s of %(links)s links that the plan uses are stalled.")
+        % {"stalled": len(stalled), "links": len(load.links)}
+        + _queue(load),
+        advice=_(
+            "Check the network between the two, and that both were started with the "
+            "same --data-security; plan without the node if it stays away."
+        ),
+    )
+
+
+def _slow_link(links: Sequence[LinkLoad]) -> Finding | None:
+    """The one of these that is farthest below what the plan counts on."""
+    if not links:
+        return None
+    link = min(links, key=lambda one: one.measured_bytes_per_s / one.counted_bytes_per_s)
+    rate = bit_rate_text(link.measured_bytes_per_s)
+    costs = (
+        _(
+            "It carries %(carries_tokens_per_s)s of the %(planned_tokens_per_s)s "
+            "tokens/s that the plan sends over it"
+        )
+        % {
+            "carries_tokens_per_s": f"{link.carries_tokens_per_s:.0f}",
+            "planned_tokens_per_s": f"{link.planned_tokens_per_s:.0f}",
+        }
+        if link.carries_tokens_per_s < link.planned_tokens_per_s
+        else _(
+            "It still carries the %(planned_tokens_per_s)s tokens/s of the plan, but "
+            "prompts are longer on their way"
+        )
+        % {"planned_tokens_per_s": f"{link.planned_tokens_per_s:.0f}"}
+    )
+    waits = (
+        _("; what waits for it now takes %(queue_s)s s") % {"queue_s": f"{link.queue_s:.0f}"}
+        if link.queue_s >= 1
+        else ""
+    )
+    routed = (
+        _("Requests are routed by what it does now, as far as there is another way. ")
+        if link.follows
+        else ""
+    )
+    return Finding(
+        limit=Limit.LINK,
+        subject=link.name,
+        headline=_(
+            "The link %(name)s is slow: it does %(rate)s, the plan counts on "
+            "%(counted_bytes_per_s)s."
+        )
+        % {
+            "name": link.name,
+            "rate": rate,
+            "counted_bytes_per_s": bit_rate_text(link.counted_bytes_per_s),
+        }
+        if link.slow
+        else _("Prompts pile up at the link %(name)s, which does %(rate)s.")
+        % {"name": link.name, "rate": rate},
+        evidence=f"{costs}{waits}.",
+        advice=_(
+            "%(routed)sOn the network's page the measured rate can count in the next "
+            "plan, and weights can stay with the plan's; replan if it stays slow."
+        )
+        % {"routed": routed},
     )
 
 
@@ -155,24 +275,33 @@ def _kv(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
         return None
     used, promised = fullest.kv_used_ratio, fullest.kv_promised_ratio
     shares = [
-        f"{used:.0%} of its pages are in use" if used is not None else "",
-        f"requests that run may need {promised:.0%} of them" if promised is not None else "",
+        _("%(used)s of its pages are in use") % {"used": f"{used:.0%}"} if used is not None else "",
+        _("requests that run may need %(promised)s of them") % {"promised": f"{promised:.0%}"}
+        if promised is not None
+        else "",
     ]
     busiest = _busiest(heard)
     spare = (
-        f" {busiest.name} computes {_busy(busiest):.0%} of the time, so more room alone would "
-        "bring little."
+        _(" %(name)s computes %(busiest)s of the time, so more room alone would bring little.")
+        % {"name": busiest.name, "busiest": f"{_busy(busiest):.0%}"}
         if _busy(busiest) >= SATURATED
-        else f" Computing is not what limits: the busiest node does {_busy(busiest):.0%} of the "
-        "time."
+        else _(" Computing is not what limits: the busiest node does %(busiest)s of the time.")
+        % {"busiest": f"{_busy(busiest):.0%}"}
     )
     return Finding(
         limit=Limit.KV_CACHE,
         subject=fullest.name,
-        headline=f"The KV cache of {fullest.name} is nearly full.",
-        evidence=f"There, {' and '.join(share for share in shares if share)}.{_queue(load)}{spare}",
-        advice="Give it fewer layers, so that more memory is left for pages, or add a node; "
-        "shorter prompts and answers need less.",
+        headline=_("The KV cache of %(name)s is nearly full.") % {"name": fullest.name},
+        evidence=_("There, %(shares)s.%(queue)s%(spare)s")
+        % {
+            "shares": _(" and ").join(share for share in shares if share),
+            "queue": _queue(load),
+            "spare": spare,
+        },
+        advice=_(
+            "Give it fewer layers, so that more memory is left for pages, or add a "
+            "node; shorter prompts and answers need less."
+        ),
     )
 
 
@@ -181,13 +310,18 @@ def _compute(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
     if _busy(busiest) < SATURATED:
         return None
     others = [_busy(node) for node in heard if node.name != busiest.name]
-    rest = f" The others do {statistics.mean(others):.0%} on average." if others else ""
+    rest = (
+        _(" The others do %(others)s on average.") % {"others": f"{statistics.mean(others):.0%}"}
+        if others
+        else ""
+    )
     return Finding(
         limit=Limit.COMPUTE,
         subject=busiest.name,
-        headline=f"Computing on {busiest.name} limits.",
-        evidence=f"It computes {_busy(busiest):.0%} of the time.{rest}{_queue(load)}",
-        advice="The plan's page says what a faster node or one more would bring.",
+        headline=_("Computing on %(name)s limits.") % {"name": busiest.name},
+        evidence=_("It computes %(busy)s of the time.%(rest)s%(queue)s")
+        % {"busy": f"{_busy(busiest):.0%}", "rest": rest, "queue": _queue(load)},
+        advice=_("The plan's page says what a faster node or one more would bring."),
     )
 
 
@@ -200,10 +334,13 @@ def _link(load: Load) -> Finding | None:
     return Finding(
         limit=Limit.LINK,
         subject=name,
-        headline=f"The link {name} limits: requests spend {share:.0%} of their time on it.",
-        evidence="Nodes have time to spare." + _queue(load),
-        advice="A plan that crosses it less often is faster; see the network's page for what was "
-        "measured of it.",
+        headline=_("The link %(name)s limits: requests spend %(share)s of their time on it.")
+        % {"name": name, "share": f"{share:.0%}"},
+        evidence=_("Nodes have time to spare.") + _queue(load),
+        advice=_(
+            "A plan that crosses it less often is faster; see the network's page for "
+            "what was measured of it."
+        ),
     )
 
 
@@ -213,9 +350,10 @@ def _admission(load: Load) -> Finding | None:
     return Finding(
         limit=Limit.ADMISSION,
         subject="",
-        headline=f"{_requests(load.waiting)} for a pipeline, though no node is full or busy.",
-        evidence="A pipeline is free for a request when all of its nodes have room for it.",
-        advice="A request that needs much room lets none pass it; long prompts need most.",
+        headline=_("%(waiting)s for a pipeline, though no node is full or busy.")
+        % {"waiting": _requests(load.waiting)},
+        evidence=_("A pipeline is free for a request when all of its nodes have room for it."),
+        advice=_("A request that needs much room lets none pass it; long prompts need most."),
     )
 
 
@@ -225,9 +363,12 @@ def _nothing(load: Load, heard: Sequence[NodeLoad]) -> Finding:
     return Finding(
         limit=Limit.NOTHING,
         subject="",
-        headline="Nothing limits at this load." if load.running else "Idle: no request runs.",
-        evidence=f"The busiest node, {busiest.name}, computes {_busy(busiest):.0%} of the time, "
-        f"the fullest KV cache is {fullest:.0%} full, and nobody waits.",
+        headline=_("Nothing limits at this load.") if load.running else _("Idle: no request runs."),
+        evidence=_(
+            "The busiest node, %(name)s, computes %(busiest)s of the time, the "
+            "fullest KV cache is %(fullest)s full, and nobody waits."
+        )
+        % {"name": busiest.name, "busiest": f"{_busy(busiest):.0%}", "fullest": f"{fullest:.0%}"},
         advice="",
     )
 
@@ -251,11 +392,19 @@ def _queue(load: Load) -> str:
 
 
 def _requests(number: int) -> str:
-    return "One request waits" if number == 1 else f"{number} requests wait"
+    return (
+        _("One request waits")
+        if number == 1
+        else _("%(number)s requests wait") % {"number": number}
+    )
 
 
 def _named(names: Sequence[str]) -> str:
     if len(names) == 1:
         return f"{names[0]} is"
     shown = ", ".join(names[:3])
-    return f"{shown} are" if len(names) <= 3 else f"{shown} and {len(names) - 3} more are"
+    return (
+        _("%(shown)s are") % {"shown": shown}
+        if len(names) <= 3
+        else _("%(shown)s and %(count)s more are") % {"shown": shown, "count": len(names) - 3}
+    )

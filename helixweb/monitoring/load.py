@@ -6,6 +6,7 @@ from datetime import datetime
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.bottleneck import Finding, Load, NodeLoad, bottleneck
 from helixweb.monitoring.history import current_sample
+from helixweb.monitoring.link_loads import link_loads
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import NodeSample
 from helixweb.monitoring.presentation import MonitoredNode, Serving, serving_of
@@ -57,6 +58,9 @@ def find(
         running=sample.running,
         waiting=sample.waiting,
         transfer_ratios=transfer_ratios(cluster, now=now),
+        links=[]
+        if serving.deployment is None
+        else link_loads(serving.deployment, serving.plan, now=now),
     )
     return bottleneck(load)
 

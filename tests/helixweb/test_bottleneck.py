@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from helixweb.monitoring.bottleneck import Finding, Limit, Load, NodeLoad, bottleneck
+from helixweb.monitoring.bottleneck import (
+    QUEUED_S,
+    Finding,
+    Limit,
+    LinkLoad,
+    Load,
+    NodeLoad,
+    bottleneck,
+)
 
 NAMES = ("a100", "l4", "t4")
 CAPACITIES = {"a100": 1000.0, "l4": 400.0, "t4": 200.0}
@@ -185,3 +193,62 @@ def test_at_a_light_load_nothing_limits() -> None:
     assert found.limit == Limit.NOTHING
     assert "a100, computes 20%" in found.evidence
     assert "Idle" in find(node("a100", busy=0.0, tokens_per_s=0.0), running=0).headline
+
+
+def link(**changes: Any) -> LinkLoad:
+    """A link of 100 Mb/s that does half of that and no longer carries the plan's flow."""
+    load = LinkLoad(
+        name="a100 → l4",
+        measured_bytes_per_s=6.25e6,
+        counted_bytes_per_s=12.5e6,
+        planned_tokens_per_s=400.0,
+        carries_tokens_per_s=300.0,
+        queue_s=0.0,
+        slow=True,
+        stalled=False,
+        follows=False,
+    )
+    return replace(load, **changes)
+
+
+def find_link(*links: LinkLoad, busy: float = 0.5, **of_nodes: Any) -> Finding:
+    nodes = [node(name, busy=busy, **of_nodes) for name in NAMES]
+    return bottleneck(Load(nodes=nodes, running=8, waiting=0, transfer_ratios={}, links=links))
+
+
+def test_a_link_that_no_longer_carries_the_plans_flow_is_named_with_its_price_and_remedy() -> None:
+    found = find_link(link(name="l4 → t4", slow=False), link())
+    assert (found.limit, found.subject) == (Limit.LINK, "a100 → l4")
+    assert "does 50 Mbit/s, the plan counts on 100 Mbit/s" in found.headline
+    assert "300 of the 400 tokens/s" in found.evidence
+    assert "replan" in found.advice
+    assert "routed by what it does" not in found.advice
+    assert "routed by what it does" in find_link(link(follows=True)).advice
+
+
+def test_a_slow_link_is_named_before_full_caches_only_if_it_may_have_filled_them() -> None:
+    full = {"kv_used_ratio": 0.97}
+    assert find_link(link(), **full).limit is Limit.LINK
+    carries_all = link(carries_tokens_per_s=500.0)
+    assert find_link(carries_all, **full).limit is Limit.KV_CACHE
+    assert find_link(carries_all).subject == "a100 → l4"
+    assert "still carries the 400 tokens/s" in find_link(carries_all).evidence
+
+
+def test_prompts_that_pile_up_at_a_link_are_named_and_short_queues_are_not() -> None:
+    as_planned = link(slow=False, measured_bytes_per_s=12.5e6, carries_tokens_per_s=600.0)
+    found = find_link(replace(as_planned, queue_s=QUEUED_S + 3))
+    assert "pile up at the link a100 → l4" in found.headline
+    assert "takes 8 s" in found.evidence
+    assert find_link(replace(as_planned, queue_s=QUEUED_S - 1)).limit is Limit.NOTHING
+
+
+def test_a_link_that_answers_nothing_is_named_before_all_but_silent_nodes() -> None:
+    found = find_link(link(stalled=True, measured_bytes_per_s=0.0), busy=0.95)
+    assert "takes no prompts" in found.headline
+    assert found.subject == "a100 → l4"
+
+
+def test_of_slow_links_the_one_farthest_below_the_plan_is_named() -> None:
+    worse = link(name="l4 → t4", measured_bytes_per_s=1e6)
+    assert find_link(link(), worse).subject == "l4 → t4"

@@ -1,8 +1,10 @@
 """Routing weights follow what links do, say so, and go back; no stage hears of it."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.test import Client
 from process_doubles import STATS, FakeCluster
 from rest_framework.test import APIClient
@@ -14,6 +16,7 @@ from helixweb.deployment.live_links import LiveLink, live_links
 from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.options import DeployOptions
 from helixweb.inventory.models import Link
+from helixweb.monitoring.models import MetricSample
 from planner.reweigh import reweigh
 from planner.serialization import plan_from_dict, problem_from_dict
 from runtime.protocol.control import LinkStats, Phase
@@ -42,12 +45,13 @@ class Serving:
         self.tell(None)
         assert Deployment.objects.get(pk=self.deployment.pk).status == Status.READY
 
-    def tell(self, stats: LinkStats | None) -> None:
+    def tell(self, stats: LinkStats | None, *, uptime_s: float = STATS.uptime_s) -> None:
         """Every node reports, the source of the link with `stats` of it."""
         source, target = self.ends
         for name, agent in self.joined.used_agents.items():
             links = {target: stats} if name == source and stats else {}
-            stage = STATS.model_copy(update={"links": links}).model_dump(mode="json")
+            changes = {"links": links, "uptime_s": uptime_s}
+            stage = STATS.model_copy(update=changes).model_dump(mode="json")
             agent.beat(Phase.READY, generation=self.deployment.generation, stage=stage)
         tasks.tend_deployments()
 
@@ -164,6 +168,25 @@ def test_the_networks_page_names_a_slow_link_and_shows_lanes_queues_and_ages(
     assert "whatever links do" in browser.get(url).content.decode()
     serving.tell(slow().model_copy(update={"stalled": True}))
     assert f"{source} → {target} takes no prompts" in browser.get(url).content.decode()
+
+
+def test_the_monitor_names_a_slow_link_at_the_next_sample_and_forgets_it_when_it_is_well(
+    serving: Serving, api: APIClient
+) -> None:
+    def limits(stats: LinkStats, *, uptime_s: float) -> Any:
+        for later_s in (0.0, 2.0):
+            MetricSample.objects.update(second=F("second") - 2, at=F("at") - timedelta(seconds=2))
+            serving.tell(stats, uptime_s=uptime_s + later_s)
+            serving.joined.coordinator.report(generation=serving.deployment.generation)
+        return api.get(f"/api/v1/clusters/{serving.deployment.cluster_id}/bottleneck/").json()
+
+    found = limits(slow(), uptime_s=10.0)
+    source, target = serving.ends
+    assert (found["limit"], found["subject"]) == ("link", f"{source} → {target}")
+    assert "it does 16 kbit/s, the plan counts on 10 Gbit/s" in found["headline"]
+    assert "tokens/s that the plan sends over it" in found["evidence"]
+    assert "routed by what it does now" in found["advice"]
+    assert limits(slow(PLANNED), uptime_s=20.0)["limit"] == "nothing"
 
 
 def test_measured_rates_may_count_in_the_next_plan_and_what_was_there_before_is_kept(
