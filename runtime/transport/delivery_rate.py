@@ -25,7 +25,8 @@ _QUEUED_S = 0.005  # waiting that is more than jitter
 _STANDING_S = 0.006  # a queue that all acks see for a while: the pace is above what the link does
 _STANDS_FOR_S = 0.02
 _SLOWED = 0.98  # less only while a queue drains
-_SAMPLES = 4  # the rate is the best of so many: one that threads were late for lowers nothing
+_SAMPLES = 6  # the rate is the best of so many: a few that threads were late for lower nothing
+_MOST_FALL = 0.8  # of the rate, with one stretch
 _GROWN = 1.04
 _CONFIRMED = 0.95  # of the rate: a stretch that kept up with so much shows that it holds
 _PROBED = 1.03
@@ -179,7 +180,7 @@ class DeliveryRate:
             self._grow(sample, before, slowed, now_s)
         elif before is None or sample >= before or (slowed and not restarts):
             self._samples.append(sample)
-            self.bytes_per_s = max(self._samples)
+            self.bytes_per_s = max(*self._samples, _MOST_FALL * (before or 0.0))
         elif not slowed and sample >= _CONFIRMED * before:
             self._samples.append(before)
 
