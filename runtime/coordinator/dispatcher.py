@@ -15,12 +15,13 @@ from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.refusals import NACKS, NeverFits, NotServing, QueueFull
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.routing import Routing
-from runtime.coordinator.serving import Serving
+from runtime.coordinator.serving import Serving, links_of
 from runtime.coordinator.stage_link import Sender, StageLink
 from runtime.coordinator.text_stream import Detokenizer, StopStrings
 from runtime.coordinator.tracing import Tracer
 from runtime.protocol.control import ServingPlan
 from runtime.protocol.data import Entry, Flag, FrameError, Kind, Message, Reason, Sampling
+from runtime.protocol.lost_links import unpack_lost_links
 from runtime.protocol.openai_answers import FinishReason
 from runtime.protocol.sampled import SampledToken, unpack_sampled
 from runtime.transport.base import Received
@@ -211,6 +212,8 @@ class Dispatcher:
             self._on_sampled(received.sender, message)
         elif message.kind == Kind.TRACE:
             self._on_trace(received.sender, message)
+        elif message.kind == Kind.LOST_LINKS:
+            self._on_lost_links(received.sender, message)
         elif message.kind == Kind.NACK:
             for entry in message.entries:
                 self._on_nack(received.sender, entry)
@@ -276,7 +279,7 @@ class Dispatcher:
             return False  # else those of the plan before would all take the first way to be up
         now = self._clock()
         masked = serving.silent_nodes(now=now) | kept
-        pipeline = serving.router.choose(request.size, masked=masked)
+        pipeline = serving.choose(request.size, masked=masked)
         if pipeline is None:
             return False
         serving.kv.admit(request.id, pipeline, size=request.size)
@@ -330,6 +333,7 @@ class Dispatcher:
             self._link.complain(wrong)
             return
         if was_restarted:
+            serving.hear_lost_links(sender, ())  # what its life before could not reach
             if self._tracer is not None:
                 self._tracer.forget_clock(sender)
             self._recover(sender, "was restarted")
@@ -355,6 +359,35 @@ class Dispatcher:
         ]
         if lost:
             logger.warning("the stage of %r %s; %d requests begin anew", node, why, len(lost))
+        self._begin_anew(lost)
+
+    def _on_lost_links(self, sender: str, message: Message) -> None:
+        """Requests that need a link that is cut begin anew around it, or wait for it."""
+        serving = self.serving
+        if serving is None or message.generation != serving.plan.generation:
+            return
+        try:
+            peers = unpack_lost_links(message)
+        except FrameError as error:
+            self._link.complain(f"message of {sender!r} dropped: {error}")
+            return
+        before = serving.cut
+        cut = serving.hear_lost_links(sender, peers)
+        if cut:
+            lost = [
+                request
+                for request in self._running.values()
+                if request.pipeline and cut & links_of(request.pipeline)
+            ]
+            words = ", ".join(f"{source} -> {target}" for source, target in sorted(cut))
+            logger.warning("lost the link %s; %d requests begin anew", words, len(lost))
+            self._begin_anew(lost)
+        elif serving.cut != before:
+            logger.info("%r reaches again whom it sends to", sender)
+            self._let_in()
+
+    def _begin_anew(self, lost: Sequence[LiveRequest]) -> None:
+        """In front of what waits, in their order."""
         for request in reversed(lost):
             self._route_again(request)
         self._let_in()

@@ -1,7 +1,11 @@
 """One deployed plan as the coordinator uses it: router, KV estimate, and which stages are up."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import pairwise
 
+from planner.domain.pipeline import Pipeline
+from planner.routers.base import Hop, RequestSize
 from planner.routers.kv_estimator import KvEstimator
 from planner.routers.node_load import NodeLoad
 from planner.routers.output_length import OutputLengthEstimate
@@ -47,6 +51,7 @@ class Serving:
         self._watched: set[str] = set()
         self._lost: dict[str, Loss] = {}
         self._begun_anew: set[str] = set()  # whose process ended; another has not reported yet
+        self.cut: frozenset[Hop] = frozenset()  # links that stages say they cannot send on
 
     def continues(self, before: "Serving | None") -> bool:
         """Whether answers begun under `before` can go on: same model, same tokens."""
@@ -96,6 +101,29 @@ class Serving:
         if sighting.loss is Loss.ENDED:
             self._begun_anew.add(node)
 
+    def hear_lost_links(self, node: str, peers: Collection[str]) -> frozenset[Hop]:
+        """`node` cannot reach these, and can reach all others. Returns the links that are new."""
+        before = self.cut
+        others = {(source, target) for source, target in before if source != node}
+        self.cut = frozenset(others | {(node, peer) for peer in peers if peer in self.nodes})
+        return self.cut - before
+
+    def choose(self, size: RequestSize, *, masked: Collection[str]) -> Pipeline | None:
+        """The next request's pipeline, around `masked` nodes and cut links; None if none is free.
+
+        Its last stage must reach its first as well, which gets every token from it.
+        """
+        for end in (-1, 0):  # which end of a pipeline that cannot close is avoided then
+            avoided = set(masked)
+            while True:
+                pipeline = self.router.choose(size, masked=avoided, cut=self.cut)
+                if pipeline is None:
+                    break
+                if not self.cut or _way_back(pipeline) not in self.cut:
+                    return pipeline
+                avoided.add(pipeline.stages[end].node)
+        return None
+
     def is_restarted(self, node: str, status: StageStatus) -> bool:
         """Whether `status` is of another process than what `node` said before."""
         before = self._states.get(node)
@@ -124,3 +152,14 @@ class Serving:
         if node not in self._states or node in self._lost or node in self._begun_anew:
             return True
         return node not in self._watched and now - self._states[node].heard_at > STATUS_TTL_S
+
+
+def links_of(pipeline: Pipeline) -> frozenset[Hop]:
+    """From which stage to which something is sent: rows onwards, tokens from the last to the
+    first."""
+    nodes = [stage.node for stage in pipeline.stages]
+    return frozenset((*pairwise(nodes), _way_back(pipeline)))
+
+
+def _way_back(pipeline: Pipeline) -> Hop:
+    return pipeline.stages[-1].node, pipeline.stages[0].node

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from planner.domain.cluster import COORDINATOR
 from runtime.engine.backend import CannotRun, Opened
 from runtime.engine.core_use import core_reader
 from runtime.engine.emulated_links import EmulatedLinks
@@ -142,6 +143,7 @@ def serve(
             peers=assignment.peers,
             security=launch.data_security,
         )
+        sockets.tell_lost_links(COORDINATOR, generation=assignment.generation)
         transport: Transport = sockets
         if emulation is not None:
             transport = EmulatedLinks(transport, emulation)

@@ -18,6 +18,7 @@ few requests need follows behind the route (flag EXTENDED).
     NACK      stage -> coordinator          empty: `reason` says why the request cannot go on
     STATUS    stage -> coordinator          `StageStatus`, about once a second
     TRACE     stage -> coordinator          `stage_spans` of one request, if its RELEASE asked
+    LOST_LINKS  stage -> coordinator        `lost_links`: peers it sends to and cannot reach
 """
 
 import struct
@@ -52,6 +53,7 @@ class Kind(IntEnum):
     NACK = 5
     STATUS = 6
     TRACE = 7
+    LOST_LINKS = 8
 
 
 class DType(IntEnum):

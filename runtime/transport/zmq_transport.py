@@ -23,6 +23,7 @@ from runtime.transport.keys import KeyPair
 from runtime.transport.lanes import Lanes
 from runtime.transport.link_report import link_stats
 from runtime.transport.link_scheduler import LinkOptions, LinkRule
+from runtime.transport.lost_links import LostLinks
 from runtime.transport.watch import Watch
 from runtime.transport.zmq_sockets import (
     BindFailed,
@@ -67,6 +68,7 @@ class ZmqTransport:
         self._urgent: dict[str, Any] = {}
         self._closed = False
         self._watch: Watch | None = None
+        self._lost_links: LostLinks | None = None
         self.forecast = DecodeForecast(profiled_step_s)
         self._context = zmq.Context()
         self._authenticator = RetryingAuthenticator(self._context)
@@ -134,6 +136,21 @@ class ZmqTransport:
         self._watch = Watch(dial=lambda address: self._dialled(address, _BEATS_WAITING))
         return self._watch
 
+    def tell_lost_links(self, told: str, *, generation: int) -> None:
+        """Tell peer `told` from now on which of those we send to we cannot reach.
+
+        Raises UnknownPeer.
+        """
+        address = self._peers.by_name.get(told)
+        if address is None:
+            raise UnknownPeer(f"{told!r}, to be told of lost links, is not a peer")
+        self._lost_links = LostLinks(
+            watch=self.watch(),
+            address_of=lambda peer: None if peer == told else self._peers.by_name.get(peer),
+            dial=lambda: self._dialled(address, _BEATS_WAITING),
+            generation=generation,
+        )
+
     def send(self, peer: str, message: Message) -> None:
         """Never blocks: what a peer does not take yet waits in memory, in order, up to a bound.
 
@@ -144,6 +161,8 @@ class ZmqTransport:
             return
         if peer not in self._peers.by_name:
             raise UnknownPeer(f"{peer!r} is not a peer of this deployment")
+        if self._lost_links is not None:
+            self._lost_links.use(peer)
         if message.is_prefill or self._options.rule is LinkRule.FIFO:
             if not self._lanes.push(peer, message):
                 raise PeerStalled(
@@ -177,6 +196,8 @@ class ZmqTransport:
         if self._closed:
             return
         self._closed = True
+        if self._lost_links is not None:
+            self._lost_links.close()
         if self._watch is not None:
             self._watch.close()
         for dealer in self._urgent.values():

@@ -155,6 +155,7 @@ QUICK = [
     killed("first-1"),
     killed("hub"),
     frozen("last-2", lasts_s=4.0),
+    cut("hub", "last-1", lasts_s=4.0),
     cut(COORDINATOR, "first-2", lasts_s=4.0, lost_to=COORDINATOR),
 ]
 

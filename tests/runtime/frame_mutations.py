@@ -39,7 +39,7 @@ def _set_a_float(dice: random.Random, frames: Frames, _: Sequence[Frames]) -> Fr
 def _cut_short(dice: random.Random, frames: Frames, _: Sequence[Frames]) -> Frames:
     head, payload = frames
     if dice.random() < 0.5:
-        return head[: dice.randrange(len(head))], payload
+        return head[: dice.randrange(len(head) + 1)], payload
     return head, payload[: dice.randrange(len(payload) + 1)]
 
 

@@ -1,0 +1,89 @@
+"""The thread that tells the coordinator which peers this process sends to and cannot reach.
+
+A stage whose link to the next one is cut is in good health, and so is the other: neither would be
+missed, while what one sends the other is lost. Who sends watches, and whoever routes is told: at
+once, and then once a second, since that message may be lost as well.
+"""
+
+import contextlib
+import logging
+import select
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+
+from runtime.protocol.control import PeerAddress
+from runtime.protocol.data import encode
+from runtime.protocol.lost_links import lost_links_message
+from runtime.transport.wakeup import Wakeup
+from runtime.transport.watch import Watch
+
+logger = logging.getLogger(__name__)
+
+_AGAIN_S = 1.0
+
+
+class LostLinks:
+    """`address_of` knows peers by name; `dial` makes the socket that the coordinator is told on."""
+
+    def __init__(
+        self,
+        *,
+        watch: Watch,
+        address_of: Callable[[str], PeerAddress | None],
+        dial: Callable[[], Any],
+        generation: int,
+    ) -> None:
+        self._watch = watch
+        self._address_of = address_of
+        self._dial = dial
+        self._generation = generation
+        self._used: dict[str, PeerAddress] = {}
+        self._closing = False
+        self._wakeup = Wakeup()
+        self._thread = threading.Thread(target=self._run, name="lost links", daemon=True)
+        self._thread.start()
+
+    def use(self, peer: str) -> None:
+        """Something is sent to `peer`: watch it. Called by one thread."""
+        if peer in self._used:
+            return
+        address = self._address_of(peer)
+        if address is not None:
+            self._used[peer] = address
+            self._watch.follow(self._used)
+
+    def close(self) -> None:
+        """End the thread and its socket; the watch is its owner's to close."""
+        self._closing = True
+        self._wakeup.wake()
+        self._thread.join()
+        self._wakeup.close()
+
+    def _run(self) -> None:
+        dealer = self._dial()
+        lost: set[str] = set()
+        tells = False  # from the first loss on
+        poller = select.poll()
+        poller.register(self._wakeup.fd, select.POLLIN)
+        poller.register(self._watch.wakeup.fd, select.POLLIN)
+        try:
+            while not self._closing:
+                poller.poll(_AGAIN_S * 1000 if tells else None)
+                for news in self._watch.take():
+                    if news.loss is None:
+                        if news.peer in lost:
+                            logger.warning("reached %r again", news.peer)
+                        lost.discard(news.peer)
+                    else:
+                        logger.warning("cannot reach %r: %s", news.peer, news.loss)
+                        lost.add(news.peer)
+                        tells = True
+                if tells:
+                    message = lost_links_message(lost, generation=self._generation)
+                    with contextlib.suppress(zmq.Again):  # said again in a second
+                        dealer.send_multipart(encode(message), zmq.NOBLOCK)
+        finally:
+            dealer.close(linger=0)

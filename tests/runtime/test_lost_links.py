@@ -1,0 +1,153 @@
+"""A link is cut between two stages that live: who sends tells, and requests go around it."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from test_coordinator_recovery import Bench, assert_whole, bench
+
+from runtime.coordinator.live_request import LiveRequest
+from runtime.coordinator.serving import links_of
+from runtime.protocol.control import PeerAddress
+from runtime.protocol.data import FrameError, Kind, Message
+from runtime.protocol.lost_links import MAX_PEERS, lost_links_message, unpack_lost_links
+from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_transport import ZmqTransport
+
+__all__ = ["bench"]  # a fixture
+
+LOOPBACK = "tcp://127.0.0.1:0"
+PATIENCE_S = 30.0  # a bound on hanging, not a measurement
+
+
+def cannot_reach(bench: Bench, sender: str, *peers: str) -> None:
+    bench.stages.deliver(sender, lost_links_message(peers, generation=bench.stages.generation))
+
+
+def uses(request: LiveRequest, source: str, target: str) -> bool:
+    return request.pipeline is not None and (source, target) in links_of(request.pipeline)
+
+
+def test_requests_over_a_cut_link_go_on_around_it_and_no_others_begin_anew(bench: Bench) -> None:
+    requests = [bench.submit() for _ in range(3)]
+    bench.stages.step()
+    over = [request for request in requests if uses(request, "a", "d")]
+    assert 0 < len(over) < len(requests)
+    cannot_reach(bench, "a", "d")
+    cannot_reach(bench, "a", "d")  # it is said again and again
+    assert not any(uses(request, "a", "d") for request in requests)
+    assert [request.epoch for request in requests] == [
+        1 if request in over else 0 for request in requests
+    ]
+    bench.run()
+    for request in requests:
+        assert_whole(request)
+    bench.assert_everything_is_given_back()
+
+
+def test_a_way_whose_last_stage_cannot_reach_its_first_is_not_taken(bench: Bench) -> None:
+    cannot_reach(bench, "c", "b")
+    requests = [bench.submit() for _ in range(3)]
+    assert not any(uses(request, "c", "b") for request in requests)
+    cannot_reach(bench, "c", "a", "b")
+    later = bench.submit()
+    assert uses(later, "d", "a")
+
+
+def test_with_no_way_left_requests_wait_until_the_link_is_back(bench: Bench) -> None:
+    request = bench.submit()
+    bench.stages.step()
+    cannot_reach(bench, "a", "c", "d")
+    cannot_reach(bench, "b", "c")
+    assert (bench.dispatcher.requests_running, bench.dispatcher.requests_waiting) == (0, 1)
+    cannot_reach(bench, "b")
+    assert uses(request, "b", "c")
+    bench.run()
+    assert_whole(request)
+
+
+def test_a_restarted_stage_has_lost_no_link(bench: Bench) -> None:
+    cannot_reach(bench, "a", "c", "d")
+    cannot_reach(bench, "b", "c")
+    bench.stages.restart("b")
+    assert uses(bench.submit(), "b", "c")
+
+
+def test_strangers_other_plans_and_nonsense_cut_nothing(bench: Bench) -> None:
+    cannot_reach(bench, "a", "nobody", "coordinator")
+    bench.stages.deliver("a", lost_links_message(["c"], generation=6))
+    bench.stages.deliver(
+        "a", Message(kind=Kind.LOST_LINKS, generation=bench.stages.generation, payload=b"\xff")
+    )
+    assert bench.serving.cut == frozenset()
+
+
+@pytest.mark.parametrize("peers", [(), ("a",), ("a", "b c", "ü")])
+def test_what_is_told_is_understood(peers: tuple[str, ...]) -> None:
+    message = lost_links_message(peers, generation=3)
+    assert unpack_lost_links(message) == frozenset(peers)
+
+
+def test_names_of_two_lines_and_too_many_of_them_are_refused() -> None:
+    with pytest.raises(FrameError):
+        lost_links_message(["a\nb"], generation=1)
+    many = "\n".join(map(str, range(MAX_PEERS + 1))).encode()
+    with pytest.raises(FrameError):
+        unpack_lost_links(Message(kind=Kind.LOST_LINKS, generation=1, payload=many))
+
+
+class Process:
+    """A transport and the peers it knows."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.keys = KeyPair.generate()
+        self.transport = ZmqTransport(name=name, bind=LOOPBACK, keys=self.keys)
+
+    @property
+    def address(self) -> PeerAddress:
+        return PeerAddress(
+            name=self.name, endpoint=self.transport.endpoint, public_key=self.keys.public_key
+        )
+
+
+@pytest.fixture
+def processes() -> Iterator[dict[str, Process]]:
+    made = {name: Process(name) for name in ("coordinator", "a", "c")}
+    for process in made.values():
+        process.transport.set_peers(other.address for other in made.values())
+    yield made
+    for process in made.values():
+        process.transport.close()
+
+
+def test_a_process_tells_of_a_peer_it_sends_to_and_cannot_reach_and_of_no_other(
+    processes: dict[str, Process],
+) -> None:
+    coordinator, a, c = processes.values()
+    a.transport.tell_lost_links("coordinator", generation=4)
+    a.transport.send("c", Message(kind=Kind.RELEASE, generation=4))
+    a.transport.send("coordinator", Message(kind=Kind.RELEASE, generation=4))
+    wait_for_kind(c, Kind.RELEASE)
+    wait_until_heard(a, "c")
+    c.transport.close()
+    assert unpack_lost_links(wait_for_kind(coordinator, Kind.LOST_LINKS)) == {"c"}
+
+
+def wait_until_heard(process: Process, peer: str) -> None:
+    """Whoever was never there is not missed."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    watch = process.transport._watch
+    assert watch is not None
+    while peer not in watch._watched or watch._watched[peer].pulse.heard_s is None:
+        assert time.monotonic() < deadline_s, f"{peer} answers no heartbeat of {process.name}"
+        time.sleep(0.01)
+
+
+def wait_for_kind(process: Process, kind: Kind) -> Message:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline_s:
+        for received in process.transport.receive(timeout_s=0.1):
+            if received.message.kind is kind:
+                return received.message
+    pytest.fail(f"no {kind.name} came to {process.name}")
