@@ -1,11 +1,17 @@
 """Where this process receives data frames: a host its peers can dial, and a port that is kept."""
 
+import contextlib
+import random
 import socket
 import time
 from collections.abc import Callable
 
 _PORT_WAIT_S = 5.0  # a stage whose agent was killed is gone sooner
 _LOOK_AGAIN_S = 0.1
+# A stage binds its port whenever it is started. Linux, macOS and Windows give none of these to
+# whoever asks for any, so that no connection of another process is there first.
+_PORTS = range(20_000, 30_000)
+_DRAWS = 50
 
 
 class AddressError(Exception):
@@ -19,8 +25,9 @@ def choose_port(
     kept: int | None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
+    draw: Callable[[range], int] = random.choice,
 ) -> int:
-    """`wanted` if not 0, else the one `kept` from the last run if it is free, else any free one.
+    """`wanted` if not 0, else the one `kept` from the last run if it is free, else a free one.
 
     Waits a few seconds for a port that is in use, as the last run may still be leaving.
     Raises AddressError.
@@ -44,6 +51,9 @@ def choose_port(
                     ) from error
                 else:
                     break
+    for _ in range(_DRAWS):
+        with contextlib.suppress(OSError):
+            return _bind_once(host, draw(_PORTS))
     try:
         return _bind_once(host, 0)
     except OSError as error:

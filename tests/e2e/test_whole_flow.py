@@ -1,6 +1,7 @@
 """From login to a chat answer in a real browser, over real processes, on both pairs of services."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -254,15 +255,27 @@ def _finished_answer(person: Person) -> str | None:
 def watch_the_numbers_rise(person: Person, make_load: Callable[[], object]) -> None:
     """The monitor's page, never reloaded, while requests run."""
     person.open("/monitor/")
-    make_load()
-    person.until(lambda: _number(person.text("[data-live=output]")) > 0)
-    person.until(lambda: person.text("[data-live=ttft-p50]") not in ("", "—"))
     busy = "#monitor-nodes [data-cell=busy]"
-    person.until(
-        lambda: any(
-            _number(cell.text) > 0 for cell in person.browser.find_elements(By.CSS_SELECTOR, busy)
-        )
-    )
+    seen = threading.Event()
+
+    def load_until_seen() -> None:
+        while not seen.is_set():
+            make_load()
+
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(load_until_seen)
+        try:
+            person.until(lambda: _number(person.text("[data-live=output]")) > 0)
+            person.until(lambda: person.text("[data-live=ttft-p50]") not in ("", "—"))
+            person.until(
+                lambda: any(
+                    _number(cell.text) > 0
+                    for cell in person.browser.find_elements(By.CSS_SELECTOR, busy)
+                )
+            )
+        finally:
+            seen.set()
+        loading.result()
 
 
 def _number(text: str) -> float:

@@ -107,6 +107,16 @@ def test_a_port_that_the_last_run_is_just_leaving_is_waited_for() -> None:
     assert 1 <= clock.now_s < 2
 
 
+def test_a_new_port_is_none_that_connections_get_and_one_in_use_is_passed_over() -> None:
+    taken = choose_port(LOOPBACK, wanted=0, kept=None)
+    assert 20_000 <= taken < 30_000
+    with socket.create_server((LOOPBACK, taken)):
+        draws = iter((taken, taken, taken + 1))
+        port = choose_port(LOOPBACK, wanted=0, kept=None, draw=lambda ports: next(draws))
+        assert port == taken + 1
+        assert choose_port(LOOPBACK, wanted=0, kept=None, draw=lambda ports: taken) != taken
+
+
 @pytest.mark.parametrize("host", ["*", "", "::"])
 def test_a_host_that_nobody_can_dial_is_refused(host: str) -> None:
     with pytest.raises(AddressError, match="--data-host"):
