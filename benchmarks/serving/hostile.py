@@ -3,7 +3,8 @@
     PYTHONPATH=. python benchmarks/serving/hostile.py [--requests N] [--at-once N] [--pages N]
 
 Clients leave at any moment, send nonsense and ask for more than the pools hold. Exits with 1 unless
-whatever was answered is right, no answer is a 500, all pages come back and memory stays flat.
+whatever was answered is right, no answer is a 500, all pages come back and memory stays flat: what
+each process holds is looked at every thousand requests, and told.
 Ctrl-C ends the attack early; what was seen until then is judged.
 """
 
@@ -43,7 +44,7 @@ LONGEST = 60  # output tokens; the coordinator expects far fewer, so pages run o
 EXPECTED = 8.0
 STEP_TOKENS = 512  # as StageAssignment has it
 FLAT_BYTES = 16 * 2**20  # growth of a process that passes for none
-_SETTLED = 1000  # requests, or the first half: then memory is looked at for the first time
+_LOOKED_AT = 1000  # requests, or the first half: so often memory is looked at
 _PATIENCE_S = 600.0
 _TOKEN = re.compile(rb'"token_ids":\[(\d+)\]')
 
@@ -57,6 +58,14 @@ class Tally:
 
     def count(self, outcome: str) -> None:
         self.outcomes[outcome] += 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What every process held after so many requests."""
+
+    requests: int
+    resident_bytes: list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +128,8 @@ async def _attack(running: Running, options: argparse.Namespace) -> list[str]:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stopped.set)
     began_s, began_cpu_s = time.monotonic(), running.cpu_s()
-    before: list[int] = []
+    look_every = max(1, min(_LOOKED_AT, options.requests // 2))
+    looks: list[Look] = []
 
     async def client(seed: int) -> None:
         own = random.Random(seed)
@@ -127,8 +137,8 @@ async def _attack(running: Running, options: argparse.Namespace) -> list[str]:
         for number in numbers:
             if stopped.is_set():
                 return
-            if not before and number >= min(_SETTLED, options.requests // 2):
-                before.extend(_resident_bytes(running))
+            if number and number % look_every == 0:
+                looks.append(Look(requests=number, resident_bytes=_resident_bytes(running)))
             await _one(port, own, own.choice(prompts), tally)
             sent += 1
 
@@ -145,7 +155,8 @@ async def _attack(running: Running, options: argparse.Namespace) -> list[str]:
         f"{running.cpu_s() - began_cpu_s:.0f} CPU s of the cluster:",
         ", ".join(f"{count} {what}" for what, count in sorted(tally.outcomes.items())),
     )
-    return tally.wrong[:20] + (list(_grown(running, before)) if before else [])
+    looks.append(Look(requests=sent, resident_bytes=_resident_bytes(running)))
+    return tally.wrong[:20] + list(_grown(running, looks))
 
 
 async def _prompts(port: int, dice: random.Random) -> AsyncIterator[Prompt]:
@@ -307,12 +318,14 @@ def _resident_bytes(running: Running) -> list[int]:
     return [process.memory_info().rss for process in running.processes]
 
 
-def _grown(running: Running, before: Sequence[int]) -> Iterator[str]:
-    for process, was, now in zip(running.processes, before, _resident_bytes(running), strict=True):
+def _grown(running: Running, looks: Sequence[Look]) -> Iterator[str]:
+    print("MiB after", " ".join(str(look.requests) for look in looks), "requests:")
+    for index, process in enumerate(running.processes):
         name = " ".join(process.cmdline()[3:4])
-        print(f"{name}: {now / 2**20:.1f} MiB, {(now - was) / 2**20:+.1f} since it had settled")
-        if now - was > FLAT_BYTES:
-            yield f"the {name} {process.pid} has grown by {(now - was) / 2**20:.1f} MiB"
+        held = [look.resident_bytes[index] for look in looks]
+        print(f"{name}:", " ".join(f"{size / 2**20:.1f}" for size in held))
+        if held[-1] - held[0] > FLAT_BYTES:
+            yield f"the {name} {process.pid} has grown by {(held[-1] - held[0]) / 2**20:.1f} MiB"
 
 
 def _left_behind(folder: Path, running: Running) -> Iterator[str]:

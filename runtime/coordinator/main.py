@@ -26,6 +26,7 @@ from runtime.coordinator.app import create_app
 from runtime.coordinator.control_loop import Removed, follow_plan, report_forever
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.emulated_sending import EmulatedSending
+from runtime.coordinator.heap import bound_free_memory
 from runtime.coordinator.options import Options, parse_options
 from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.plan_store import PlanStore
@@ -68,6 +69,7 @@ _REMEDIABLE = (
 def main(argv: list[str]) -> int:
     """0 after SIGTERM or SIGINT; 2 with one line on stderr for what the caller must change."""
     options = parse_options(argv)
+    bound_free_memory()
     logging.basicConfig(
         level=os.environ.get("HELIX_LOG_LEVEL", "INFO").upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",

@@ -1,6 +1,7 @@
 """Whether an answer can be kept within a JSON schema, found out before a stage is given it."""
 
 import asyncio
+import hashlib
 import subprocess
 import sys
 from collections import OrderedDict
@@ -11,6 +12,7 @@ from runtime.protocol.openai import ApiError
 _KNOWN = 256  # schemas whose check is remembered
 _AT_ONCE = 2  # checks, each a process
 _WITHIN_S = 30.0
+_LONGEST_COMPLAINT = 1000  # characters; it may quote a schema of megabytes
 _TOO_COMPLEX = (
     "it is too complex: fewer references, combined patterns or alternatives make it simpler"
 )
@@ -20,7 +22,8 @@ class SchemaCheck:
     """Looks at each schema in a process of its own; see `schema_probe`."""
 
     def __init__(self) -> None:
-        self._complaints: OrderedDict[str, str] = OrderedDict()  # of a schema, oldest use first
+        # by the SHA-256 of a schema, which may have megabytes; oldest use first
+        self._complaints: OrderedDict[bytes, str] = OrderedDict()
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def check(self, schema: str, *, param: str) -> None:
@@ -35,14 +38,15 @@ class SchemaCheck:
                 param=param,
                 code="unsupported_value",
             )
-        if schema not in self._complaints:
+        digest = hashlib.sha256(schema.encode()).digest()
+        if digest not in self._complaints:
             async with self._turns:
-                if schema not in self._complaints:  # while others were looked at, this one was
-                    self._complaints[schema] = await asyncio.to_thread(_complaint_of, schema)
-        self._complaints.move_to_end(schema)
+                if digest not in self._complaints:  # while others were looked at, this one was
+                    self._complaints[digest] = await asyncio.to_thread(_complaint_of, schema)
+        self._complaints.move_to_end(digest)
         while len(self._complaints) > _KNOWN:
             self._complaints.popitem(last=False)
-        complaint = self._complaints[schema]
+        complaint = self._complaints[digest]
         if complaint:
             raise ApiError(
                 status=400,
@@ -72,4 +76,4 @@ def _complaint_of(schema: str) -> str:
             type_="server_error",
             retry_after_s=_WITHIN_S,
         ) from error
-    return _TOO_COMPLEX if probe.returncode else probe.stdout.decode()
+    return _TOO_COMPLEX if probe.returncode else probe.stdout.decode()[:_LONGEST_COMPLAINT]

@@ -4,7 +4,6 @@ Reads `tokenizer.json`, `tokenizer_config.json`, `chat_template.jinja`, `config.
 `generation_config.json` of a Hugging Face checkpoint directory.
 """
 
-import ctypes
 import json
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,6 +15,7 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
+from runtime.coordinator.heap import give_back_free_memory
 from runtime.coordinator.tool_calls import ToolDialect, dialect_of, opening_of
 from runtime.protocol.openai import ChatMessage
 from runtime.protocol.openai_tools import Tool
@@ -122,15 +122,8 @@ class CheckpointTokenizer:
             text, add_special_tokens=add_special_tokens
         ).ids
         if len(text) > _LONG_TEXT:
-            _give_back_memory()
+            give_back_free_memory()  # the encoder's, some 200 bytes for one of the text
         return token_ids
-
-
-def _give_back_memory() -> None:
-    """glibc keeps for each thread what the encoder freed, some 200 bytes for one of the text."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):  # not on macOS, nor with musl
-        libc.malloc_trim(0)
 
 
 def _told_of_tools(message: ChatMessage) -> dict[str, Any]:

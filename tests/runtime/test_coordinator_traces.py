@@ -1,5 +1,6 @@
 """Which requests are traced, and what helixweb gets of them: dispatcher and stages together."""
 
+import gc
 import itertools
 import random
 import time
@@ -28,7 +29,13 @@ from runtime.engine.span_record import SpanRecord
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.data import Entry, Flag, Kind, Message, Reason, Sampling
 from runtime.protocol.engine_options import EngineOptions
-from runtime.protocol.request_trace import PartKind, RequestTrace
+from runtime.protocol.request_trace import (
+    PartKind,
+    RequestTrace,
+    TracePart,
+    TraceRow,
+    TraceStage,
+)
 from runtime.protocol.stage_spans import pack_spans
 
 UNIX_S = 1_800_000_000.0
@@ -190,6 +197,24 @@ def test_traces_that_helixweb_does_not_take_are_kept_within_bounds(bench: Bench)
         bench.tracer.delivered(waiting)
     assert len(kept) == MOST_KEPT
     assert kept[-1].request == f"{MOST_KEPT + 50:016x}"
+
+
+def trace_objects() -> int:
+    gc.collect()
+    kinds = {RequestTrace, TracePart, TraceRow, TraceStage}
+    return sum(type(thing) in kinds for thing in gc.get_objects())
+
+
+def test_traces_that_wait_are_bytes_and_no_objects(bench: Bench) -> None:
+    before = trace_objects()
+    for _ in range(30):
+        bench.clock.now += 1.0
+        bench.stages.report()
+        bench.answer(max_tokens=8)
+        bench.tell()
+        bench.stages.sent.clear()
+    assert trace_objects() == before
+    assert len(bench.tracer.waiting()) == MOST_PER_REPORT
 
 
 def traces_of_emulated_stages(tmp_path: Path) -> list[RequestTrace]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import subprocess
+import sys
 from importlib import util
 
 import pytest
@@ -64,6 +65,15 @@ def test_a_schema_made_to_stop_its_reader_is_refused_and_stops_nobody(schema: ob
     assert "400 response_format: " in complaint_of(check, schema)
     assert "it is too complex" in complaint_of(check, schema)
     assert complaint_of(check, GOOD) == ""
+
+
+def test_of_a_schema_that_was_looked_at_nothing_large_is_kept() -> None:
+    check = SchemaCheck()
+    schema = json.dumps(GOOD | {"title": "x" * 10_000})
+    before = sys.getrefcount(schema)
+    asyncio.run(check.check(schema, param="response_format"))
+    assert sys.getrefcount(schema) == before
+    assert len(complaint_of(check, {"type": "x" * 100_000})) < 2000
 
 
 def test_many_at_once_are_all_answered() -> None:
