@@ -70,6 +70,16 @@ class Dispatcher:
     def requests_waiting(self) -> int:
         return len(self._waiting)
 
+    @property
+    def nodes_in_use(self) -> set[str]:
+        """Nodes that a request runs on now."""
+        return {
+            stage.node
+            for request in self._running.values()
+            if request.pipeline is not None
+            for stage in request.pipeline.stages
+        }
+
     def silent_nodes(self) -> list[str]:
         """Nodes of the plan that are not heard of; none without a plan."""
         if self.serving is None:
@@ -345,6 +355,7 @@ class Dispatcher:
         if self.serving is None:
             return
         logger.info("stage of %r is up in generation %d", node, self.serving.plan.generation)
+        self._link.release_again(node)
         if not self.serving.missing_nodes():
             for request in list(self._waiting):
                 self._end_if_too_large(request)

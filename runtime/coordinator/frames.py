@@ -2,6 +2,7 @@
 
 import array
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 
 from runtime.coordinator.live_request import LiveRequest
@@ -49,14 +50,16 @@ def prompt_message(request: LiveRequest) -> Message:
     )
 
 
-def release_message(*, generation: int, request: int, epoch: int, traced: bool = False) -> Message:
-    """Forget the request in this epoch and free its pages; `traced`: send a TRACE of it."""
-    entry = Entry(
-        request=request,
-        epoch=epoch,
-        position=0,
-        n_tokens=0,
-        hop=0,
-        flags=Flag.TRACED if traced else Flag.NONE,
+def release_message(
+    keys: Iterable[tuple[int, int]], *, generation: int, traced: bool = False
+) -> Message:
+    """Forget these requests in their epochs and free their pages; `traced`: send a TRACE of each.
+
+    `keys`: request and epoch.
+    """
+    flags = Flag.TRACED if traced else Flag.NONE
+    entries = tuple(
+        Entry(request=request, epoch=epoch, position=0, n_tokens=0, hop=0, flags=flags)
+        for request, epoch in keys
     )
-    return Message(kind=Kind.RELEASE, generation=generation, entries=(entry,))
+    return Message(kind=Kind.RELEASE, generation=generation, entries=entries)

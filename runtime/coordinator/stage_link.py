@@ -3,6 +3,7 @@
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from runtime.coordinator.frames import prompt_message, release_message
@@ -25,13 +26,21 @@ class Sender(Protocol):
         """Queue `message` for `peer`. Raises SendError."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Release:
+    at: float
+    generation: int
+    nodes: tuple[str, ...]
+
+
 class StageLink:
     """Remembers which requests were released lately, and what was complained of."""
 
     def __init__(self, *, transport: Sender, clock: Callable[[], float]) -> None:
         self._transport = transport
         self._clock = clock
-        self._released: OrderedDict[int, float] = OrderedDict()  # request -> when, oldest first
+        # by request and epoch, oldest first
+        self._released: OrderedDict[tuple[int, int], _Release] = OrderedDict()
         self._complaints: set[str] = set()
 
     def send_prompt(self, request: LiveRequest) -> None:
@@ -60,8 +69,8 @@ class StageLink:
         It ended a moment ago and this is a late token; or its release was lost; or it is of an
         earlier life of this process. In the last two cases stages work for nobody: stop them.
         """
-        released_at = self._released.get(entry.request)
-        if released_at is not None and self._clock() - released_at < RELEASE_AGAIN_S:
+        released = self._released.get((entry.request, entry.epoch))
+        if released is not None and self._clock() - released.at < RELEASE_AGAIN_S:
             return
         logger.warning("%r works on request %d, unknown here; released", sender, entry.request)
         self._release(
@@ -71,6 +80,15 @@ class StageLink:
             epoch=entry.epoch,
             traced=False,
         )
+
+    def release_again(self, node: str) -> None:
+        """`node` was out of reach, so that it may have missed what was released lately."""
+        by_generation: dict[int, list[tuple[int, int]]] = {}
+        for key, release in self._released.items():
+            if node in release.nodes:
+                by_generation.setdefault(release.generation, []).append(key)
+        for generation, keys in by_generation.items():
+            self._send(node, release_message(keys, generation=generation))
 
     def complain(self, what: str) -> None:
         """Log `what` once per plan: a faulty stage repeats itself many times a second."""
@@ -85,13 +103,13 @@ class StageLink:
     def _release(
         self, nodes: Iterable[str], *, generation: int, request: int, epoch: int, traced: bool
     ) -> None:
-        self._released[request] = self._clock()
-        self._released.move_to_end(request)
+        nodes = tuple(nodes)
+        key = (request, epoch)
+        self._released[key] = _Release(at=self._clock(), generation=generation, nodes=nodes)
+        self._released.move_to_end(key)
         while len(self._released) > RELEASED_KEPT:
             self._released.popitem(last=False)
-        message = release_message(
-            generation=generation, request=request, epoch=epoch, traced=traced
-        )
+        message = release_message([key], generation=generation, traced=traced)
         for node in nodes:
             self._send(node, message)
 

@@ -143,3 +143,23 @@ def test_news_without_a_plan_and_of_strangers_are_taken(bench: Bench) -> None:
     bench.dispatcher.serve(None)
     see(bench, lost("a"))
     assert bench.dispatcher.silent_nodes() == []
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_stage_that_was_out_of_reach_is_told_again_what_ended_meanwhile(
+    bench: Bench, restarted: bool
+) -> None:
+    see(bench, *there())
+    requests = [bench.submit() for _ in range(3)]
+    bench.stages.step()
+    bench.stages.unreachable = {"d"}
+    see(bench, lost("d", Loss.SILENT))
+    bench.run()
+    for request in requests:
+        assert_whole(request)
+    assert bench.stages.nodes_with_pages == {"d"}
+    bench.stages.unreachable = set()
+    if restarted:
+        bench.stages.restart("d")
+    see(bench, *there("d"))
+    bench.assert_everything_is_given_back()
