@@ -12,6 +12,7 @@ around every node but the hub, through which everything goes:
 import hashlib
 import json
 import os
+import re
 import secrets
 import signal
 import socket
@@ -23,6 +24,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,7 @@ _PAGE_TOKENS = 16
 _CONTEXT = 512
 _BUDGET_BYTES = 64 * 2**20
 _STARTS_WITHIN_S = 120
+_LOSS = re.compile(r"^(\S+ \S+) WARNING \S+ lost the ((?:stage of|link) [^;]+)", re.MULTILINE)
 _DEAD_FOR_S = 0.2  # until whoever watches a process starts it again
 
 
@@ -115,8 +118,13 @@ class ChaosCluster:
         held = {node: self._last_stats(node).get("kv_pages_used", 0) for node in self._stages}
         return {node: pages for node, pages in held.items() if pages}
 
-    def coordinator_log(self) -> str:
-        return (self._folder / "coordinator.log").read_text()
+    def losses(self) -> list[tuple[float, str]]:
+        """When (Unix seconds) the coordinator noticed which loss, by its log."""
+        found = _LOSS.findall((self._folder / "coordinator.log").read_text())
+        return [
+            (datetime.strptime(at, "%Y-%m-%d %H:%M:%S,%f").astimezone().timestamp(), what)
+            for at, what in found
+        ]
 
     def _last_stats(self, node: str) -> dict[str, int]:
         text = (self._folder / f"{node}.{self.starts(node)}.events").read_text()

@@ -16,8 +16,8 @@ import httpx
 
 from tests.e2e.chaos_cluster import API_KEY, MODEL
 
-OUTPUT_TOKENS = 120
-_PROMPTS = 16
+OUTPUT_TOKENS = 80
+_PROMPTS = 12
 _PATIENCE_S = 90.0
 
 

@@ -4,6 +4,7 @@ Real processes, seeded. A few scenarios run with the suite; `-m chaos` runs all 
 """
 
 import asyncio
+import math
 import random
 import statistics
 import time
@@ -19,6 +20,7 @@ from tests.e2e.cut_cable import Way
 
 pytestmark = pytest.mark.e2e
 
+HUB = "hub"
 CLIENTS = 6
 _CALM_S = 1.0  # before the fault, so that streams run through every node
 _HEALS_WITHIN_S = 60.0
@@ -33,6 +35,8 @@ class Scenario:
     heal: Callable[[ChaosCluster], None]
     lasts_s: float
     seed: int
+    kind: str
+    has_way: bool  # whether requests can go around what is struck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +44,15 @@ class Outcome:
     scenario: Scenario
     streams: tuple[Stream, ...]
     struck_s: float
+    noticed_s: float | None  # after the strike; None: not at all
     gap_s: float  # the longest wait for a token of those that ran when it struck
     healed_in_s: float
 
     def line(self) -> str:
+        noticed = "      -" if self.noticed_s is None else f"{self.noticed_s:5.2f} s"
         return (
-            f"{self.scenario.name:42} {len(self.streams):4} streams, "
-            f"longest gap {self.gap_s:5.2f} s, all nodes back after {self.healed_in_s:5.1f} s"
+            f"{self.scenario.name:46} {len(self.streams):3} streams, noticed after {noticed}, "
+            f"longest gap {self.gap_s:5.2f} s, all back after {self.healed_in_s:5.1f} s"
         )
 
 
@@ -71,6 +77,8 @@ def killed(node: str, seed: int = 1) -> Scenario:
         heal=lambda cluster: None,
         lasts_s=0.0,
         seed=seed,
+        kind="killed",
+        has_way=node != HUB,
     )
 
 
@@ -81,6 +89,8 @@ def frozen(node: str, *, lasts_s: float, seed: int = 1) -> Scenario:
         heal=lambda cluster: cluster.thaw(node),
         lasts_s=lasts_s,
         seed=seed,
+        kind=f"frozen for {lasts_s:g} s",
+        has_way=node != HUB,
     )
 
 
@@ -103,6 +113,8 @@ def cut(
         heal=lambda cluster: cluster.cabling.mend_all(),
         lasts_s=lasts_s,
         seed=seed,
+        kind=f"cut {'one way' if lost_to else 'both ways'} for {lasts_s:g} s",
+        has_way=(one, other) != (COORDINATOR, HUB),
     )
 
 
@@ -115,7 +127,7 @@ async def _run(cluster: ChaosCluster, load: Load, scenario: Scenario) -> Outcome
     over = asyncio.Event()
     pressing = asyncio.create_task(load.press(clients=CLIENTS, until=over, seed=scenario.seed))
     await asyncio.sleep(_CALM_S + random.Random(scenario.seed).random())
-    struck_s = time.monotonic()
+    struck_s, struck_unix_s = time.monotonic(), time.time()
     scenario.strike(cluster)
     try:
         await asyncio.sleep(scenario.lasts_s)
@@ -133,6 +145,10 @@ async def _run(cluster: ChaosCluster, load: Load, scenario: Scenario) -> Outcome
         scenario=scenario,
         streams=tuple(streams),
         struck_s=struck_s,
+        noticed_s=min(
+            (at - struck_unix_s for at, _ in cluster.losses() if at >= struck_unix_s),
+            default=None,
+        ),
         gap_s=max((stream.longest_gap_s() for stream in affected), default=0.0),
         healed_in_s=back_s,
     )
@@ -153,9 +169,9 @@ def check(load: Load, outcome: Outcome) -> None:
 
 QUICK = [
     killed("first-1"),
-    killed("hub"),
+    killed(HUB),
     frozen("last-2", lasts_s=4.0),
-    cut("hub", "last-1", lasts_s=4.0),
+    cut(HUB, "last-1", lasts_s=4.0),
     cut(COORDINATOR, "first-2", lasts_s=4.0, lost_to=COORDINATOR),
 ]
 
@@ -170,14 +186,14 @@ def test_no_stream_is_lost(cluster: ChaosCluster, load: Load, scenario: Scenario
 def _all_scenarios() -> list[Scenario]:
     """At least fifty; seeds move the moment of the strike."""
     scenarios: list[Scenario] = []
-    for seed, node in enumerate(["first-1", "hub", "last-1", "last-2"] * 3):
+    for seed, node in enumerate(["first-1", HUB, "last-1", "last-2"] * 3):
         scenarios.append(killed(node, seed=seed))
-    for seed, node in enumerate(["first-1", "hub", "last-2", "first-2"] * 3):
+    for seed, node in enumerate(["first-1", HUB, "last-2", "first-2"] * 3):
         scenarios.append(frozen(node, lasts_s=(0.7, 3.0, 8.0)[seed % 3], seed=seed))
-    for seed, node in enumerate(["first-1", "hub", "last-1"] * 3):
+    for seed, node in enumerate(["first-1", HUB, "last-1"] * 3):
         lost_to = (None, COORDINATOR, node)[seed // 3]
         scenarios.append(cut(COORDINATOR, node, lasts_s=5.0, lost_to=lost_to, seed=seed))
-    for seed, (one, other) in enumerate([("first-1", "hub"), ("hub", "last-1")] * 9):
+    for seed, (one, other) in enumerate([("first-1", HUB), (HUB, "last-1")] * 9):
         lost_to = (None, one, other)[seed // 2 % 3]
         lasts_s = (0.7, 3.0, 8.0)[seed // 6]
         scenarios.append(cut(one, other, lasts_s=lasts_s, lost_to=lost_to, seed=seed))
@@ -193,10 +209,21 @@ def test_fifty_faults_lose_nothing(cluster: ChaosCluster, load: Load) -> None:
         check(load, outcome)
         outcomes.append(outcome)
     assert len(outcomes) >= 50
-    gaps = sorted(outcome.gap_s for outcome in outcomes)
-    p95 = gaps[int(0.95 * (len(gaps) - 1))]
     streams = sum(len(outcome.streams) for outcome in outcomes)
-    print(
-        f"{len(outcomes)} faults, {streams} streams, none lost; longest gap of each: "
-        f"median {statistics.median(gaps):.2f} s, p95 {p95:.2f} s"
-    )
+    print(f"{len(outcomes)} faults, {streams} streams, none lost")
+    kinds = {outcome.scenario.kind: None for outcome in outcomes}
+    for kind in kinds:
+        of_kind = [outcome for outcome in outcomes if outcome.scenario.kind == kind]
+        noticed = [outcome.noticed_s for outcome in of_kind if outcome.noticed_s is not None]
+        print(f"{kind}: {len(of_kind)} faults, {len(noticed)} noticed,", spread(noticed))
+    for has_way, words in ((True, "with a way around"), (False, "without")):
+        gaps = [outcome.gap_s for outcome in outcomes if outcome.scenario.has_way is has_way]
+        print(f"longest gap of each fault {words}: {len(gaps)} faults,", spread(gaps))
+
+
+def spread(seconds: list[float]) -> str:
+    ordered = sorted(seconds)
+    if not ordered:
+        return "none"
+    p95 = ordered[math.ceil(0.95 * len(ordered)) - 1]
+    return f"median {statistics.median(ordered):.2f} s, p95 {p95:.2f} s, worst {ordered[-1]:.2f} s"
