@@ -146,8 +146,8 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
-# One to search, one for everything else: a plan is pushed while another is searched for.
-CELERY_WORKER_CONCURRENCY = 2
+# One to search, one to explain and simulate plans, one for what is quick (planning/turns.py).
+CELERY_WORKER_CONCURRENCY = 3
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")

@@ -4,11 +4,13 @@ A broker message is only a wake-up: whoever claims the row owns the attempt, and
 names that attempt, so a zombie that lost its lease can change nothing.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django.conf import settings
-from django.db.models import F, Q
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
 
 from helixweb.common.models import FINISHED, LeasedTask
 
@@ -33,6 +35,44 @@ def claim(model: type[Task], *, task_id: int, now: datetime) -> int | None:
     model._default_manager.filter(pk=task_id, started_at__isnull=True).update(started_at=now)
     attempt: int = model._default_manager.values_list("attempt", flat=True).get(pk=task_id)
     return attempt
+
+
+def claim_in_turn(
+    model: type[Task],
+    *,
+    task_id: int,
+    beside: Sequence[type[LeasedTask]],
+    most: int,
+    now: datetime,
+) -> int | None:
+    """The same; None as well while `most` other tasks of the models `beside` have a live lease.
+
+    Locking every unfinished row, in order, makes two workers that claim different tasks wait for
+    each other.
+    """
+    with transaction.atomic():
+        for each in beside:
+            list(_unfinished(each).select_for_update().values_list("pk"))
+        if len(set(live(beside, now=now)) - {(model, task_id)}) >= most:
+            return None
+        return claim(model, task_id=task_id, now=now)
+
+
+def live(
+    models: Sequence[type[LeasedTask]], *, now: datetime
+) -> list[tuple[type[LeasedTask], int]]:
+    """Model and id of the tasks that are being worked on."""
+    return [
+        (model, pk)
+        for model in models
+        for pk in _unfinished(model)
+        .filter(status=Status.RUNNING, lease_expires_at__gte=now)
+        .values_list("pk", flat=True)
+    ]
+
+
+def _unfinished(model: type[Task]) -> QuerySet[Task]:
+    return model._default_manager.exclude(status__in=FINISHED).order_by("pk")
 
 
 def renew(model: type[Task], *, task_id: int, attempt: int, now: datetime) -> bool:

@@ -296,8 +296,7 @@ def _demo_model(site: Site) -> dict[str, Any]:
 
 
 WORKER_COMMAND = [
-    sys.executable, "-m", "celery", "-A", "helixweb", "worker", "-B",
-    "--concurrency", "2", "--loglevel", "WARNING",
+    sys.executable, "-m", "celery", "-A", "helixweb", "worker", "-B", "--loglevel", "WARNING",
 ]  # fmt: skip
 
 

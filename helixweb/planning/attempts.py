@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
 from helixweb.common import events, leases
 from helixweb.common.models import FINISHED
+from helixweb.planning import turns
 from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan, Simulation
 from helixweb.planning.objectives import objective_figure
 from planner.domain import plan as domain
@@ -27,29 +27,9 @@ MAX_ATTEMPTS = 3
 
 
 def claim(*, run_id: int, now: datetime) -> int | None:
-    """Take the run for a new attempt; None if it is owned, finished, or must wait for its turn.
-
-    At most HELIX_CONCURRENT_SOLVES runs hold a live lease. Locking every unfinished row, in order,
-    makes two workers that claim different runs wait for each other.
-    """
+    """Take the run for a new attempt; None if it is owned, finished, or must wait for its turn."""
     with transaction.atomic():
-        unfinished = list(
-            PlanRun.objects.select_for_update()
-            .exclude(status__in=FINISHED)
-            .order_by("pk")
-            .values_list("pk", "status", "lease_expires_at")
-        )
-        being_solved = [
-            pk
-            for pk, status, lease_expires_at in unfinished
-            if pk != run_id
-            and status == Status.RUNNING
-            and lease_expires_at is not None
-            and lease_expires_at >= now
-        ]
-        if len(being_solved) >= settings.HELIX_CONCURRENT_SOLVES:
-            return None
-        attempt = leases.claim(PlanRun, task_id=run_id, now=now)
+        attempt = turns.claim(PlanRun, task_id=run_id, now=now)
         if attempt is not None:
             _announce(PlanRun.objects.only("pk", "cluster_id").get(pk=run_id), Status.RUNNING)
     return attempt
@@ -216,12 +196,6 @@ def finish_without_plan(
     with transaction.atomic():
         leases.finish(PlanRun, task_id=run.pk, attempt=attempt, status=status, now=now, error=error)
         _announce(run, status, error=error)
-
-
-def next_queued_ids() -> list[int]:
-    """The runs whose turn it is now that one has ended, oldest first."""
-    queued = PlanRun.objects.filter(status=Status.QUEUED).order_by("pk")
-    return list(queued.values_list("pk", flat=True)[: settings.HELIX_CONCURRENT_SOLVES])
 
 
 def record_finished_run(run: PlanRun, plan: domain.Plan, *, now: datetime) -> PlanRun:

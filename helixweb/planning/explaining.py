@@ -8,6 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from helixweb.common import events, leases
+from helixweb.planning import turns
 from helixweb.planning.keeper import LeaseKeeper
 from helixweb.planning.models import Explanation
 from helixweb.planning.options import DEFAULTS, options_from_json
@@ -25,8 +26,8 @@ Status = Explanation.Status
 
 
 def explain(*, explanation_id: int) -> None:
-    """Claim it, work it out, store it. Does nothing if it is owned or finished."""
-    attempt = leases.claim(Explanation, task_id=explanation_id, now=timezone.now())
+    """Claim it, work it out, store it. Nothing if it is owned, finished, or must wait."""
+    attempt = turns.claim(Explanation, task_id=explanation_id, now=timezone.now())
     if attempt is None:
         return
     row = Explanation.objects.select_related("plan__run").get(pk=explanation_id)

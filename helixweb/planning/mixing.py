@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from helixweb.common import events, leases
-from helixweb.planning import attempts
+from helixweb.planning import attempts, turns
 from helixweb.planning.keeper import LeaseKeeper
 from helixweb.planning.models import MixShare, ModelMix, PlanRun
 from helixweb.planning.options import options_from_json, options_to_json
@@ -29,9 +29,9 @@ Status = ModelMix.Status
 def plan_mix(*, mix_id: int) -> list[int]:
     """Claim the mix, plan it, store a finished run for each model; returns the ids of these runs.
 
-    Does nothing if it is owned or finished.
+    Does nothing if it is owned, finished, or must wait for its turn.
     """
-    attempt = leases.claim(ModelMix, task_id=mix_id, now=timezone.now())
+    attempt = turns.claim(ModelMix, task_id=mix_id, now=timezone.now())
     if attempt is None:
         return []
     mix = ModelMix.objects.get(pk=mix_id)

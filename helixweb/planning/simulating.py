@@ -10,6 +10,7 @@ from django.utils import timezone
 from pydantic import TypeAdapter
 
 from helixweb.common import events, leases
+from helixweb.planning import turns
 from helixweb.planning.keeper import LeaseKeeper
 from helixweb.planning.models import Simulation
 from helixweb.planning.watched_engine import watched
@@ -66,8 +67,8 @@ def waiting_ids(run_id: int) -> list[int]:
 
 
 def run(*, simulation_id: int) -> None:
-    """Claim it, simulate, store what was found. Does nothing if it is owned or finished."""
-    attempt = leases.claim(Simulation, task_id=simulation_id, now=timezone.now())
+    """Claim it, simulate, store what was found. Nothing if it is owned, finished, or must wait."""
+    attempt = turns.claim(Simulation, task_id=simulation_id, now=timezone.now())
     if attempt is None:
         return
     row = Simulation.objects.select_related("plan").get(pk=simulation_id)

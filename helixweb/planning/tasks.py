@@ -1,8 +1,14 @@
-"""Celery's way into plan runs, explanations, simulations and mixes of models."""
+"""Celery's way into plan runs, explanations, simulations and mixes of models.
+
+Each task works on its row if that is free and its turn has come, and then wakes who waited for it.
+"""
 
 from celery import shared_task
+from django.utils import timezone
 
-from helixweb.planning import attempts, explaining, mixing, simulating, solving
+from helixweb.common.models import LeasedTask
+from helixweb.planning import explaining, mixing, simulating, solving, turns
+from helixweb.planning.models import Explanation, ModelMix, PlanRun, Simulation
 
 # A wake-up that waited longer than this behind others has been sent again by the reaper.
 WAKE_EXPIRES_S = 10.0
@@ -10,12 +16,10 @@ WAKE_EXPIRES_S = 10.0
 
 @shared_task
 def solve_plan_run(*, run_id: int) -> None:
-    """Work on the run if it is free, then have its plan seen to and wake the run that waits."""
+    """Search, then have the plan seen to."""
     solving.solve(run_id=run_id)
     _wake_followers(run_id)
-    for queued_id in attempts.next_queued_ids():
-        if queued_id != run_id:
-            wake_plan_run(queued_id)
+    _wake_waiting(PlanRun)
 
 
 def wake_plan_run(run_id: int) -> None:
@@ -27,6 +31,7 @@ def wake_plan_run(run_id: int) -> None:
 def explain_plan(*, explanation_id: int) -> None:
     """Work out what explains a plan."""
     explaining.explain(explanation_id=explanation_id)
+    _wake_waiting(Explanation)
 
 
 def wake_explanation(explanation_id: int) -> None:
@@ -36,9 +41,10 @@ def wake_explanation(explanation_id: int) -> None:
 
 @shared_task
 def plan_model_mix(*, mix_id: int) -> None:
-    """Work on the mix if it is free, then have its plans seen to."""
+    """Plan several models at once, then have their plans seen to."""
     for run_id in mixing.plan_mix(mix_id=mix_id):
         _wake_followers(run_id)
+    _wake_waiting(ModelMix)
 
 
 def wake_model_mix(mix_id: int) -> None:
@@ -50,11 +56,25 @@ def wake_model_mix(mix_id: int) -> None:
 def simulate_plan(*, simulation_id: int) -> None:
     """Serve a plan a workload in the simulator."""
     simulating.run(simulation_id=simulation_id)
+    _wake_waiting(Simulation)
 
 
 def wake_simulation(simulation_id: int) -> None:
     """Send the simulation's message; harmless if it is owned or finished."""
     simulate_plan.apply_async(kwargs={"simulation_id": simulation_id}, expires=WAKE_EXPIRES_S)
+
+
+WAKE = {
+    PlanRun: wake_plan_run,
+    ModelMix: wake_model_mix,
+    Explanation: wake_explanation,
+    Simulation: wake_simulation,
+}
+
+
+def _wake_waiting(kind: type[LeasedTask]) -> None:
+    for waiting, task_id in turns.waiting(kind, now=timezone.now()):
+        WAKE[waiting](task_id)
 
 
 def _wake_followers(run_id: int) -> None:

@@ -1,0 +1,138 @@
+"""Long tasks take turns: no search waits for a simulation, and who waited is woken."""
+
+from collections.abc import Iterator
+from queue import Empty
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.utils import timezone
+
+from helixweb.celery import app
+from helixweb.common import leases
+from helixweb.common.models import LeasedTask
+from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.planning import attempts, services, turns
+from helixweb.planning.models import Explanation, ModelMix, Plan, PlanRun, Simulation
+from helixweb.planning.tasks import explain_plan, plan_model_mix, simulate_plan
+from planner.compute_plan import PlanOptions
+
+pytestmark = pytest.mark.django_db(transaction=True)
+Status = LeasedTask.Status
+
+
+@pytest.fixture(autouse=True)
+def messages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Celery's queue, kept in memory."""
+    monkeypatch.setattr(app.conf, "broker_url", "memory://")
+    with app.connection_for_write() as connection:
+        queue = connection.SimpleQueue("celery")
+        queue.clear()
+        yield queue
+        queue.close()
+
+
+@pytest.fixture
+def running(plan: Plan, messages: Any) -> tuple[Simulation, int]:
+    """A simulation and the attempt at it; what was sent for its plan's run is gone."""
+    messages.clear()
+    row = plan.simulations.get()
+    attempt = claim(row)
+    assert attempt is not None
+    return row, attempt
+
+
+def claim(row: LeasedTask) -> int | None:
+    return turns.claim(type(row), task_id=row.pk, now=timezone.now())
+
+
+def another(plan: Plan) -> Simulation:
+    return Simulation.objects.create(plan=plan)
+
+
+def end(row: LeasedTask, attempt: int) -> None:
+    leases.finish(
+        type(row), task_id=row.pk, attempt=attempt, status=Status.FAILED, now=timezone.now()
+    )
+
+
+def sent(messages: Any) -> list[dict[str, int]]:
+    """What the messages on their way say."""
+    found = []
+    while True:
+        try:
+            message = messages.get(block=False)
+        except Empty:
+            return found
+        message.ack()
+        found.append(message.payload[1])
+
+
+def test_one_simulation_runs_at_a_time_and_explanations_wait_as_well(
+    plan: Plan, running: tuple[Simulation, int]
+) -> None:
+    waiting = [another(plan), Explanation.objects.get(plan=plan)]
+    assert [claim(row) for row in waiting] == [None, None]
+    end(*running)
+    assert [claim(row) for row in waiting] == [1, None]
+
+
+def test_a_search_does_not_wait_for_a_simulation(
+    cluster: Cluster, user: Any, running: tuple[Simulation, int]
+) -> None:
+    run = services.start_plan_run(
+        cluster=cluster, model=LanguageModel.objects.get(), options=PlanOptions(), user=user
+    )
+    assert attempts.claim(run_id=run.pk, now=timezone.now()) == 1
+
+
+def test_a_mix_waits_for_a_search(cluster: Cluster, user: Any) -> None:
+    run = services.start_plan_run(
+        cluster=cluster, model=LanguageModel.objects.get(), options=PlanOptions(), user=user
+    )
+    mix = ModelMix.objects.create(cluster=cluster, options={})
+    attempt = claim(run)
+    assert attempt is not None
+    assert claim(mix) is None
+    end(run, attempt)
+    assert claim(mix) == 1
+
+
+def test_a_lost_lease_keeps_nobody_waiting(plan: Plan, running: tuple[Simulation, int]) -> None:
+    Simulation.objects.filter(pk=running[0].pk).update(lease_expires_at=timezone.now())
+    assert claim(another(plan)) == 1
+
+
+def test_the_oldest_of_each_kind_is_woken_when_the_turn_is_free(
+    plan: Plan, running: tuple[Simulation, int], messages: Any
+) -> None:
+    waiting = [another(plan), another(plan)]
+    end(*running)
+    simulate_plan(simulation_id=running[0].pk)
+    explanation = Explanation.objects.get(plan=plan)
+    assert sent(messages) == [{"explanation_id": explanation.pk}, {"simulation_id": waiting[0].pk}]
+
+
+def test_who_has_to_wait_wakes_nobody(
+    plan: Plan, running: tuple[Simulation, int], messages: Any
+) -> None:
+    waiting = another(plan)
+    simulate_plan(simulation_id=waiting.pk)
+    explain_plan(explanation_id=Explanation.objects.get(plan=plan).pk)
+    waiting.refresh_from_db()
+    assert (waiting.status, sent(messages)) == (Status.QUEUED, [])
+
+
+def test_a_search_that_waited_is_woken_when_a_mix_has_ended(
+    cluster: Cluster, user: Any, messages: Any
+) -> None:
+    mix = ModelMix.objects.create(cluster=cluster, options={}, status=Status.FAILED)
+    run = PlanRun.objects.create(
+        cluster=cluster, model=LanguageModel.objects.get(), problem={}, options={}, created_by=user
+    )
+    plan_model_mix(mix_id=mix.pk)
+    assert sent(messages) == [{"run_id": run.pk}]
+
+
+def test_a_worker_has_a_process_for_each_turn_and_one_for_what_is_quick() -> None:
+    assert settings.CELERY_WORKER_CONCURRENCY == settings.HELIX_CONCURRENT_SOLVES + 1 + 1
