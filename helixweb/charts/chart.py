@@ -8,6 +8,9 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.io.json import to_json_plotly
 
+from helixweb.words import gettext as _
+from helixweb.words import gettext_noop
+
 # Okabe-Ito, readable with any colour vision; black is left out because it vanishes on dark pages.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 ROW_HEIGHT_PX = 22
@@ -82,9 +85,17 @@ def colours_by_name(names: list[str]) -> dict[str, str]:
     return {name: PALETTE[index % len(PALETTE)] for index, name in enumerate(distinct)}
 
 
+# What a summary adds where not all rows are in the chart.
+DRAWN = {
+    "busiest": gettext_noop(" Drawn are the %(most)s busiest of %(rows)s."),
+    "farthest": gettext_noop(" Drawn are the %(most)s farthest of %(rows)s."),
+    "highest": gettext_noop(" Drawn are the %(most)s highest of %(rows)s."),
+}
+
+
 def those_drawn(which: str, rows: int) -> str:
-    """What a summary adds where not all `rows` are in the chart; empty where they are."""
-    return f" Drawn are the {MOST_ROWS} {which} of {rows:,}." if rows > MOST_ROWS else ""
+    """By the words of DRAWN; empty where all `rows` are in the chart."""
+    return _(DRAWN[which]) % {"most": MOST_ROWS, "rows": f"{rows:,}"} if rows > MOST_ROWS else ""
 
 
 def height_for_rows(rows: int, *, minimum_px: int = 200) -> int:

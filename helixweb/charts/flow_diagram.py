@@ -21,6 +21,8 @@ from helixweb.charts.chart import (
     shortened,
     tokens_per_s,
 )
+from helixweb.words import gettext as _
+from helixweb.words import gettext_noop
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.flow import EdgeFlow
 from planner.domain.plan import Plan
@@ -35,7 +37,7 @@ COLUMNS_THAT_FIT = 11
 # From this many nodes on a diagram of every one of them says less than one of their layers.
 GROUPED_FROM = 64
 NAMES_SHOWN = 8
-_END_LABEL = "coordinator"
+_END_LABEL = gettext_noop("coordinator")
 # Plotly ignores a position of exactly 0 or 1.
 _EDGE_MARGIN = 0.001
 
@@ -116,14 +118,14 @@ def flow_diagram(problem: Problem, plan: Plan) -> Chart:
     return Chart(
         figure=figure_json([trace], layout),
         summary=_summary(plan, used, grouped=len(vertices) - 2 < len(plan.placement.layers)),
-        columns=("From", "To", "Flow (tokens/s)", "Capacity (tokens/s)", "Limits"),
+        columns=(_("From"), _("To"), _("Flow (tokens/s)"), _("Capacity (tokens/s)"), _("Limits")),
         rows=tuple(
             (
                 _row_title(vertices[edge.source]),
                 _row_title(vertices[edge.target]),
                 tokens_per_s(edge.flow_tokens_per_s),
                 tokens_per_s(edge.capacity_tokens_per_s),
-                "min cut" if edge.in_cut else "",
+                _("min cut") if edge.in_cut else "",
             )
             for edge in sorted(edges, key=lambda edge: -edge.flow_tokens_per_s)
         ),
@@ -148,7 +150,7 @@ def _vertices(problem: Problem, plan: Plan, key_of: Mapping[str, str]) -> dict[s
     cut, value = set(plan.flow.min_cut.nodes), plan.flow.value_tokens_per_s
     vertices = {
         end: _Vertex(
-            names=(_END_LABEL,),
+            names=(_(_END_LABEL),),
             gpu="",
             layers="",
             end=place,
@@ -266,7 +268,7 @@ def _colour(vertex: _Vertex, colours: Mapping[str, str]) -> str:
 
 def _label(vertex: _Vertex) -> str:
     if not vertex.layers:
-        return _END_LABEL
+        return _(_END_LABEL)
     cut = f"<br>{_cut_words(vertex)}" if vertex.in_cut else ""
     return f"{shortened(vertex.title)}<br>{vertex.layers}{cut}"
 
@@ -274,8 +276,8 @@ def _label(vertex: _Vertex) -> str:
 def _cut_words(vertex: _Vertex) -> str:
     """All of it limits, or only some of many."""
     if vertex.in_cut == len(vertex.names):
-        return "min cut"
-    return f"min cut: {vertex.in_cut}"
+        return _("min cut")
+    return _("min cut: %(in_cut)s") % {"in_cut": vertex.in_cut}
 
 
 def _row_title(vertex: _Vertex) -> str:
@@ -285,38 +287,50 @@ def _row_title(vertex: _Vertex) -> str:
 
 def _vertex_text(vertex: _Vertex) -> str:
     if not vertex.layers:
-        return f"{_END_LABEL}: {tokens_per_s(vertex.flow_tokens_per_s)} tokens/s"
+        return f"{_(_END_LABEL)}: {tokens_per_s(vertex.flow_tokens_per_s)} tokens/s"
     grouped = len(vertex.names) > 1
     who = plain(vertex.title) if grouped else f"{plain(vertex.title)} ({plain(vertex.gpu)})"
     text = (
-        f"{who}, layers {vertex.layers}<br>"
-        f"{tokens_per_s(vertex.flow_tokens_per_s)} of "
-        f"{tokens_per_s(vertex.capacity_tokens_per_s)} tokens/s"
+        _("%(who)s, layers %(layers)s") % {"who": who, "layers": vertex.layers}
+        + "<br>"
+        + _of_capacity(vertex)
     )
     if grouped:
         more = ", …" if len(vertex.names) > NAMES_SHOWN else ""
         text += f"<br>{', '.join(plain(name) for name in vertex.names[:NAMES_SHOWN])}{more}"
-    return text + (f"<br>{_cut_words(vertex)}: compute limits here" if vertex.in_cut else "")
+    return text + (
+        f"<br>{_cut_words(vertex)}: " + _("compute limits here") if vertex.in_cut else ""
+    )
 
 
 def _edge_text(edge: _Edge, vertices: Mapping[str, _Vertex]) -> str:
     source, target = vertices[edge.source], vertices[edge.target]
-    text = (
-        f"{plain(source.title)} → {plain(target.title)}<br>"
-        f"{tokens_per_s(edge.flow_tokens_per_s)} of "
-        f"{tokens_per_s(edge.capacity_tokens_per_s)} tokens/s"
-    )
-    return text + ("<br>min cut: the link limits here" if edge.in_cut else "")
+    text = f"{plain(source.title)} → {plain(target.title)}<br>{_of_capacity(edge)}"
+    return text + ("<br>" + _("min cut: the link limits here") if edge.in_cut else "")
+
+
+def _of_capacity(part: _Vertex | _Edge) -> str:
+    return _("%(flow)s of %(capacity)s tokens/s") % {
+        "flow": tokens_per_s(part.flow_tokens_per_s),
+        "capacity": tokens_per_s(part.capacity_tokens_per_s),
+    }
 
 
 def _summary(plan: Plan, used: list[EdgeFlow], *, grouped: bool) -> str:
     carrying = {edge.source for edge in used} | {edge.target for edge in used}
     nodes = len(carrying - {SOURCE, SINK})
     idle = len(plan.placement.layers) - nodes
-    text = (
-        f"{tokens_per_s(plan.flow.value_tokens_per_s)} tokens/s flow through {nodes} nodes "
-        f"over {len(used)} connections, {plan.hops:.1f} stages a request on average"
-    )
+    text = _(
+        "%(flow)s tokens/s flow through %(nodes)s nodes over "
+        "%(count)s connections, %(hops)s stages a request on average"
+    ) % {
+        "flow": tokens_per_s(plan.flow.value_tokens_per_s),
+        "nodes": nodes,
+        "count": len(used),
+        "hops": f"{plan.hops:.1f}",
+    }
     if grouped:
-        text += "; nodes with the same layers and GPU are drawn as one"
-    return text + (f"; {idle} nodes hold layers but carry no flow." if idle else ".")
+        text += _("; nodes with the same layers and GPU are drawn as one")
+    return text + (
+        _("; %(idle)s nodes hold layers but carry no flow.") % {"idle": idle} if idle else _(".")
+    )

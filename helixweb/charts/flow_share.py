@@ -14,6 +14,7 @@ from helixweb.charts.chart import (
     plain,
     those_drawn,
 )
+from helixweb.words import gettext as _
 
 # Two bars a node, axis and legend.
 PAIR_HEIGHT_PX = 34
@@ -39,8 +40,8 @@ def flow_share(shares: Sequence[FlowShare]) -> Chart:
         shares = sorted(shares, key=_gap, reverse=True)[:MOST_ROWS]
     nodes = [share.node for share in shares]
     traces = [
-        _bars("measured", nodes, [share.measured for share in shares], colour="var(--accent)"),
-        _bars("planned", nodes, [share.planned for share in shares], colour="var(--muted)"),
+        _bars(_("measured"), nodes, [share.measured for share in shares], colour="var(--accent)"),
+        _bars(_("planned"), nodes, [share.planned for share in shares], colour="var(--muted)"),
     ]
     layout = {
         "height": max(200, MARGIN_PX + PAIR_HEIGHT_PX * len(shares)),
@@ -51,7 +52,7 @@ def flow_share(shares: Sequence[FlowShare]) -> Chart:
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
         "margin": {"l": 8, "r": 24, "t": 34, "b": 44},
         "xaxis": {
-            "title": {"text": "share of all tokens"},
+            "title": {"text": _("share of all tokens")},
             "range": [0, 1.02],
             "tickformat": ".0%",
         },
@@ -60,7 +61,7 @@ def flow_share(shares: Sequence[FlowShare]) -> Chart:
     return Chart(
         figure=figure_json(traces, layout),
         summary=_summary(shares) + those_drawn("farthest", of),
-        columns=("Node", "Measured", "Planned"),
+        columns=(_("Node"), _("Measured"), _("Planned")),
         rows=tuple(
             (share.node, _percent(share.measured), _percent(share.planned)) for share in shares
         ),
@@ -86,12 +87,13 @@ def _summary(shares: Sequence[FlowShare]) -> str:
         if share.measured is not None
     ]
     if not gaps:
-        return "No token passed in the last minute."
-    _, widest = max(gaps, key=lambda gap: gap[0])
-    return (
-        f"Farthest from the plan: {widest.node}, {_percent(widest.measured)} measured, "
-        f"{_percent(widest.planned)} planned."
-    )
+        return _("No token passed in the last minute.")
+    widest = max(gaps, key=lambda gap: gap[0])[1]
+    return _("Farthest from the plan: %(node)s, %(measured)s measured, %(planned)s planned.") % {
+        "node": widest.node,
+        "measured": _percent(widest.measured),
+        "planned": _percent(widest.planned),
+    }
 
 
 def _gap(share: FlowShare) -> float:

@@ -7,6 +7,8 @@ import plotly.graph_objects as go
 
 from helixweb.charts.chart import Chart, Legend, figure_json, height_for_rows, node_axis, plain
 from helixweb.charts.quantities import duration_text
+from helixweb.words import gettext as _
+from helixweb.words import gettext_noop, ngettext
 
 # Okabe-Ito; what belongs to the prompt is hatched as well.
 COLOURS = {
@@ -19,15 +21,15 @@ COLOURS = {
     "unmeasured": "#C9CED6",
 }
 TITLES = {
-    "queue": "queued",
-    "lost": "begun anew",
-    "wait": "waiting at a node",
-    "compute": "computing",
-    "transfer": "under way",
-    "ending": "after the last token",
-    "unmeasured": "not measured",
+    "queue": gettext_noop("queued"),
+    "lost": gettext_noop("begun anew"),
+    "wait": gettext_noop("waiting at a node"),
+    "compute": gettext_noop("computing"),
+    "transfer": gettext_noop("under way"),
+    "ending": gettext_noop("after the last token"),
+    "unmeasured": gettext_noop("not measured"),
 }
-PHASES = {"prompt": "prompt", "decode": "tokens"}
+PHASES = {"prompt": gettext_noop("prompt"), "decode": gettext_noop("tokens")}
 # On a phone it scrolls sideways instead.
 LEAST_WIDTH_PX = 560
 _AT_COORDINATOR = ("queue", "lost", "ending", "unmeasured")
@@ -86,7 +88,7 @@ def gantt(
         "showlegend": False,
         "margin": {"l": 8, "r": 12, "t": 12, "b": 44},
         "xaxis": {
-            "title": {"text": "seconds since the request arrived"},
+            "title": {"text": _("seconds since the request arrived")},
             "range": [-0.01 * end_to_end_s, 1.01 * end_to_end_s],
             "zeroline": False,
         },
@@ -95,12 +97,12 @@ def gantt(
     return Chart(
         figure=figure_json(traces, layout),
         summary=_summary(shares, end_to_end_s=end_to_end_s, tokens=len(tokens_s)),
-        columns=("Where", "What", "Of", "Times", "Seconds", "Share"),
+        columns=(_("Where"), _("What"), _("Of"), _("Times"), _("Seconds"), _("Share")),
         rows=tuple(
             (
                 share.row,
-                TITLES[share.kind],
-                PHASES[share.phase] if share.kind not in _AT_COORDINATOR else "",
+                _(TITLES[share.kind]),
+                _(PHASES[share.phase]) if share.kind not in _AT_COORDINATOR else "",
                 share.count,
                 f"{share.seconds:.4f}",
                 _percent(share.seconds, end_to_end_s),
@@ -108,8 +110,8 @@ def gantt(
             for share in shares
         ),
         legend=tuple(
-            Legend(colour=COLOURS[kind], label=TITLES[kind])
-            for kind in dict.fromkeys(kind for kind, _ in kinds)
+            Legend(colour=COLOURS[kind], label=_(TITLES[kind]))
+            for kind in dict.fromkeys(kind for kind, _phase in kinds)
         ),
     )
 
@@ -117,7 +119,7 @@ def gantt(
 def _bars(kind: str, phase: str, bars: Sequence[Bar]) -> go.Bar:
     shared = kind in _AT_COORDINATOR
     return go.Bar(
-        name=TITLES[kind] if shared else f"{TITLES[kind]} ({PHASES[phase]})",
+        name=_(TITLES[kind]) if shared else f"{_(TITLES[kind])} ({_(PHASES[phase])})",
         orientation="h",
         y=[bar.row for bar in bars],
         base=[bar.begins_s for bar in bars],
@@ -128,24 +130,31 @@ def _bars(kind: str, phase: str, bars: Sequence[Bar]) -> go.Bar:
             "pattern": {"shape": "/" if phase == "prompt" and not shared else "", "size": 5},
         },
         customdata=[[plain(bar.row), _bar_text(bar)] for bar in bars],
-        hovertemplate=f"%{{customdata[0]}}: {TITLES[kind]}<br>%{{customdata[1]}}<extra></extra>",
+        hovertemplate=f"%{{customdata[0]}}: {_(TITLES[kind])}<br>%{{customdata[1]}}<extra></extra>",
     )
 
 
 def _bar_text(bar: Bar) -> str:
-    text = f"{duration_text(bar.busy_s)}, from {bar.begins_s:.3f} s on"
-    return text if bar.count == 1 else f"{bar.count} times together {text}"
+    text = _("%(busy_s)s, from %(begins_s)s s on") % {
+        "busy_s": duration_text(bar.busy_s),
+        "begins_s": f"{bar.begins_s:.3f}",
+    }
+    return (
+        text
+        if bar.count == 1
+        else _("%(count)s times together %(text)s") % {"count": bar.count, "text": text}
+    )
 
 
 def _tokens(row: str, tokens_s: Sequence[float]) -> go.Scatter:
     return go.Scatter(
-        name="token",
+        name=_("token"),
         mode="markers",
         x=list(tokens_s),
         y=[row] * len(tokens_s),
         marker={"symbol": "line-ns-open", "size": 11, "color": "var(--text)"},
         customdata=list(range(1, len(tokens_s) + 1)),
-        hovertemplate="token %{customdata} at %{x:.3f} s<extra></extra>",
+        hovertemplate=_("token %{customdata} at %{x:.3f} s") + "<extra></extra>",
     )
 
 
@@ -153,11 +162,14 @@ def _summary(shares: Sequence[Share], *, end_to_end_s: float, tokens: int) -> st
     """The three largest parts in words."""
     largest = sorted(shares, key=lambda share: -share.seconds)[:3]
     words = [
-        f"{_percent(share.seconds, end_to_end_s)} {TITLES[share.kind]} ({share.row})"
+        f"{_percent(share.seconds, end_to_end_s)} {_(TITLES[share.kind])} ({share.row})"
         for share in largest
         if share.seconds > 0
     ]
-    made = f"{tokens} token{'' if tokens == 1 else 's'} in {duration_text(end_to_end_s)}"
+    made = ngettext("%(tokens)s token in %(time)s", "%(tokens)s tokens in %(time)s", tokens) % {
+        "tokens": tokens,
+        "time": duration_text(end_to_end_s),
+    }
     return f"{made}: {', '.join(words)}." if words else f"{made}."
 
 

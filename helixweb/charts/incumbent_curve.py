@@ -7,6 +7,7 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from helixweb.charts.chart import UNKNOWN, Chart, figure_json, tokens_per_s
+from helixweb.words import gettext as _
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ def incumbent_curve(
     step = {"shape": "hv"}
     traces = [
         go.Scatter(
-            name="best flow" if goal is None else "its flow",
+            name=_("best flow") if goal is None else _("its flow"),
             mode="lines",
             x=[*seconds, until_s],
             y=[*flows, flows[-1] if flows else None],
@@ -64,12 +65,12 @@ def incumbent_curve(
             hoverinfo="skip",
         ),
         go.Scatter(
-            name="proven upper bound",
+            name=_("proven upper bound"),
             mode="lines",
             x=[*seconds, until_s],
             y=[*bounds, bounds[-1] if bounds else None],
             line={**step, "color": "var(--warn)", "width": 2, "dash": "dash"},
-            hovertemplate="%{x:.1f} s: at most %{y:,.1f} tokens/s<extra></extra>",
+            hovertemplate=_("%{x:.1f} s: at most %{y:,.1f} tokens/s") + "<extra></extra>",
         ),
         go.Scatter(
             mode="markers",
@@ -81,14 +82,14 @@ def incumbent_curve(
             customdata=[point.placer for point in points],
             marker={"size": 7, "color": "var(--accent)"},
             hovertemplate="%{x:.1f} s: %{y:,.4g} "
-            + ("tokens/s" if goal is None else goal.unit)
-            + " by %{customdata}<extra></extra>",
+            + ("tokens/s" if goal is None else _(goal.unit))
+            + ", %{customdata}<extra></extra>",
         ),
     ]
     if goal is not None:
         traces.append(
             go.Scatter(
-                name=f"{goal.name.lower()} ({goal.known})",
+                name=f"{_(goal.name).lower()} ({_(goal.known)})",
                 mode="lines",
                 x=[*seconds, until_s],
                 y=[*values, values[-1] if values else None],
@@ -102,12 +103,12 @@ def incumbent_curve(
         "showlegend": True,
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
         "margin": {"l": 8, "r": 16, "t": 34, "b": 44},
-        "xaxis": {"title": {"text": "seconds since the run started"}, "rangemode": "tozero"},
-        "yaxis": {"title": {"text": "tokens/s"}, "rangemode": "tozero"},
+        "xaxis": {"title": {"text": _("seconds since the run started")}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": _("tokens/s")}, "rangemode": "tozero"},
     }
     if goal is not None and goal.axis == "y2":
         layout["yaxis2"] = {
-            "title": {"text": goal.unit},
+            "title": {"text": _(goal.unit)},
             "rangemode": "tozero",
             "tickmode": "auto",
             "overlaying": "y",
@@ -118,11 +119,11 @@ def incumbent_curve(
         figure=figure_json(traces, layout),
         summary=_summary(points, goal),
         columns=(
-            "Time (s)",
-            *(() if goal is None else (f"{goal.name} ({goal.unit})",)),
-            "Flow (tokens/s)",
-            "Bound (tokens/s)",
-            "Placer",
+            _("Time (s)"),
+            *(() if goal is None else (f"{_(goal.name)} ({_(goal.unit)})",)),
+            _("Flow (tokens/s)"),
+            _("Bound (tokens/s)"),
+            _("Placer"),
         ),
         rows=tuple(
             (
@@ -145,15 +146,31 @@ def _value(point: CurvePoint) -> str:
 
 def _summary(points: Sequence[CurvePoint], goal: CurveGoal | None) -> str:
     if not points:
-        return "No placement has been found yet."
+        return _("No placement has been found yet.")
     last = points[-1]
-    flow = f"{tokens_per_s(last.flow_tokens_per_s)} tokens/s"
-    reached = f"{last.placer} after {last.elapsed_s:.1f} s"
-    text = f"Best flow {flow} by {reached}"
+    flow = f"{tokens_per_s(last.flow_tokens_per_s)} {_('tokens/s')}"
+    reached = _("%(placer)s after %(elapsed_s)s s") % {
+        "placer": last.placer,
+        "elapsed_s": f"{last.elapsed_s:.1f}",
+    }
+    text = _("Best flow %(flow)s by %(reached)s") % {"flow": flow, "reached": reached}
     if goal is not None:
-        text = f"{goal.name} {_value(last)} {goal.unit} by {reached}, with a flow of {flow}"
+        text = _("%(name)s %(last)s %(unit)s by %(reached)s, with a flow of %(flow)s") % {
+            "name": _(goal.name),
+            "last": _value(last),
+            "unit": _(goal.unit),
+            "reached": reached,
+            "flow": flow,
+        }
     if last.upper_bound_tokens_per_s is None:
-        return f"{text}; no bound is proven yet."
+        return _("%(text)s; no bound is proven yet.") % {"text": text}
     bound = tokens_per_s(last.upper_bound_tokens_per_s)
-    subject = "no plan" if goal is None else "no flow"
-    return f"{text}; {subject} can exceed {bound} tokens/s."
+    said = (
+        _("%(text)s; no plan can exceed %(bound)s tokens/s.")
+        if goal is None
+        else _("%(text)s; no flow can exceed %(bound)s tokens/s.")
+    )
+    return said % {
+        "text": text,
+        "bound": bound,
+    }

@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 
 from helixweb.charts.chart import Chart, figure_json
 from helixweb.charts.quantities import duration_text
+from helixweb.words import gettext as _
 
 
 def latency_heat(
@@ -45,7 +46,7 @@ def latency_heat(
         zmax=1,
         colorscale="Cividis",
         showscale=True,
-        colorbar={"title": {"text": "share"}, "tickformat": ".0%", "thickness": 10},
+        colorbar={"title": {"text": _("share")}, "tickformat": ".0%", "thickness": 10},
         hoverongaps=False,
         hovertemplate="%{x|%H:%M:%S}, %{y}: %{z:.1%} (%{customdata})<extra></extra>",
     )
@@ -60,7 +61,7 @@ def latency_heat(
     return Chart(
         figure=figure_json([trace], layout),
         summary=_summary(shown, totals),
-        columns=("Latency", "Count", "Share"),
+        columns=(_("Latency"), _("Count"), _("Share")),
         rows=tuple(
             (label, total, f"{total / max(1, sum(totals)):.1%}")
             for label, total in zip(shown, totals, strict=True)
@@ -70,6 +71,10 @@ def latency_heat(
 
 def _summary(labels: Sequence[str], totals: Sequence[int]) -> str:
     if not sum(totals):
-        return "Nothing was measured in this time."
+        return _("Nothing was measured in this time.")
     most = max(range(len(totals)), key=lambda index: totals[index])
-    return f"{sum(totals):,} measured; most, {totals[most] / sum(totals):.0%}, took {labels[most]}."
+    return _("%(count)s measured; most, %(share)s, took %(interval)s.") % {
+        "count": f"{sum(totals):,}",
+        "share": f"{totals[most] / sum(totals):.0%}",
+        "interval": labels[most],
+    }

@@ -13,6 +13,7 @@ from helixweb.charts.chart import (
     node_axis,
     plain,
 )
+from helixweb.words import gettext as _
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 
@@ -42,7 +43,7 @@ def layer_map(problem: Problem, placement: Placement) -> Chart:
                 textfont={"color": "#ffffff" if _is_dark(colours[gpu]) else "#101418"},
                 marker={"color": colours[gpu]},
                 customdata=[plain(name) for name, _ in rows],
-                hovertemplate=f"%{{customdata}}: layers %{{text}}<extra>{plain(gpu)}</extra>",
+                hovertemplate="%{customdata}: %{text}<extra>" + plain(gpu) + "</extra>",
             )
         )
     layout = {
@@ -53,7 +54,7 @@ def layer_map(problem: Problem, placement: Placement) -> Chart:
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
         "margin": {"l": 8, "r": 12, "t": 34, "b": 44},
         "xaxis": {
-            "title": {"text": "layer"},
+            "title": {"text": _("layer")},
             "range": [0, problem.model.num_layers],
             # Layers are whole: Plotly would mark half ones where there are few.
             "dtick": 1 if problem.model.num_layers <= MOST_SINGLE_TICKS else None,
@@ -64,7 +65,7 @@ def layer_map(problem: Problem, placement: Placement) -> Chart:
     return Chart(
         figure=figure_json(traces, layout),
         summary=_summary(problem, placement),
-        columns=("Node", "GPU", "First layer", "End", "Layers"),
+        columns=(_("Node"), "GPU", _("First layer"), _("End"), _("Layers")),
         rows=tuple((name, gpu_of[name], held.first, held.end, len(held)) for name, held in ordered),
     )
 
@@ -101,12 +102,17 @@ def _summary(problem: Problem, placement: Placement) -> str:
     for held in placement.layers.values():
         for layer in range(held.first, held.end):
             copies[layer] += 1
-    return (
-        f"{len(placement.layers)} of {len(problem.cluster.nodes)} nodes hold the {num_layers} "
-        f"layers; every layer is held {min(copies)} to {max(copies)} times."
-        + (
-            " A row stands for all nodes with the same layers and GPU."
-            if len(placement.layers) > MOST_ROWS
-            else ""
-        )
+    return _(
+        "%(holding)s of %(nodes)s nodes hold the %(num_layers)s layers; every "
+        "layer is held %(least)s to %(most)s times."
+    ) % {
+        "holding": len(placement.layers),
+        "nodes": len(problem.cluster.nodes),
+        "num_layers": num_layers,
+        "least": min(copies),
+        "most": max(copies),
+    } + (
+        _(" A row stands for all nodes with the same layers and GPU.")
+        if len(placement.layers) > MOST_ROWS
+        else ""
     )

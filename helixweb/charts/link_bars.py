@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 
 from helixweb.charts.chart import Chart, figure_json, height_for_rows, plain, shortened
 from helixweb.charts.quantities import bit_rate_text
+from helixweb.words import gettext as _
 
 SHOWN = 20
 
@@ -38,8 +39,13 @@ def link_bars(loads: Sequence[LinkLoad]) -> Chart:
             cliponaxis=False,
             marker={"color": "var(--accent)"},
             customdata=[
-                f"{plain(load.source)} → {plain(load.target)}: {bit_rate_text(load.bytes_per_s)}, "
-                f"{load.queued:.1f} messages wait"
+                _("%(source)s → %(target)s: %(bytes_per_s)s, %(queued)s messages wait")
+                % {
+                    "source": plain(load.source),
+                    "target": plain(load.target),
+                    "bytes_per_s": bit_rate_text(load.bytes_per_s),
+                    "queued": f"{load.queued:.1f}",
+                }
                 for load in shown
             ],
             hovertemplate="%{customdata}<extra></extra>",
@@ -49,7 +55,11 @@ def link_bars(loads: Sequence[LinkLoad]) -> Chart:
         "height": height_for_rows(len(shown), minimum_px=160),
         "bargap": 0.25,
         "margin": {"l": 8, "r": 24, "t": 8, "b": 44},
-        "xaxis": {"title": {"text": "time transmitting"}, "range": [0, 1.02], "tickformat": ".0%"},
+        "xaxis": {
+            "title": {"text": _("time transmitting")},
+            "range": [0, 1.02],
+            "tickformat": ".0%",
+        },
         "yaxis": {
             "type": "category",
             "categoryorder": "array",
@@ -63,7 +73,14 @@ def link_bars(loads: Sequence[LinkLoad]) -> Chart:
     return Chart(
         figure=figure_json(traces, layout),
         summary=_summary(ordered),
-        columns=("From", "To", "Transmitting", "Rate", "Messages waiting", "Most"),
+        columns=(
+            _("From"),
+            _("To"),
+            _("Transmitting"),
+            _("Rate"),
+            _("Messages waiting"),
+            _("Most"),
+        ),
         rows=tuple(
             (
                 load.source,
@@ -80,7 +97,15 @@ def link_bars(loads: Sequence[LinkLoad]) -> Chart:
 
 def _summary(ordered: Sequence[LinkLoad]) -> str:
     if not ordered:
-        return "No link carried anything."
+        return _("No link carried anything.")
     busiest = ordered[0]
-    text = f"Busiest link: {busiest.source} → {busiest.target}, {busiest.busy:.0%} of the time"
-    return f"{text}; the {SHOWN} busiest are shown." if len(ordered) > SHOWN else f"{text}."
+    text = _("Busiest link: %(source)s → %(target)s, %(busy)s of the time") % {
+        "source": busiest.source,
+        "target": busiest.target,
+        "busy": f"{busiest.busy:.0%}",
+    }
+    return (
+        _("%(text)s; the %(shown)s busiest are shown.") % {"text": text, "shown": SHOWN}
+        if len(ordered) > SHOWN
+        else f"{text}."
+    )

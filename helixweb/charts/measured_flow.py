@@ -15,16 +15,18 @@ from helixweb.charts.chart import (
     shortened,
     tokens_per_s,
 )
+from helixweb.words import gettext as _
+from helixweb.words import gettext_noop
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.plan import Plan
 
 # Okabe-Ito; what a colour says stands in the table in words, too.
 LESS, AS_PLANNED, MORE, NOTHING = "#E69F00", "#0072B2", "#CC79A7", "#999999"
 WORDS = {
-    LESS: "less than planned",
-    AS_PLANNED: "as planned",
-    MORE: "more than planned",
-    NOTHING: "nothing passed",
+    LESS: gettext_noop("less than planned"),
+    AS_PLANNED: gettext_noop("as planned"),
+    MORE: gettext_noop("more than planned"),
+    NOTHING: gettext_noop("nothing passed"),
 }
 # Within this of its planned share a connection carries what it shall.
 TOLERANCE = 0.25
@@ -69,18 +71,24 @@ def measured_flow(plan: Plan, measured: Mapping[tuple[str, str], float] | None) 
     return Chart(
         figure=figure_json([_sankey(connections, names, colours)], layout),
         summary=_summary(colours, whole),
-        columns=("From", "To", "Measured (tokens/s)", "Planned (tokens/s)", "Share of the flow"),
+        columns=(
+            _("From"),
+            _("To"),
+            _("Measured (tokens/s)"),
+            _("Planned (tokens/s)"),
+            _("Share of the flow"),
+        ),
         rows=tuple(
             (
                 _shown(each.source),
                 _shown(each.target),
                 _rate(each),
                 tokens_per_s(each.planned),
-                WORDS[colour],
+                _(WORDS[colour]),
             )
             for each, colour in zip(connections, colours, strict=True)
         ),
-        legend=tuple(Legend(colour=colour, label=label) for colour, label in WORDS.items()),
+        legend=tuple(Legend(colour=colour, label=_(label)) for colour, label in WORDS.items()),
     )
 
 
@@ -88,7 +96,10 @@ def _connections(plan: Plan, measured: Mapping[tuple[str, str], float] | None) -
     """Those that the plan uses, the widest first; between groups their sums."""
     layers = plan.placement.layers
     grouped = len(layers) >= GROUPED_FROM
-    key_of = {name: f"layers {held}" if grouped else name for name, held in layers.items()}
+    key_of = {
+        name: _("layers %(held)s") % {"held": held} if grouped else name
+        for name, held in layers.items()
+    }
     planned: Counter[tuple[str, str]] = Counter()
     passed: Counter[tuple[str, str]] = Counter()
     for edge in plan.flow.edges:
@@ -137,8 +148,10 @@ def _sankey(connections: list[_Connection], names: list[str], colours: list[str]
             "color": [f"{colour}99" for colour in colours],
             "customdata": [
                 f"{plain(_shown(each.source))} → {plain(_shown(each.target))}<br>"
-                f"{_rate(each)} measured, {tokens_per_s(each.planned)} planned tokens/s<br>"
-                f"{WORDS[colour]}"
+                + _("%(measured)s measured, %(planned)s planned tokens/s")
+                % {"measured": _rate(each), "planned": tokens_per_s(each.planned)}
+                + "<br>"
+                f"{_(WORDS[colour])}"
                 for each, colour in zip(connections, colours, strict=True)
             ],
             "hovertemplate": "%{customdata}<extra></extra>",
@@ -147,7 +160,7 @@ def _sankey(connections: list[_Connection], names: list[str], colours: list[str]
 
 
 def _shown(name: str) -> str:
-    return "coordinator" if name in (SOURCE, SINK) else name
+    return _("coordinator") if name in (SOURCE, SINK) else name
 
 
 def _rate(each: _Connection) -> str:
@@ -156,13 +169,13 @@ def _rate(each: _Connection) -> str:
 
 def _summary(colours: list[str], whole: float | None) -> str:
     if whole is None:
-        return "The flow of this moment is not known."
+        return _("The flow of this moment is not known.")
     if whole <= 0:
-        return "No token passed in the last minute."
+        return _("No token passed in the last minute.")
     off = sum(colour in (LESS, MORE) for colour in colours)
     silent = colours.count(NOTHING)
-    return (
-        f"{tokens_per_s(whole)} tokens/s leave the coordinator; {off} of {len(colours)} "
-        f"connections carry another share than planned, {silent} carried nothing in the last "
-        "minute."
-    )
+    return _(
+        "%(whole)s tokens/s leave the coordinator; %(off)s of %(count)s "
+        "connections carry another share than planned, %(silent)s carried "
+        "nothing in the last minute."
+    ) % {"whole": tokens_per_s(whole), "off": off, "count": len(colours), "silent": silent}

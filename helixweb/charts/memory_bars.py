@@ -15,18 +15,20 @@ from helixweb.charts.chart import (
     plain,
 )
 from helixweb.charts.quantities import bytes_text
+from helixweb.words import gettext as _
+from helixweb.words import gettext_noop
 
 BYTES_PER_GB = 1e9
 # Okabe-Ito for what holds something; what is free or not to be had is grey, so it reads as room.
 _COLOURS = {
-    "weights": PALETTE[0],
-    "KV cache in use": PALETTE[1],
-    "KV cache kept for prompts": PALETTE[6],
-    "KV cache room": PALETTE[1],
-    "KV cache free": "var(--flow)",
-    "left for computing": PALETTE[4],
-    "not for the stage": "var(--line)",
-    "left": "var(--line)",
+    gettext_noop("weights"): PALETTE[0],
+    gettext_noop("KV cache in use"): PALETTE[1],
+    gettext_noop("KV cache kept for prompts"): PALETTE[6],
+    gettext_noop("KV cache room"): PALETTE[1],
+    gettext_noop("KV cache free"): "var(--flow)",
+    gettext_noop("left for computing"): PALETTE[4],
+    gettext_noop("not for the stage"): "var(--line)",
+    gettext_noop("left"): "var(--line)",
 }
 
 
@@ -44,7 +46,7 @@ def memory_bars(bars: Sequence[MemoryBar]) -> Chart:
     shown = [part for part in components if any(bar.parts.get(part, 0.0) > 0 for bar in bars)]
     traces = [
         go.Bar(
-            name=part,
+            name=_(part),
             orientation="h",
             y=[bar.name for bar in bars],
             x=[bar.parts.get(part, 0.0) / BYTES_PER_GB for bar in bars],
@@ -53,7 +55,8 @@ def memory_bars(bars: Sequence[MemoryBar]) -> Chart:
                 "line": {"width": 1, "color": "var(--surface)"},
             },
             customdata=[
-                f"{plain(bar.name)}: {part} {bytes_text(bar.parts.get(part, 0.0))}" for bar in bars
+                f"{plain(bar.name)}: {_(part)} {bytes_text(bar.parts.get(part, 0.0))}"
+                for bar in bars
             ],
             hovertemplate="%{customdata}<extra></extra>",
         )
@@ -72,7 +75,7 @@ def memory_bars(bars: Sequence[MemoryBar]) -> Chart:
     return Chart(
         figure=figure_json(traces, layout),
         summary=_summary(bars),
-        columns=("", *(part[0].upper() + part[1:] for part in shown), "Together"),
+        columns=("", *(_(part)[0].upper() + _(part)[1:] for part in shown), _("Together")),
         rows=tuple(
             (
                 bar.name,
@@ -81,7 +84,7 @@ def memory_bars(bars: Sequence[MemoryBar]) -> Chart:
             )
             for bar in bars
         ),
-        legend=tuple(Legend(colour=_colour(part), label=part) for part in shown),
+        legend=tuple(Legend(colour=_colour(part), label=_(part)) for part in shown),
     )
 
 
@@ -91,9 +94,12 @@ def _colour(part: str) -> str:
 
 def _summary(bars: Sequence[MemoryBar]) -> str:
     if not bars:
-        return "Nothing is known of any memory yet."
+        return _("Nothing is known of any memory yet.")
     if len(bars) > 1:
-        return f"Memory of {len(bars)}, by component."
+        return _("Memory of %(count)s, by component.") % {"count": len(bars)}
     (bar,) = bars
-    said = ", ".join(f"{part} {bytes_text(size)}" for part, size in bar.parts.items() if size > 0)
-    return f"Of {bytes_text(sum(bar.parts.values()))}: {said}."
+    parts = [f"{_(part)} {bytes_text(size)}" for part, size in bar.parts.items() if size > 0]
+    return _("Of %(whole)s: %(parts)s.") % {
+        "whole": bytes_text(sum(bar.parts.values())),
+        "parts": ", ".join(parts),
+    }

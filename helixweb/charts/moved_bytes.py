@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 
 from helixweb.charts.chart import Chart, figure_json, tokens_per_s
 from helixweb.charts.quantities import bytes_text
+from helixweb.words import gettext as _
 
 GB = 1e9
 
@@ -26,7 +27,7 @@ def moved_bytes(answers: Sequence[Answer]) -> Chart:
     chosen = [answer for answer in answers if answer.is_chosen]
     traces = [
         go.Scatter(
-            name="answers",
+            name=_("answers"),
             mode="lines+markers",
             x=[answer.moved_bytes / GB for answer in answers],
             y=[answer.flow_tokens_per_s for answer in answers],
@@ -36,7 +37,7 @@ def moved_bytes(answers: Sequence[Answer]) -> Chart:
             hovertemplate="%{x:,.4g} GB: %{y:,.1f} tokens/s, %{customdata}<extra></extra>",
         ),
         go.Scatter(
-            name="this plan",
+            name=_("this plan"),
             mode="markers",
             x=[answer.moved_bytes / GB for answer in chosen],
             y=[answer.flow_tokens_per_s for answer in chosen],
@@ -48,13 +49,13 @@ def moved_bytes(answers: Sequence[Answer]) -> Chart:
         "showlegend": True,
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
         "margin": {"l": 8, "r": 16, "t": 34, "b": 44},
-        "xaxis": {"title": {"text": "GB of layers that nodes load anew"}, "rangemode": "tozero"},
-        "yaxis": {"title": {"text": "max flow (tokens/s)"}, "rangemode": "tozero"},
+        "xaxis": {"title": {"text": _("GB of layers that nodes load anew")}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": _("max flow (tokens/s)")}, "rangemode": "tozero"},
     }
     return Chart(
         figure=figure_json(traces, layout),
         summary=_summary(answers),
-        columns=("Moved", "Flow (tokens/s)", "Found by"),
+        columns=(_("Moved"), _("Flow (tokens/s)"), _("Found by")),
         rows=tuple(
             (bytes_text(answer.moved_bytes), tokens_per_s(answer.flow_tokens_per_s), answer.method)
             for answer in answers
@@ -64,13 +65,17 @@ def moved_bytes(answers: Sequence[Answer]) -> Chart:
 
 def _summary(answers: Sequence[Answer]) -> str:
     if not answers:
-        return "No answer has been found yet."
+        return _("No answer has been found yet.")
     least, most = _words(answers[0]), _words(answers[-1])
-    return f"One answer: {least}." if len(answers) == 1 else f"From {least} to {most}."
+    return (
+        _("One answer: %(least)s.") % {"least": least}
+        if len(answers) == 1
+        else _("From %(least)s to %(most)s.") % {"least": least, "most": most}
+    )
 
 
 def _words(answer: Answer) -> str:
-    return (
-        f"{tokens_per_s(answer.flow_tokens_per_s)} tokens/s with {bytes_text(answer.moved_bytes)} "
-        "moved"
-    )
+    return _("%(flow_tokens_per_s)s tokens/s with %(moved_bytes)s moved") % {
+        "flow_tokens_per_s": tokens_per_s(answer.flow_tokens_per_s),
+        "moved_bytes": bytes_text(answer.moved_bytes),
+    }

@@ -10,10 +10,12 @@ import plotly.graph_objects as go
 
 from helixweb.charts.chart import Chart, Legend, figure_json, height_for_rows, plain, shortened
 from helixweb.charts.quantities import bit_rate_text, duration_text
+from helixweb.words import gettext as _
+from helixweb.words import gettext_noop
 
 Measure = Literal["bandwidth", "latency"]
 OUTLINE = "#D55E00"
-IN_USE = "outlined: carries the plan's flow"
+IN_USE = gettext_noop("outlined: carries the plan's flow")
 # Below this a latency counts as this on the logarithmic scale: 0 has no logarithm.
 LEAST_LATENCY_S = 1e-6
 
@@ -40,20 +42,30 @@ def network_matrix(
     `possible` is how many pairs there could be: where names are regions, None, and not told.
     """
     values = [_value(cell, measure) for cell in cells.values()]
+    out: dict[str, list[MatrixCell]] = {name: [] for name in names}
+    for (source, _target), cell in cells.items():
+        out[source].append(cell)
     figure = figure_json([_heatmap(names, cells, values, measure)], _layout(names, cells))
-    summary = "No two nodes are connected yet."
+    summary = _("No two nodes are connected yet.")
     if values:
-        count = "" if possible is None else f"{len(cells)} of {possible} directed pairs connected, "
-        summary = f"{count}{_range(min(values), max(values), measure)}{_used(cells)}."
+        count = (
+            ""
+            if possible is None
+            else _("%(count)s of %(possible)s directed pairs connected, ")
+            % {"count": len(cells), "possible": possible}
+        )
+        summary = f"{count}{_range(min(values), max(values), measure)}{_used(cells)}" + _(".")
         summary = summary[0].upper() + summary[1:]
     in_use = any(cell.in_use for cell in cells.values())
     return Chart(
         figure=figure,
         summary=summary,
-        columns=("From", "Links out", "Slowest", "Median", "Fastest", "Largest latency"),
-        rows=tuple(_row(name, [cell for (source, _), cell in cells.items() if source == name])
-                   for name in names),
-        legend=(Legend(colour=OUTLINE, label=IN_USE),) if in_use else (),
+        columns=(
+            _("From"), _("Links out"), _("Slowest"), _("Median"), _("Fastest"),
+            _("Largest latency"),
+        ),
+        rows=tuple(_row(name, out[name]) for name in names),
+        legend=(Legend(colour=OUTLINE, label=_(IN_USE)),) if in_use else (),
     )  # fmt: skip
 
 
@@ -87,7 +99,7 @@ def _heatmap(
             ]
             for source in names
         ],
-        text=[[_hover(source, target, cells) for target in names] for source in names],
+        text=_hovers(names, cells),
         hovertemplate="%{text}<extra></extra>",
         hoverongaps=False,
         colorscale="Cividis",
@@ -98,7 +110,7 @@ def _heatmap(
         xgap=1,
         ygap=1,
         colorbar={
-            "title": {"text": measure},
+            "title": {"text": _(measure)},
             "tickvals": ticks,
             "ticktext": [_text(10**tick, measure) for tick in ticks],
             "thickness": 12,
@@ -119,10 +131,10 @@ def _layout(names: Sequence[str], cells: Mapping[tuple[str, str], MatrixCell]) -
     return {
         "height": height_for_rows(len(names), minimum_px=260),
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "xaxis": {**axis, "title": {"text": "to", "standoff": 8}, "automargin": True},
+        "xaxis": {**axis, "title": {"text": _("to"), "standoff": 8}, "automargin": True},
         "yaxis": {
             **axis,
-            "title": {"text": "from", "standoff": 8},
+            "title": {"text": _("from"), "standoff": 8},
             "automargin": True,
             "autorange": "reversed",
         },
@@ -143,23 +155,38 @@ def _layout(names: Sequence[str], cells: Mapping[tuple[str, str], MatrixCell]) -
 
 def _range(low: float, high: float, measure: Measure) -> str:
     if low == high:
-        return f"all at {_text(low, measure)}"
-    return f"{measure} {_text(low, measure)} to {_text(high, measure)}"
+        return _("all at %(low)s") % {"low": _text(low, measure)}
+    return _("%(measure)s %(low)s to %(high)s") % {
+        "measure": _(measure),
+        "low": _text(low, measure),
+        "high": _text(high, measure),
+    }
 
 
 def _used(cells: Mapping[tuple[str, str], MatrixCell]) -> str:
     used = sum(cell.in_use for cell in cells.values())
-    return f"; {used} carry the plan's flow" if used else ""
+    return _("; %(used)s carry the plan's flow") % {"used": used} if used else ""
 
 
-def _hover(source: str, target: str, cells: Mapping[tuple[str, str], MatrixCell]) -> str:
-    cell, ends = cells.get((source, target)), f"{plain(source)} → {plain(target)}"
-    if cell is None:
-        return f"{ends}: no link"
+def _hovers(names: Sequence[str], cells: Mapping[tuple[str, str], MatrixCell]) -> list[list[str]]:
+    """What hovering says of every pair; what many pairs have in common is worded once."""
+    shown = {name: plain(name) for name in names}
+    said = {cell: _said(cell) for cell in set(cells.values())}
+    no_link = _("%(ends)s: no link")
+
+    def hover(source: str, target: str) -> str:
+        ends = f"{shown[source]} → {shown[target]}"
+        cell = cells.get((source, target))
+        return no_link % {"ends": ends} if cell is None else f"{ends}: {said[cell]}"
+
+    return [[hover(source, target) for target in names] for source in names]
+
+
+def _said(cell: MatrixCell) -> str:
     rate, latency = bit_rate_text(cell.bandwidth_bytes_per_s), duration_text(cell.latency_s)
-    lines = [f"{ends}: {rate}, {latency}"]
+    lines = [f"{rate}, {latency}"]
     lines += [plain(cell.note)] if cell.note else []
-    lines += ["carries the plan's flow"] if cell.in_use else []
+    lines += [_("carries the plan's flow")] if cell.in_use else []
     return "<br>".join(lines)
 
 

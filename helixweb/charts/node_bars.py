@@ -15,6 +15,7 @@ from helixweb.charts.chart import (
     plain,
     those_drawn,
 )
+from helixweb.words import gettext as _
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +60,12 @@ def node_bars(shares: Sequence[NodeShare], *, what: str) -> Chart:
     busiest = max(known, key=lambda row: row.share or 0.0, default=None)
     return Chart(
         figure=figure_json(traces, layout),
-        summary=f"Highest {what}: {busiest.node}, {busiest.share:.0%}." + those_drawn("highest", of)
+        summary=_("Highest %(what)s: %(node)s, %(share)s.")
+        % {"what": what, "node": busiest.node, "share": f"{busiest.share:.0%}"}
+        + those_drawn("highest", of)
         if busiest
-        else "No node has reported yet.",
-        columns=("Node", what[0].upper() + what[1:], "In words"),
+        else _("No node has reported yet."),
+        columns=(_("Node"), what[0].upper() + what[1:], _("In words")),
         rows=tuple((row.node, _percent(row.share), row.text) for row in shares),
     )
 

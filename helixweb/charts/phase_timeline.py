@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from helixweb.charts.chart import Chart, figure_json, height_for_rows, node_axis, plain
+from helixweb.words import gettext as _
 
 # Okabe-Ito, with a word on every bar that is wide enough and in the legend.
 COLOURS = {
@@ -48,7 +49,7 @@ def phase_timeline(spans: Sequence[PhaseSpan]) -> Chart:
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
         "margin": {"l": 8, "r": 12, "t": 34, "b": 44},
         "xaxis": {
-            "title": {"text": "seconds since the deployment began"},
+            "title": {"text": _("seconds since the deployment began")},
             "rangemode": "tozero",
             "zeroline": False,
         },
@@ -57,11 +58,11 @@ def phase_timeline(spans: Sequence[PhaseSpan]) -> Chart:
     return Chart(
         figure=figure_json(traces, layout),
         summary=_summary(spans, nodes),
-        columns=("Node", "Phase", "From (s)", "For (s)", "Note"),
+        columns=(_("Node"), _("Phase"), _("From (s)"), _("For (s)"), _("Note")),
         rows=tuple(
             (
                 span.node,
-                span.phase,
+                _(span.phase),
                 round(span.begin_s, 1),
                 round(span.end_s - span.begin_s, 1),
                 span.note,
@@ -73,7 +74,7 @@ def phase_timeline(spans: Sequence[PhaseSpan]) -> Chart:
 
 def _bars(phase: str, spans: Sequence[PhaseSpan]) -> go.Bar:
     return go.Bar(
-        name=phase,
+        name=_(phase),
         orientation="h",
         y=[span.node for span in spans],
         base=[span.begin_s for span in spans],
@@ -83,7 +84,7 @@ def _bars(phase: str, spans: Sequence[PhaseSpan]) -> go.Bar:
             [plain(span.node), span.end_s - span.begin_s, plain(span.note[:LONGEST_NOTE])]
             for span in spans
         ],
-        hovertemplate=f"%{{customdata[0]}}: {phase} for %{{customdata[1]:.1f}} s"
+        hovertemplate=f"%{{customdata[0]}}: {_(phase)}, %{{customdata[1]:.1f}} s"
         "<br>%{customdata[2]}"
         "<extra></extra>",
     )
@@ -100,5 +101,11 @@ def _summary(spans: Sequence[PhaseSpan], nodes: Sequence[str]) -> str:
     }
     times = [time for time in first_ready.values() if time is not None]
     if nodes and len(times) == len(nodes):
-        return f"All {len(nodes)} nodes were ready after {max(times):.1f} s."
-    return f"{len(times)} of {len(nodes)} nodes have been ready so far."
+        return _("All %(nodes)s nodes were ready after %(longest)s s.") % {
+            "nodes": len(nodes),
+            "longest": f"{max(times):.1f}",
+        }
+    return _("%(ready)s of %(nodes)s nodes have been ready so far.") % {
+        "ready": len(times),
+        "nodes": len(nodes),
+    }

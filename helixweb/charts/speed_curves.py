@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from helixweb.charts.chart import PALETTE, UNKNOWN, Chart, figure_json, plain, tokens_per_s
+from helixweb.words import gettext as _
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ def speed_curves(curves: Sequence[SpeedCurve]) -> Chart:
                 "dash": "solid" if curve.is_measured else "dot",
             },
             marker={"size": 5, "symbol": number // len(PALETTE)},
-            hovertemplate=f"%{{x}} layers: %{{y:,.0f}} tokens/s<extra>{plain(curve.name)}</extra>",
+            hovertemplate=f"%{{x}}: %{{y:,.0f}} tokens/s<extra>{plain(curve.name)}</extra>",
         )
         for number, curve in enumerate(curves)
     ]
@@ -41,9 +42,9 @@ def speed_curves(curves: Sequence[SpeedCurve]) -> Chart:
         "showlegend": len(curves) > 1,
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
         "margin": {"l": 8, "r": 16, "t": 34, "b": 44},
-        "xaxis": {"title": {"text": "layers held"}, "rangemode": "tozero"},
+        "xaxis": {"title": {"text": _("layers held")}, "rangemode": "tozero"},
         "yaxis": {
-            "title": {"text": "tokens/s"},
+            "title": {"text": _("tokens/s")},
             "type": "log",
             "dtick": "D2",
             "tickformat": ",.0f",
@@ -53,7 +54,7 @@ def speed_curves(curves: Sequence[SpeedCurve]) -> Chart:
     return Chart(
         figure=figure_json(traces, layout),
         summary=_summary(curves),
-        columns=("Layers held", *(curve.name for curve in curves)),
+        columns=(_("Layers held"), *(curve.name for curve in curves)),
         rows=tuple((layers, *(_cell(curve, layers) for curve in curves))
                    for layers in range(1, longest + 1)),
     )  # fmt: skip
@@ -68,11 +69,11 @@ def _cell(curve: SpeedCurve, layers: int) -> str:
 def _summary(curves: Sequence[SpeedCurve]) -> str:
     known = [curve for curve in curves if curve.tokens_per_s]
     if not known:
-        return "No profile says how fast a node is."
+        return _("No profile says how fast a node is.")
     fastest = max(known, key=lambda curve: curve.tokens_per_s[0])
     measured = sum(curve.is_measured for curve in known)
     speed = tokens_per_s(fastest.tokens_per_s[0])
-    return (
-        f"Fastest with one layer: {fastest.name}, {speed} tokens/s; "
-        f"{measured} of {len(known)} measured here (solid), the others dotted."
-    )
+    return _(
+        "Fastest with one layer: %(name)s, %(speed)s tokens/s; %(measured)s of "
+        "%(count)s measured here (solid), the others dotted."
+    ) % {"name": fastest.name, "speed": speed, "measured": measured, "count": len(known)}

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from helixweb.charts.chart import Chart
 from helixweb.charts.time_lines import Line, time_lines
+from helixweb.words import gettext as _
 
 
 def throughput(
@@ -17,10 +18,10 @@ def throughput(
     return time_lines(
         times,
         [
-            Line(name="output", values=output_tokens_per_s, colour="var(--accent)"),
-            Line(name="prompt", values=prompt_tokens_per_s, colour="var(--warn)", dash="dash"),
+            Line(name=_("output"), values=output_tokens_per_s, colour="var(--accent)"),
+            Line(name=_("prompt"), values=prompt_tokens_per_s, colour="var(--warn)", dash="dash"),
         ],
-        unit="tokens/s",
+        unit=_("tokens/s"),
     )
 
 
@@ -34,8 +35,8 @@ def requests_in_system(
     return time_lines(
         times,
         [
-            Line(name="running", values=running, colour="var(--accent)"),
-            Line(name="waiting", values=waiting, colour="var(--warn)", dash="dash"),
+            Line(name=_("running"), values=running, colour="var(--accent)"),
+            Line(name=_("waiting"), values=waiting, colour="var(--warn)", dash="dash"),
         ],
-        unit="requests",
+        unit=_("requests"),
     )

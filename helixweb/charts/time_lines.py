@@ -7,6 +7,7 @@ from datetime import datetime
 import plotly.graph_objects as go
 
 from helixweb.charts.chart import UNKNOWN, Chart, figure_json
+from helixweb.words import gettext as _
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ def time_lines(times: Sequence[datetime], lines: Sequence[Line], *, unit: str) -
     return Chart(
         figure=figure_json(traces, layout),
         summary=_summary(lines, unit=unit),
-        columns=("Time", *(f"{line.name} ({unit})" for line in lines)),
+        columns=(_("Time"), *(f"{line.name} ({unit})" for line in lines)),
         rows=tuple(
             (
                 moment.strftime("%Y-%m-%d %H:%M:%S"),
@@ -70,7 +71,7 @@ def _summary(lines: Sequence[Line], *, unit: str) -> str:
         if line.values and line.values[-1] is not None
     ]
     if latest:
-        return f"Now: {', '.join(latest)}."
+        return _("Now: %(names)s.") % {"names": ", ".join(latest)}
     if any(value is not None for line in lines for value in line.values):
-        return "Nothing is measured now."
-    return "Nothing has been measured yet."
+        return _("Nothing is measured now.")
+    return _("Nothing has been measured yet.")

@@ -12,6 +12,7 @@ from helixweb.charts.chart import (
     those_drawn,
     tokens_per_s,
 )
+from helixweb.words import gettext as _
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
@@ -31,7 +32,7 @@ def utilisation(problem: Problem, plan: Plan) -> Chart:
             y=[name for name, _ in ordered],
             x=[node.utilisation for _, node in ordered],
             text=[
-                f"{node.utilisation:.0%}" + (" · min cut" if name in cut else "")
+                f"{node.utilisation:.0%}" + (_(" · min cut") if name in cut else "")
                 for name, node in ordered
             ],
             textposition="auto",
@@ -40,8 +41,12 @@ def utilisation(problem: Problem, plan: Plan) -> Chart:
                 "color": ["var(--bad)" if name in cut else "var(--accent)" for name, _ in ordered]
             },
             customdata=[
-                f"{plain(name)}: {tokens_per_s(node.flow_tokens_per_s)} of "
-                f"{tokens_per_s(node.capacity_tokens_per_s)} tokens/s"
+                f"{plain(name)}: "
+                + _("%(flow)s of %(capacity)s tokens/s")
+                % {
+                    "flow": tokens_per_s(node.flow_tokens_per_s),
+                    "capacity": tokens_per_s(node.capacity_tokens_per_s),
+                }
                 for name, node in ordered
             ],
             hovertemplate="%{customdata}<extra></extra>",
@@ -51,15 +56,23 @@ def utilisation(problem: Problem, plan: Plan) -> Chart:
         "height": height_for_rows(len(ordered)),
         "bargap": 0.25,
         "margin": {"l": 8, "r": 24, "t": 8, "b": 44},
-        "xaxis": {"title": {"text": "flow ÷ capacity"}, "range": [0, 1.02], "tickformat": ".0%"},
+        "xaxis": {"title": {"text": _("flow ÷ capacity")}, "range": [0, 1.02], "tickformat": ".0%"},
         "yaxis": node_axis([name for name, _ in ordered]),
     }
     full = sum(1 for node in nodes.values() if node.utilisation > 0.999)
     return Chart(
         figure=figure_json(traces, layout),
-        summary=f"{full} of {len(nodes)} nodes are used to capacity."
+        summary=_("%(full)s of %(count)s nodes are used to capacity.")
+        % {"full": full, "count": len(nodes)}
         + those_drawn("busiest", len(nodes)),
-        columns=("Node", "GPU", "Flow (tokens/s)", "Capacity (tokens/s)", "Utilisation", "Limits"),
+        columns=(
+            _("Node"),
+            "GPU",
+            _("Flow (tokens/s)"),
+            _("Capacity (tokens/s)"),
+            _("Utilisation"),
+            _("Limits"),
+        ),
         rows=tuple(
             (
                 name,
@@ -67,7 +80,7 @@ def utilisation(problem: Problem, plan: Plan) -> Chart:
                 tokens_per_s(node.flow_tokens_per_s),
                 tokens_per_s(node.capacity_tokens_per_s),
                 f"{node.utilisation:.1%}",
-                "min cut" if name in cut else "",
+                _("min cut") if name in cut else "",
             )
             for name, node in ordered
         ),
@@ -80,9 +93,13 @@ def bottlenecks(problem: Problem, plan: Plan) -> tuple[str, ...]:
     limits = [
         (
             plan.flow.nodes[name].capacity_tokens_per_s,
-            f"{name} ({problem.profile_of(name).gpu}): compute limits, "
-            f"{tokens_per_s(plan.flow.nodes[name].capacity_tokens_per_s)} tokens/s with layers "
-            f"{plan.placement.layers[name]}.",
+            _("%(name)s (%(gpu)s): compute limits, %(capacity)s tokens/s with layers %(layers)s.")
+            % {
+                "name": name,
+                "gpu": problem.profile_of(name).gpu,
+                "capacity": tokens_per_s(plan.flow.nodes[name].capacity_tokens_per_s),
+                "layers": plan.placement.layers[name],
+            },
         )
         for name in cut.nodes
     ]
@@ -92,8 +109,12 @@ def bottlenecks(problem: Problem, plan: Plan) -> tuple[str, ...]:
     limits += [
         (
             capacity_of[source, target],
-            f"{_end(source)} → {_end(target)}: the link limits, "
-            f"{tokens_per_s(capacity_of[source, target])} tokens/s.",
+            _("%(source)s → %(target)s: the link limits, %(capacity)s tokens/s.")
+            % {
+                "source": _end(source),
+                "target": _end(target),
+                "capacity": tokens_per_s(capacity_of[source, target]),
+            },
         )
         for source, target in cut.edges
     ]
@@ -101,4 +122,4 @@ def bottlenecks(problem: Problem, plan: Plan) -> tuple[str, ...]:
 
 
 def _end(name: str) -> str:
-    return "coordinator" if name in (SOURCE, SINK) else name
+    return _("coordinator") if name in (SOURCE, SINK) else name

@@ -18,8 +18,11 @@ class LoginForm(AuthenticationForm):
         username = self.cleaned_data.get("username", "")
         if guessing.must_wait(self.request, username):
             raise forms.ValidationError(
-                f"Too many failed attempts; try again in {guessing.WINDOW_S // 60} minutes, or use "
-                "a one-time link.",
+                _(
+                    "Too many failed attempts; try again in %(window_s)s minutes, or use a "
+                    "one-time link."
+                )
+                % {"window_s": guessing.WINDOW_S // 60},
                 code="too_many",
             )
         try:
@@ -63,11 +66,11 @@ class ApiKeyForm(forms.Form):
     name = forms.CharField(max_length=80, widget=forms.TextInput(attrs={"placeholder": "laptop"}))
     scopes = forms.MultipleChoiceField(
         choices=[
-            (auth.READ, "read: look at everything over the REST API"),
-            (auth.WRITE, "write: change it"),
-            (auth.SERVE, "serve: ask deployed models over the OpenAI API"),
+            (auth.READ, _("read: look at everything over the REST API")),
+            (auth.WRITE, _("write: change it")),
+            (auth.SERVE, _("serve: ask deployed models over the OpenAI API")),
         ],
         widget=forms.CheckboxSelectMultiple,
         initial=[auth.SERVE],
-        error_messages={"required": "Choose at least one."},
+        error_messages={"required": _("Choose at least one.")},
     )

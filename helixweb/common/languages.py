@@ -1,6 +1,7 @@
 """The reader's language: what was chosen on the settings page, else the site's.
 
-Not the browser's: pages are translated only in part, and nobody should get a mixture unasked.
+Not the browser's: what the site and its processes write down (events, logs, errors of searches) is
+in English whoever reads it, and nobody should get a mixture unasked.
 """
 
 from contextlib import AbstractContextManager

@@ -4,6 +4,7 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from helixweb.common import login_links
 from helixweb.common.models import ApiKey
@@ -28,7 +29,7 @@ def let_in(user: Any) -> None:
 def keep_out(user: Any, *, by: Any) -> None:
     """Their sessions and API keys end at once; what they made stays. Raises NotYourself."""
     if user.pk == by.pk:
-        raise NotYourself("You cannot deactivate yourself; ask another administrator.")
+        raise NotYourself(_("You cannot deactivate yourself; ask another administrator."))
     _set(user, is_active=False)
 
 

@@ -9,6 +9,7 @@ from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -46,7 +47,9 @@ def keep_out(request: HttpRequest, pk: int) -> HttpResponse:
     except people.NotYourself as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, f"{user.get_username()} is logged out and kept out.")
+        messages.success(
+            request, _("%(user)s is logged out and kept out.") % {"user": user.get_username()}
+        )
     return redirect("users")
 
 
@@ -56,7 +59,7 @@ def let_in(request: HttpRequest, pk: int) -> HttpResponse:
     _only_administrators(request)
     user = get_object_or_404(get_user_model(), pk=pk)
     people.let_in(user)
-    messages.success(request, f"{user.get_username()} may log in again.")
+    messages.success(request, _("%(user)s may log in again.") % {"user": user.get_username()})
     return redirect("users")
 
 

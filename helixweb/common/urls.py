@@ -10,6 +10,7 @@ urlpatterns = [
     path("healthz", views.healthz, name="healthz"),
     path("readyz", views.readyz, name="readyz"),
     path("events", views.events, name="events"),
+    path("texts.js", views.texts, name="texts"),
     path("login/", auth_views.LoginView.as_view(authentication_form=LoginForm), name="login"),
     path("login/link/<str:token>/", views.login_link, name="login-link"),
     path("logout/", auth_views.LogoutView.as_view(), name="logout"),

@@ -7,8 +7,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.views.decorators.cache import never_cache
+from django.views.decorators.cache import cache_control, never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.i18n import JavaScriptCatalog
 
 from helixweb.common import auth, login_links
 from helixweb.common.forms import ApiKeyForm, PreferencesForm
@@ -18,6 +19,7 @@ from helixweb.common.sse import event_stream
 
 PREFERENCES = ("theme", "zone", "language")
 KEPT_S = 365 * 86_400
+TEXTS_KEPT_S = 600
 PROCESS_TOPICS = ("agent:", "coordinator:")
 
 
@@ -46,6 +48,10 @@ def events(request: HttpRequest) -> HttpResponseBase:
     if not topics or any(topic.startswith(PROCESS_TOPICS) for topic in topics):
         return HttpResponse("Name the topics of pages: ?topics=cluster:1,plan-run:2", status=400)
     return event_stream(request, topics)
+
+
+# What scripts say, in the reader's language; `?language=` makes a page of another one ask anew.
+texts = cache_control(private=True, max_age=TEXTS_KEPT_S)(JavaScriptCatalog.as_view())
 
 
 @login_not_required
@@ -102,5 +108,5 @@ def revoke_api_key(request: HttpRequest, pk: int) -> HttpResponse:
     if key.revoked_at is None:
         key.revoked_at = timezone.now()
         key.save(update_fields=["revoked_at"])  # not update(): whoever listens to saves must hear
-    messages.success(request, f"The key {key.name} is revoked.")
+    messages.success(request, _("The key %(name)s is revoked.") % {"name": key.name})
     return redirect("api-keys")

@@ -5,6 +5,9 @@ from dataclasses import fields
 from typing import Any
 
 from django import forms
+from django.utils.text import format_lazy
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from helixweb.deployment.models import Deployment
 from helixweb.deployment.options import (
@@ -29,18 +32,26 @@ class RanksByNodeField(forms.Field):
     def to_python(self, value: Any) -> dict[str, int]:
         ranks: dict[str, int] = {}
         for word in re.split(r"[\s,;]+", str(value or "").strip()):
-            name, _, number = word.rpartition("=")
+            name, _equals, number = word.rpartition("=")
             if not word:
                 continue
             if not name or not (number.isascii() and number.isdecimal()):
                 raise forms.ValidationError(
-                    f"{word!r} does not say how many ranks which node has; write NODE=RANKS, for "
-                    "example gpu-a=2."
+                    _(
+                        "%(word)s does not say how many ranks which node has; write NODE=RANKS, "
+                        "for example gpu-a=2."
+                    )
+                    % {"word": repr(word)}
                 )
             if not 1 <= int(number) <= MAX_RANKS:
-                raise forms.ValidationError(f"{word!r}: ranks are from 1 to {MAX_RANKS}.")
+                raise forms.ValidationError(
+                    _("%(word)s: ranks are from 1 to %(max_ranks)s.")
+                    % {"word": repr(word), "max_ranks": MAX_RANKS}
+                )
             if name in ranks:
-                raise forms.ValidationError(f"Node {name!r} is there twice; leave one out.")
+                raise forms.ValidationError(
+                    _("Node %(name)s is there twice; leave one out.") % {"name": repr(name)}
+                )
             ranks[name] = int(number)
         return ranks
 
@@ -56,54 +67,60 @@ class DeployForm(forms.Form):
         required=False,
         min_value=1,
         max_value=MAX_TOKENS,
-        label="Longest request (tokens)",
-        help_text="Prompt and answer together. Blank: what the model allows.",
+        label=gettext_lazy("Longest request (tokens)"),
+        help_text=gettext_lazy("Prompt and answer together. Blank: what the model allows."),
     )
     max_queued_requests = forms.IntegerField(
         required=False,
         min_value=0,
         max_value=MAX_REQUESTS,
-        label="Requests that may wait",
+        label=gettext_lazy("Requests that may wait"),
         initial=DEFAULTS.max_queued_requests,
-        help_text="Beyond them clients are told to come back later.",
+        help_text=gettext_lazy("Beyond them clients are told to come back later."),
     )
     kv_high_water = forms.FloatField(
         required=False,
         min_value=MIN_HIGH_WATER,
         max_value=1.0,
-        label="KV high-water mark",
+        label=gettext_lazy("KV high-water mark"),
         initial=DEFAULTS.kv_high_water,
-        help_text="Share of a node's KV cache that requests may be planned to fill, "
-        f"{MIN_HIGH_WATER} to 1.",
+        help_text=format_lazy(
+            gettext_lazy(
+                "Share of a node's KV cache that requests may be planned to fill, {least} to 1."
+            ),
+            least=MIN_HIGH_WATER,
+        ),
     )
     max_batch_tokens = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=MAX_TOKENS,
-        label="Tokens in one step",
+        label=gettext_lazy("Tokens in one step"),
         initial=DEFAULTS.max_batch_tokens,
-        help_text="At most so many rows of prompts and decodes.",
+        help_text=gettext_lazy("At most so many rows of prompts and decodes."),
     )
     page_tokens = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=MAX_PAGE_TOKENS,
-        label="Tokens in a KV page",
+        label=gettext_lazy("Tokens in a KV page"),
         initial=DEFAULTS.page_tokens,
-        help_text="A request takes whole pages in every layer.",
+        help_text=gettext_lazy("A request takes whole pages in every layer."),
     )
     tensor_parallel = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=MAX_RANKS,
-        label="Ranks that share each layer",
+        label=gettext_lazy("Ranks that share each layer"),
         initial=DEFAULTS.tensor_parallel,
-        help_text="Tensor parallelism: processes of a node, a GPU each. 1: a node is one process.",
+        help_text=gettext_lazy(
+            "Tensor parallelism: processes of a node, a GPU each. 1: a node is one process."
+        ),
     )
     tensor_parallel_by_node = RanksByNodeField(
         required=False,
-        label="Nodes with another number of ranks",
-        help_text="NODE=RANKS, separated by blanks, for example gpu-a=2 gpu-b=4.",
+        label=gettext_lazy("Nodes with another number of ranks"),
+        help_text=gettext_lazy("NODE=RANKS, separated by blanks, for example gpu-a=2 gpu-b=4."),
     )
 
     @staticmethod

@@ -5,6 +5,8 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST
 
 from helixweb.deployment.link_view import LinkRow, links_at_work
@@ -39,11 +41,17 @@ def links_keep_measured(request: HttpRequest, pk: int) -> HttpResponse:
     if slow:
         messages.success(
             request,
-            f"{len(slow)} measured {'rate counts' if len(slow) == 1 else 'rates count'} in the "
-            "next plan; the history has what was there before.",
+            ngettext(
+                "%(rates)s measured rate counts in the next plan; the history has what was there "
+                "before.",
+                "%(rates)s measured rates count in the next plan; the history has what was there "
+                "before.",
+                len(slow),
+            )
+            % {"rates": len(slow)},
         )
     else:
-        messages.info(request, "No link is measured to be slow now; nothing was changed.")
+        messages.info(request, _("No link is measured to be slow now; nothing was changed."))
     return redirect("network", pk)
 
 

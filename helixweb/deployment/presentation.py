@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.utils.translation import gettext as _
+
 from helixweb.charts.chart import MOST_ROWS, Chart
 from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
 from helixweb.deployment.models import (
@@ -63,7 +65,7 @@ def timeline_of(deployment: Deployment, *, now: datetime) -> Chart:
         mine = changes_of[name]
         begins = [start, *(change.at for change in mine)]
         phases = ["waiting", *(change.phase for change in mine)]
-        notes = ["not answered yet", *(change.message for change in mine)]
+        notes = [_("not answered yet"), *(change.message for change in mine)]
         for phase, note, begin, until in zip(
             phases, notes, begins, [*begins[1:], end], strict=True
         ):
@@ -161,17 +163,21 @@ def silence_of(deployment: Deployment, nodes: Sequence[NodeRow], *, now: datetim
     if deployment.status not in SERVING:
         return []
     sentences = [
-        f"The agent of {node.name} is silent; its stage may serve on, but nobody would start it "
-        "again. Start the agent."
+        _(
+            "The agent of %(name)s is silent; its stage may serve on, but nobody "
+            "would start it again. Start the agent."
+        )
+        % {"name": node.name}
         for node in nodes
         if node.phase == SILENT
     ]
     coordinator = Coordinator.objects.filter(cluster=deployment.cluster_id).first()
     if coordinator is None:
-        sentences.append("The coordinator was removed; let one join from the cluster's page.")
+        sentences.append(_("The coordinator was removed; let one join from the cluster's page."))
     elif coordinator.state_at(now) is not NodeState.ONLINE:
         sentences.append(
-            f"Coordinator {coordinator.name} is silent; clients may get no answer. Start it again."
+            _("Coordinator %(name)s is silent; clients may get no answer. Start it again.")
+            % {"name": coordinator.name}
         )
     return sentences
 

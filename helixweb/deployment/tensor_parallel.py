@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
+from django.utils.translation import gettext as _
+
 from helixweb.deployment.options import DeployOptions
 from helixweb.inventory.models import LanguageModel, Node
 from runtime.protocol.head_shares import why_not_shared
@@ -17,25 +19,33 @@ def obstacles_to_ranks(
 ) -> Iterator[str]:
     """One sentence each, with its remedy. `nodes` are those of the placement; None: removed."""
     for name in sorted(set(options.tensor_parallel_by_node) - set(nodes)):
-        yield f"Ranks are asked of node {name}, which holds no layers in this plan; leave it out."
+        yield _(
+            "Ranks are asked of node %(name)s, which holds no layers in this plan; leave it out."
+        ) % {"name": name}
     for name, node in sorted(nodes.items()):
         ranks, hardware = ranks_of(options, name), node.hardware if node else None
         if ranks == 1 or not hardware:
             continue
         places, what = len(hardware["gpus"]), "GPUs"
         if not places:
-            places, what = hardware["cpu_count"], "processors and no GPU"
+            places, what = hardware["cpu_count"], _("processors and no GPU")
         if ranks > places:
             yield (
-                f"{ranks} ranks need as many GPUs, node {name} has {places} {what}; choose at "
-                f"most {places} ranks for it."
+                _(
+                    "%(ranks)s ranks need as many GPUs, node %(name)s has %(places)s "
+                    "%(what)s; choose at most %(places)s ranks for it."
+                )
+                % {"ranks": ranks, "name": name, "places": places, "what": what}
                 if what == "GPUs"
-                else f"{ranks} ranks are more than node {name} can run, which has {places} {what}; "
-                f"choose at most {places} ranks for it."
+                else _(
+                    "%(ranks)s ranks are more than node %(name)s can run, which has "
+                    "%(places)s %(what)s; choose at most %(places)s ranks for it."
+                )
+                % {"ranks": ranks, "name": name, "places": places, "what": what}
             )
     if model.num_heads is None or model.num_kv_heads is None:
         return
     for ranks in sorted({ranks_of(options, name) for name in nodes}):
         why = why_not_shared(heads=model.num_heads, kv_heads=model.num_kv_heads, ranks=ranks)
         if why:
-            yield f"Model {model.name}: {why}."
+            yield _("Model %(name)s: %(why)s.") % {"name": model.name, "why": why}

@@ -5,6 +5,8 @@ from typing import Any
 
 from django import forms
 from django.core.validators import FileExtensionValidator
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from helixweb.common.long_select import LongSelect
 from helixweb.common.number_field import NumberField
@@ -41,8 +43,8 @@ class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
         fields = ["name", "coordinator_region", "mean_prompt_tokens", "mean_output_tokens"]
         field_classes = {"mean_prompt_tokens": NumberField, "mean_output_tokens": NumberField}
         help_texts = {
-            "coordinator_region": "Where the process runs that faces chat clients.",
-            "mean_prompt_tokens": "Plans are made for requests of this mean length.",
+            "coordinator_region": gettext_lazy("Where the process runs that faces chat clients."),
+            "mean_prompt_tokens": gettext_lazy("Plans are made for requests of this mean length."),
         }
 
 
@@ -52,21 +54,21 @@ class ImportForm(forms.Form):
     name = forms.CharField(
         required=False,
         max_length=NAME_LENGTH,
-        label="Cluster name",
+        label=gettext_lazy("Cluster name"),
         validators=[validate_name],
-        help_text="Blank: the name in the file.",
+        help_text=gettext_lazy("Blank: the name in the file."),
     )
     file = forms.FileField(
         required=False,
-        label="Problem file",
+        label=gettext_lazy("Problem file"),
         validators=[FileExtensionValidator(["json", "yaml", "yml"])],
-        help_text="helixweb.problem/1, JSON or YAML.",
+        help_text=gettext_lazy("helixweb.problem/1, JSON or YAML."),
     )
     text = forms.CharField(
         required=False,
         strip=False,
         max_length=MAX_PROBLEM_BYTES,
-        label="or paste its text",
+        label=gettext_lazy("or paste its text"),
         widget=forms.Textarea(attrs={"rows": 14, "spellcheck": "false", "class": "mono"}),
     )
 
@@ -75,7 +77,7 @@ class ImportForm(forms.Form):
         file, text = cleaned.get("file"), cleaned.get("text", "")
         if file is None and not text.strip():
             if "file" not in self.errors:
-                self.add_error("file", "Choose a file, or paste its text below.")
+                self.add_error("file", _("Choose a file, or paste its text below."))
             return cleaned
         cleaned["name_hint"] = file.name if file else "text"
         if file is not None:
@@ -88,15 +90,21 @@ class ImportForm(forms.Form):
         if file.size > MAX_PROBLEM_BYTES:
             self.add_error(
                 "file",
-                f"{file.name} has {file.size:,} bytes; a problem file has at most "
-                f"{MAX_PROBLEM_BYTES:,}.",
+                _("%(name)s has %(size)s bytes; a problem file has at most %(max_problem_bytes)s.")
+                % {
+                    "name": file.name,
+                    "size": f"{file.size:,}",
+                    "max_problem_bytes": f"{MAX_PROBLEM_BYTES:,}",
+                },
             )
             return ""
         try:
             text: str = file.read().decode("utf-8-sig")
         except UnicodeDecodeError as error:
             self.add_error(
-                "file", f"{file.name} is not UTF-8 text (byte {error.start}); save it as UTF-8."
+                "file",
+                _("%(name)s is not UTF-8 text (byte %(start)s); save it as UTF-8.")
+                % {"name": file.name, "start": error.start},
             )
             return ""
         return text
@@ -105,15 +113,15 @@ class ImportForm(forms.Form):
 class NodeForm(forms.ModelForm):  # type: ignore[type-arg]
     """Declares or changes a node; the profile is one that its cluster has."""
 
-    profile_name = forms.ChoiceField(required=False, label="Profile")
+    profile_name = forms.ChoiceField(required=False, label=gettext_lazy("Profile"))
 
     class Meta:
         model = Node
         fields = ["name", "region", "profile_name", "price_per_hour"]
         field_classes = {"price_per_hour": NumberField}
         help_texts = {
-            "region": "Links between regions apply to all nodes in them.",
-            "price_per_hour": "Blank: its profile's.",
+            "region": gettext_lazy("Links between regions apply to all nodes in them."),
+            "price_per_hour": gettext_lazy("Blank: its profile's."),
         }
 
     def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
@@ -121,17 +129,20 @@ class NodeForm(forms.ModelForm):  # type: ignore[type-arg]
         names = sorted(set(cluster.profiles.values_list("name", flat=True)))
         field = self.fields["profile_name"]
         assert isinstance(field, forms.ChoiceField)  # noqa: S101 - declared above
-        field.choices = [("", "none yet"), *((name, name) for name in names)]
+        field.choices = [("", _("none yet")), *((name, name) for name in names)]
         if self.instance.uuid is not None:
             self.fields["name"].disabled = True
-            self.fields["name"].help_text = "A node that has joined keeps its name."
+            self.fields["name"].help_text = _("A node that has joined keeps its name.")
 
 
 class JoinForm(forms.Form):
     """Which command to make."""
 
     role = forms.ChoiceField(
-        choices=[("node", "Node: runs layers"), ("coordinator", "Coordinator: faces chat clients")],
+        choices=[
+            ("node", gettext_lazy("Node: runs layers")),
+            ("coordinator", gettext_lazy("Coordinator: faces chat clients")),
+        ],
         widget=forms.RadioSelect,
         initial=JoinToken.Role.NODE,
     )
@@ -139,7 +150,7 @@ class JoinForm(forms.Form):
     region = forms.CharField(
         max_length=NAME_LENGTH,
         validators=[validate_name],
-        help_text="A node that is declared already keeps its region.",
+        help_text=gettext_lazy("A node that is declared already keeps its region."),
     )
 
     def clean(self) -> dict[str, Any]:
@@ -155,9 +166,11 @@ class JoinForm(forms.Form):
 class _ConnectionForm(forms.Form):
     """Bandwidth and latency as people know them."""
 
-    mbit_per_s = NumberField(label="Bandwidth (Mbit/s)", validators=[validate_positive])
+    mbit_per_s = NumberField(
+        label=gettext_lazy("Bandwidth (Mbit/s)"), validators=[validate_positive]
+    )
     latency_ms = NumberField(
-        label="One-way latency (ms)", validators=[validate_not_negative], initial=1
+        label=gettext_lazy("One-way latency (ms)"), validators=[validate_not_negative], initial=1
     )
 
     def row_fields(self) -> dict[str, Any]:
@@ -181,8 +194,8 @@ class _ConnectionForm(forms.Form):
 class LinkForm(_ConnectionForm):
     """One directed link between two nodes, or a node and the coordinator."""
 
-    source = forms.ChoiceField(label="From", widget=LongSelect)
-    target = forms.ChoiceField(label="To", widget=LongSelect)
+    source = forms.ChoiceField(label=gettext_lazy("From"), widget=LongSelect)
+    target = forms.ChoiceField(label=gettext_lazy("To"), widget=LongSelect)
     field_order = ["source", "target"]
 
     def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
@@ -198,9 +211,11 @@ class RegionLinkForm(_ConnectionForm):
     """What counts for every pair of nodes in two regions without a link of its own."""
 
     source = forms.CharField(
-        max_length=NAME_LENGTH, label="From region", validators=[validate_name]
+        max_length=NAME_LENGTH, label=gettext_lazy("From region"), validators=[validate_name]
     )
-    target = forms.CharField(max_length=NAME_LENGTH, label="To region", validators=[validate_name])
+    target = forms.CharField(
+        max_length=NAME_LENGTH, label=gettext_lazy("To region"), validators=[validate_name]
+    )
     field_order = ["source", "target"]
 
 
@@ -220,11 +235,15 @@ class SharedBandwidthForm(forms.Form):
     name = forms.CharField(max_length=NAME_LENGTH, validators=[validate_name])
     members = MembersField(
         validators=[validate_members],
-        help_text="Nodes, regions (all their nodes) or coordinator, one a line.",
+        help_text=gettext_lazy("Nodes, regions (all their nodes) or coordinator, one a line."),
     )
     direction = forms.ChoiceField(choices=SharedBandwidth.Direction.choices)
-    scope = forms.ChoiceField(label="What counts", choices=SharedBandwidth.Scope.choices)
-    mbit_per_s = NumberField(label="Bandwidth together (Mbit/s)", validators=[validate_positive])
+    scope = forms.ChoiceField(
+        label=gettext_lazy("What counts"), choices=SharedBandwidth.Scope.choices
+    )
+    mbit_per_s = NumberField(
+        label=gettext_lazy("Bandwidth together (Mbit/s)"), validators=[validate_positive]
+    )
 
     def row_fields(self) -> dict[str, Any]:
         """Bytes, as the row has them; call after `is_valid`."""
@@ -257,22 +276,32 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
             "token_bytes": NumberField,
         }
         labels = {
-            "num_layers": "Layers",
-            "token_bytes": "Bytes of a token",
-            "max_context_tokens": "Longest request (tokens)",
-            "num_heads": "Query heads",
-            "num_kv_heads": "KV heads",
+            "num_layers": gettext_lazy("Layers"),
+            "token_bytes": gettext_lazy("Bytes of a token"),
+            "max_context_tokens": gettext_lazy("Longest request (tokens)"),
+            "num_heads": gettext_lazy("Query heads"),
+            "num_kv_heads": gettext_lazy("KV heads"),
         }
         help_texts = {
-            "name": "What chat clients ask for.",
-            "bytes_per_layer": "Weights of one layer: parameters x bytes per parameter.",
-            "activation_bytes_per_token": "Hidden size x bytes per value; sent between nodes.",
-            "token_bytes": "A token between the coordinator and a node.",
-            "checkpoint": "Folder on the nodes: Hugging Face config.json and safetensors. "
-            "Needed to deploy, not to plan.",
-            "max_context_tokens": "Prompt and answer together.",
-            "num_heads": "If told, a deployment's tensor parallelism is checked against them.",
-            "num_kv_heads": "Heads of keys and values; with grouped queries fewer than those.",
+            "name": gettext_lazy("What chat clients ask for."),
+            "bytes_per_layer": gettext_lazy(
+                "Weights of one layer: parameters x bytes per parameter."
+            ),
+            "activation_bytes_per_token": gettext_lazy(
+                "Hidden size x bytes per value; sent between nodes."
+            ),
+            "token_bytes": gettext_lazy("A token between the coordinator and a node."),
+            "checkpoint": gettext_lazy(
+                "Folder on the nodes: Hugging Face config.json and safetensors. Needed "
+                "to deploy, not to plan."
+            ),
+            "max_context_tokens": gettext_lazy("Prompt and answer together."),
+            "num_heads": gettext_lazy(
+                "If told, a deployment's tensor parallelism is checked against them."
+            ),
+            "num_kv_heads": gettext_lazy(
+                "Heads of keys and values; with grouped queries fewer than those."
+            ),
         }
 
 
@@ -290,7 +319,8 @@ class CurveField(forms.CharField):
                 numbers.append(float(word))
             except ValueError:
                 raise forms.ValidationError(
-                    f"{word!r} is not a number; separate numbers by blanks or commas."
+                    _("%(word)s is not a number; separate numbers by blanks or commas.")
+                    % {"word": repr(word)}
                 ) from None
         validate_curve(numbers)
         return numbers
@@ -312,24 +342,28 @@ class ProfileForm(forms.Form):
     model = forms.ModelChoiceField(LanguageModel.objects.all(), empty_label=None)
     name = forms.CharField(max_length=PROFILE_NAME_LENGTH, validators=[validate_name])
     gpu = forms.CharField(max_length=PROFILE_NAME_LENGTH, required=False, label="GPU")
-    vram_gb = NumberField(label="Memory (GB)", validators=[validate_positive])
+    vram_gb = NumberField(label=gettext_lazy("Memory (GB)"), validators=[validate_positive])
     tokens_per_s = CurveField(
-        label="Tokens/s", help_text="With 1, 2, 3 … layers held, as many as fit."
+        label=gettext_lazy("Tokens/s"),
+        help_text=gettext_lazy("With 1, 2, 3 … layers held, as many as fit."),
     )
     kv_capacity_token_layers = CurveField(
-        label="KV cache room (tokens x layers)", help_text="With 1, 2, 3 … layers held."
+        label=gettext_lazy("KV cache room (tokens x layers)"),
+        help_text=gettext_lazy("With 1, 2, 3 … layers held."),
     )
     price_per_hour = NumberField(
         required=False,
         validators=[validate_positive],
-        help_text="In the cluster's one currency. Plans for the price need it.",
+        help_text=gettext_lazy("In the cluster's one currency. Plans for the price need it."),
     )
     layer_times = BlankableJSONField(
         required=False,
-        label="Measured layer times",
+        label=gettext_lazy("Measured layer times"),
         widget=forms.Textarea(attrs={"rows": 3, "class": "mono", "spellcheck": "false"}),
-        help_text='As in a problem file: {"prompt": [[tokens, seconds], …], "decode": […]}. '
-        "Blank: estimated from tokens/s.",
+        help_text=gettext_lazy(
+            'As in a problem file: {"prompt": [[tokens, seconds], …], "decode": '
+            "[…]}. Blank: estimated from tokens/s."
+        ),
     )
 
     def clean(self) -> dict[str, Any]:
@@ -338,7 +372,8 @@ class ProfileForm(forms.Form):
         if speeds is not None and rooms is not None and len(speeds) != len(rooms):
             self.add_error(
                 "kv_capacity_token_layers",
-                f"{len(rooms)} entries, but {len(speeds)} speeds; give one for each.",
+                _("%(rooms)s entries, but %(speeds)s speeds; give one for each.")
+                % {"rooms": len(rooms), "speeds": len(speeds)},
             )
         return cleaned
 

@@ -6,6 +6,7 @@ from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from helixweb.inventory.validators import (
     MAX_LAYERS,
@@ -285,12 +286,12 @@ class SharedBandwidth(models.Model):
     """
 
     class Direction(models.TextChoices):
-        EGRESS = "egress", "out of its members"
-        INGRESS = "ingress", "into its members"
+        EGRESS = "egress", gettext_lazy("out of its members")
+        INGRESS = "ingress", gettext_lazy("into its members")
 
     class Scope(models.TextChoices):
-        REGION = "region", "only what crosses the border of the members"
-        NIC = "nic", "also what members send each other"
+        REGION = "region", gettext_lazy("only what crosses the border of the members")
+        NIC = "nic", gettext_lazy("also what members send each other")
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="shared_bandwidths")
     name = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])

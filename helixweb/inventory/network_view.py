@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from helixweb.charts.chart import Chart
 from helixweb.charts.network_matrix import MatrixCell, Measure, network_matrix
 from helixweb.charts.quantities import age_text
@@ -59,7 +61,8 @@ def matrix_view(
         wanted = list(dict.fromkeys((*network.members[opened[0]], *network.members[opened[1]])))
         names = wanted[:GROUPED_FROM]
         return MatrixView(
-            title=f"Between the nodes of {opened[0]} and {opened[1]}",
+            title=_("Between the nodes of %(one)s and %(other)s")
+            % {"one": opened[0], "other": opened[1]},
             chart=_node_matrix(network, tuple(names), measure=measure, used=used, now=now),
             grouped=grouped,
             opened=opened,
@@ -67,14 +70,18 @@ def matrix_view(
         )
     if grouped:
         return MatrixView(
-            title=f"{measure.title()} between regions",
+            title=_("Bandwidth between regions")
+            if measure == "bandwidth"
+            else _("Latency between regions"),
             chart=_region_matrix(network, measure=measure, used=used),
             grouped=True,
             opened=None,
             left_out=0,
         )
     return MatrixView(
-        title=f"{measure.title()} between nodes",
+        title=_("Bandwidth between nodes")
+        if measure == "bandwidth"
+        else _("Latency between nodes"),
         chart=_node_matrix(network, network.names, measure=measure, used=used, now=now),
         grouped=False,
         opened=None,
@@ -84,10 +91,14 @@ def matrix_view(
 
 def source_and_age(link: KnownLink, *, now: datetime) -> str:
     """Where the numbers come from and how old they are."""
-    shared = ", of the regions" if link.of_regions else ""
+    shared = _(", of the regions") if link.of_regions else ""
     if link.recorded_at is None:
-        return f"{link.origin}{shared}, age unknown"
-    return f"{link.origin}{shared}, {age_text((now - link.recorded_at).total_seconds())} old"
+        return _("%(origin)s%(shared)s, age unknown") % {"origin": _(link.origin), "shared": shared}
+    return _("%(origin)s%(shared)s, %(age)s old") % {
+        "origin": _(link.origin),
+        "shared": shared,
+        "age": age_text((now - link.recorded_at).total_seconds()),
+    }
 
 
 def _node_matrix(
@@ -98,14 +109,17 @@ def _node_matrix(
     used: Set[Pair],
     now: datetime,
 ) -> Chart:
+    links = network.links_between(names, names)
+    # Most pairs have the link of their regions, which is one for all of them.
+    notes = {link: source_and_age(link, now=now) for link in set(links.values())}
     cells = {
         pair: MatrixCell(
             bandwidth_bytes_per_s=link.bandwidth_bytes_per_s,
             latency_s=link.latency_s,
-            note=source_and_age(link, now=now),
+            note=notes[link],
             in_use=pair in used,
         )
-        for pair, link in network.links_between(names, names).items()
+        for pair, link in links.items()
     }
     return network_matrix(names, cells, measure=measure, possible=len(names) * (len(names) - 1))
 
@@ -131,6 +145,7 @@ def _region_cell(pair: RegionPair, used: Set[Pair]) -> MatrixCell:
     return MatrixCell(
         bandwidth_bytes_per_s=pair.slowest_bytes_per_s,
         latency_s=pair.longest_s,
-        note=f"slowest of {pair.connected:,} of {pair.possible:,} pairs",
+        note=_("slowest of %(connected)s of %(possible)s pairs")
+        % {"connected": f"{pair.connected:,}", "possible": f"{pair.possible:,}"},
         in_use=(pair.source, pair.target) in used,
     )

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import Count
+from django.utils.translation import gettext as _
 
 from helixweb.inventory.models import (
     Cluster,
@@ -74,7 +75,7 @@ def cluster_view(cluster: Cluster, *, now: datetime) -> ClusterView:
         nodes=rows,
         online=states[NodeState.ONLINE],
         lost=states[NodeState.LOST],
-        gpus=tuple(Counter(row.gpu or "unknown" for row in rows).most_common()),
+        gpus=tuple(Counter(row.gpu or _("unknown") for row in rows).most_common()),
         regions=tuple(Counter(row.node.region for row in rows).most_common()),
         memory_bytes=sum(row.memory_bytes for row in rows),
     )

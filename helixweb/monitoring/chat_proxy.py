@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+from django.utils.translation import gettext as _
 
 from helixweb.monitoring.endpoints import Endpoint
 
@@ -52,13 +53,14 @@ def read_chat(text: bytes) -> ChatRequest:
     try:
         body = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidChat(f"The request is not JSON: {error}.") from error
+        raise InvalidChat(_("The request is not JSON: %(error)s.") % {"error": error}) from error
     if not isinstance(body, dict):
-        raise InvalidChat("The request is not a JSON object.")
+        raise InvalidChat(_("The request is not a JSON object."))
     deployment_id = body.pop("deployment", None)
     if not isinstance(deployment_id, int) or isinstance(deployment_id, bool):
         raise InvalidChat(
-            f"deployment is {json.dumps(deployment_id)[:80]}; give the number of a deployment.",
+            _("deployment is %(deployment_id)s; give the number of a deployment.")
+            % {"deployment_id": json.dumps(deployment_id)[:80]},
             param="deployment",
         )
     return ChatRequest(deployment_id=deployment_id, body=body)
@@ -139,8 +141,11 @@ async def _relay(answer: httpx.Response, closing: AsyncExitStack) -> AsyncIterat
 def unreachable(endpoint: Endpoint, error: httpx.HTTPError) -> dict[str, Any]:
     """An OpenAI error object for a coordinator that does not answer."""
     return error_object(
-        f"The coordinator at {endpoint.base_url} does not answer "
-        f"({type(error).__name__}); start it again, or correct the address it was started with.",
+        _(
+            "The coordinator at %(base_url)s does not answer (%(name)s); start it "
+            "again, or correct the address it was started with."
+        )
+        % {"base_url": endpoint.base_url, "name": type(error).__name__},
         code="coordinator_unreachable",
         type_="server_error",
     )
@@ -149,8 +154,11 @@ def unreachable(endpoint: Endpoint, error: httpx.HTTPError) -> dict[str, Any]:
 def no_coordinator(endpoint: Endpoint, status: int) -> dict[str, Any]:
     """An OpenAI error object for a server that does not speak as a coordinator does."""
     return error_object(
-        f"What answers at {endpoint.base_url} ({status}) is no coordinator; correct the address "
-        "it was started with.",
+        _(
+            "What answers at %(base_url)s (%(status)s) is no coordinator; correct "
+            "the address it was started with."
+        )
+        % {"base_url": endpoint.base_url, "status": status},
         code="no_coordinator",
         type_="server_error",
     )
@@ -159,8 +167,11 @@ def no_coordinator(endpoint: Endpoint, status: int) -> dict[str, Any]:
 def broken_off(error: httpx.HTTPError) -> dict[str, Any]:
     """The last event of a stream that the coordinator did not end."""
     return error_object(
-        f"The coordinator broke off in the middle of the answer ({type(error).__name__}); "
-        "look at its log, and ask again.",
+        _(
+            "The coordinator broke off in the middle of the answer (%(name)s); look "
+            "at its log, and ask again."
+        )
+        % {"name": type(error).__name__},
         code="coordinator_lost",
         type_="server_error",
     )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.urls import reverse
+from django.utils.translation import gettext as _
 
 from helixweb.deployment.models import Deployment, LatestReport
 from helixweb.deployment.services import find_obstacles
@@ -46,19 +47,19 @@ def checklist(cluster: Cluster | None, *, now: datetime) -> tuple[Step, ...]:
 def _before_any_cluster() -> tuple[Step, ...]:
     return (
         Step(
-            title="Add nodes",
+            title=_("Add nodes"),
             done=False,
-            text="Make a cluster and let machines join it, or import a problem file.",
+            text=_("Make a cluster and let machines join it, or import a problem file."),
             url=reverse("clusters"),
-            action="Clusters",
+            action=_("Clusters"),
         ),
         *(
             Step(title=title, done=False, text=text, url="", action="")
             for title, text in (
-                ("Know the network", "Links between the nodes."),
-                ("Plan", "The best placement of a model's layers, against a proven bound."),
-                ("Deploy", "The nodes load their layers."),
-                ("Chat", "The first token."),
+                (_("Know the network"), _("Links between the nodes.")),
+                (_("Plan"), _("The best placement of a model's layers, against a proven bound.")),
+                (_("Deploy"), _("The nodes load their layers.")),
+                (_("Chat"), _("The first token.")),
             )
         ),
     )
@@ -69,17 +70,23 @@ def _nodes(cluster: Cluster, now: datetime) -> Step:
     nodes = sum(states.values())
     joined = nodes - states[NodeState.DECLARED.value]
     if not nodes:
-        text = "No node yet. Run the join command on each machine."
+        text = _("No node yet. Run the join command on each machine.")
     elif joined < nodes:
-        text = f"{nodes} declared, {joined} of them joined."
+        text = _("%(nodes)s declared, %(joined)s of them joined.") % {
+            "nodes": nodes,
+            "joined": joined,
+        }
     else:
-        text = f"{joined} joined, {states[NodeState.ONLINE.value]} online."
+        text = _("%(joined)s joined, %(online)s online.") % {
+            "joined": joined,
+            "online": states[NodeState.ONLINE.value],
+        }
     return Step(
-        title="Add nodes",
+        title=_("Add nodes"),
         done=nodes > 0,
         text=text,
         url=reverse("cluster", args=[cluster.pk]),
-        action="Nodes and join command",
+        action=_("Nodes and join command"),
     )
 
 
@@ -87,55 +94,64 @@ def _network(cluster: Cluster) -> Step:
     network = cluster_network(cluster)
     known = network.known
     return Step(
-        title="Know the network",
+        title=_("Know the network"),
         done=0 < known == network.possible,
-        text=f"{known} of {network.possible} directed links are known."
+        text=_("%(known)s of %(possible)s directed links are known.")
+        % {"known": known, "possible": network.possible}
         if network.possible
-        else "No pair of machines yet.",
+        else _("No pair of machines yet."),
         url=reverse("network", args=[cluster.pk]),
-        action="Network",
+        action=_("Network"),
     )
 
 
 def _plan(cluster: Cluster, plan: Plan | None) -> Step:
     if plan is not None:
-        text = f"{plan.model}: max flow {plan.flow_tokens_per_s:,.0f} tokens/s."
+        text = _("%(model)s: max flow %(flow_tokens_per_s)s tokens/s.") % {
+            "model": plan.model,
+            "flow_tokens_per_s": f"{plan.flow_tokens_per_s:,.0f}",
+        }
     else:
         run = PlanRun.objects.filter(cluster=cluster).defer("problem").first()
-        text = f"The last search is {run.status}." if run else "No search for a plan yet."
+        text = (
+            _("The last search is %(status)s.") % {"status": _(run.status)}
+            if run
+            else _("No search for a plan yet.")
+        )
     return Step(
-        title="Plan",
+        title=_("Plan"),
         done=plan is not None,
         text=text,
         url=f"{reverse('plan-run-new')}?cluster={cluster.pk}",
-        action="Compute a plan",
+        action=_("Compute a plan"),
     )
 
 
 def _deploy(live: Deployment | None, plan: Plan | None, now: datetime) -> Step:
     if live is not None:
         return Step(
-            title="Deploy",
+            title=_("Deploy"),
             done=live.ready_at is not None,
-            text=f"{live.model_name} is {live.status}.",
+            text=_("%(model_name)s is %(status)s.")
+            % {"model_name": live.model_name, "status": _(live.status)},
             url=reverse("deployment", args=[live.pk]),
-            action="Deployment",
+            action=_("Deployment"),
         )
     if plan is None:
         return Step(
-            title="Deploy",
+            title=_("Deploy"),
             done=False,
-            text="Needs a plan.",
+            text=_("Needs a plan."),
             url=reverse("deployments"),
-            action="Deployments",
+            action=_("Deployments"),
         )
     obstacles = find_obstacles(plan, now=now)
     return Step(
-        title="Deploy",
+        title=_("Deploy"),
         done=False,
-        text=obstacles[0] if obstacles else "The plan can be deployed now.",
+        text=obstacles[0] if obstacles else _("The plan can be deployed now."),
         url=f"{reverse('deployment-new')}?plan={plan.pk}",
-        action="Deploy the plan",
+        action=_("Deploy the plan"),
     )
 
 
@@ -143,11 +159,12 @@ def _first_token(cluster: Cluster) -> Step:
     row = LatestReport.objects.filter(coordinator__cluster=cluster).first()
     tokens = row.report["output_tokens_total"] if row else 0
     return Step(
-        title="Chat",
+        title=_("Chat"),
         done=tokens > 0,
-        text=f"{tokens:,} tokens put out since the coordinator started."
+        text=_("%(tokens)s tokens put out since the coordinator started.")
+        % {"tokens": f"{tokens:,}"}
         if tokens
-        else "No token yet since the coordinator started.",
+        else _("No token yet since the coordinator started."),
         url=reverse("playground"),
-        action="Playground",
+        action=_("Playground"),
     )

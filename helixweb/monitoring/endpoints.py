@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from django.db.models import QuerySet
+from django.utils.translation import gettext as _
 
 from helixweb.common.connections import returns_connection
 from helixweb.deployment.models import SERVING, Deployment
@@ -27,7 +28,12 @@ class Endpoint:
     key: str
 
     def __str__(self) -> str:
-        return f"{self.model_name} on {self.cluster_name}{' (emulated)' if self.emulated else ''}"
+        said = (
+            _("%(model)s on %(cluster)s (emulated)")
+            if self.emulated
+            else _("%(model)s on %(cluster)s")
+        )
+        return said % {"model": self.model_name, "cluster": self.cluster_name}
 
 
 def all_endpoints() -> list[Endpoint]:
@@ -49,14 +55,21 @@ def endpoint_of(deployment_id: int) -> Endpoint | None:
         return None
     if deployment.status not in SERVING:
         raise NoEndpoint(
-            f"Deployment {deployment_id} is {deployment.status}; choose one in service, "
-            "or deploy a plan."
+            _(
+                "Deployment %(deployment_id)s is %(status)s; choose one in service, or "
+                "deploy a plan."
+            )
+            % {"deployment_id": deployment_id, "status": deployment.status}
         )
     coordinator = Coordinator.objects.filter(cluster=deployment.cluster_id).first()
     if coordinator is None or not coordinator.http_url:
         raise NoEndpoint(
-            f"The coordinator of cluster {deployment.cluster} has not said where it is reached; "
-            "let it join from the cluster's page, or start it with --host and --port."
+            _(
+                "The coordinator of cluster %(cluster)s has not said where it is "
+                "reached; let it join from the cluster's page, or start it with --host "
+                "and --port."
+            )
+            % {"cluster": deployment.cluster}
         )
     return _endpoint(deployment, coordinator)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.utils import timezone
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from helixweb.charts.chart import Chart
 from helixweb.charts.latency import latency
@@ -20,10 +21,10 @@ from runtime.protocol.control import LATENCY_BOUNDS_S
 TABLE_ROWS = 60
 MARKERS = 20
 KIND_TITLES = {
-    "ttft": "Time to first token",
-    "itl": "Time between tokens (ITL)",
-    "tpot": "Time per output token (TPOT)",
-    "e2e": "End to end",
+    "ttft": gettext_lazy("Time to first token"),
+    "itl": gettext_lazy("Time between tokens (ITL)"),
+    "tpot": gettext_lazy("Time per output token (TPOT)"),
+    "e2e": gettext_lazy("End to end"),
 }
 
 
@@ -37,11 +38,11 @@ class Range:
 
 
 RANGES = (
-    Range(name="5m", title="5 minutes", length=timedelta(minutes=5)),
-    Range(name="1h", title="1 hour", length=timedelta(hours=1)),
-    Range(name="6h", title="6 hours", length=timedelta(hours=6)),
-    Range(name="24h", title="24 hours", length=timedelta(hours=24)),
-    Range(name="7d", title="7 days", length=timedelta(days=7)),
+    Range(name="5m", title=gettext_noop("5 minutes"), length=timedelta(minutes=5)),
+    Range(name="1h", title=gettext_noop("1 hour"), length=timedelta(hours=1)),
+    Range(name="6h", title=gettext_noop("6 hours"), length=timedelta(hours=6)),
+    Range(name="24h", title=gettext_noop("24 hours"), length=timedelta(hours=24)),
+    Range(name="7d", title=gettext_noop("7 days"), length=timedelta(days=7)),
 )
 
 

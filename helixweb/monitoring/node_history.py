@@ -6,6 +6,7 @@ from typing import Any
 
 from django.db.models import F
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from helixweb.charts.chart import PALETTE, Chart
 from helixweb.charts.time_lines import Line, time_lines
@@ -56,15 +57,15 @@ def node_history(node: Node, *, now: datetime) -> NodeHistory:
         busy=time_lines(
             times,
             [
-                Line(name="time computing", values=busy, colour=PALETTE[0]),
-                Line(name="KV cache in use", values=kv, colour=PALETTE[1], dash="dash"),
+                Line(name=_("time computing"), values=busy, colour=PALETTE[0]),
+                Line(name=_("KV cache in use"), values=kv, colour=PALETTE[1], dash="dash"),
             ],
             unit="%",
         ),
         tokens=time_lines(
             times,
-            [Line(name="prompt and output", values=tokens, colour=PALETTE[2])],
-            unit="tokens/s",
+            [Line(name=_("prompt and output"), values=tokens, colour=PALETTE[2])],
+            unit=_("tokens/s"),
         ),
         is_empty=not times,
     )

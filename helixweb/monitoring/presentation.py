@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from helixweb.charts.chart import Chart
 from helixweb.charts.flow_share import FlowShare, flow_share
 from helixweb.charts.node_bars import NodeShare, node_bars
@@ -18,7 +21,7 @@ from planner.domain.placement import LayerRange
 from planner.domain.plan import Plan as DomainPlan
 from planner.domain.problem import Problem
 
-NO_SHARE = "no report"
+NO_SHARE = gettext_noop("no report")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +80,11 @@ class Serving:
     @property
     def efficiency_of(self) -> str:
         """What efficiency divides by what."""
-        return "output ÷ forecast" if self.forecast_tokens_per_s else "prompt + output ÷ max flow"
+        return (
+            _("output ÷ forecast")
+            if self.forecast_tokens_per_s
+            else _("prompt + output ÷ max flow")
+        )
 
     @property
     def kv_used_ratio(self) -> float | None:
@@ -156,14 +163,14 @@ def node_charts(serving: Serving) -> NodeCharts:
                 NodeShare(node=node.name, share=node.busy_ratio, text=_percent(node.busy_ratio))
                 for node in serving.nodes
             ],
-            what="time computing",
+            what=_("time computing"),
         ),
         kv=node_bars(
             [
                 NodeShare(node=node.name, share=node.kv_used_ratio, text=_pages(node))
                 for node in serving.nodes
             ],
-            what="KV cache in use",
+            what=_("KV cache in use"),
         ),
         flow=flow_share(
             [
@@ -180,10 +187,13 @@ def numbers(sample: MetricSample | None) -> Mapping[str, Any]:
 
 
 def _percent(share: float | None) -> str:
-    return NO_SHARE if share is None else f"{share:.0%}"
+    return _(NO_SHARE) if share is None else f"{share:.0%}"
 
 
 def _pages(node: MonitoredNode) -> str:
     if node.kv_used_pages is None:
-        return NO_SHARE
-    return f"{node.kv_used_pages} of {node.kv_total_pages} pages"
+        return _(NO_SHARE)
+    return _("%(kv_used_pages)s of %(kv_total_pages)s pages") % {
+        "kv_used_pages": node.kv_used_pages,
+        "kv_total_pages": node.kv_total_pages,
+    }

@@ -3,6 +3,7 @@
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
@@ -36,8 +37,11 @@ def traced_request(request: HttpRequest, number: str) -> HttpResponse:
     row = TracedRequest.objects.select_related("cluster").filter(request=number).first()
     if row is None:
         raise Http404(
-            f"There is no trace of request {number}: it is older than a day, still runs, or was "
-            "not among those that its coordinator traced."
+            _(
+                "There is no trace of request %(number)s: it is older than a day, still "
+                "runs, or was not among those that its coordinator traced."
+            )
+            % {"number": number}
         )
     context = {"section": "requests", "row": row, "view": request_view(trace_of(row))}
     return render(request, "monitoring/request.html", context)

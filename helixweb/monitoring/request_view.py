@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
+
 from helixweb.charts.chart import Chart
 from helixweb.charts.gantt import Bar, Share, gantt
 from planner.domain.cluster import COORDINATOR
@@ -93,13 +95,13 @@ def _first_token(trace: RequestTrace) -> tuple[TimeShare, ...]:
     totals: dict[str, float] = {}
     for part in of_prompt:
         words = {
-            "queue": "queued at the coordinator",
-            "wait": f"waiting at {part.node}",
-            "compute": f"computing on {part.node}",
-            "transfer": f"from {part.node} to {part.to}",
+            "queue": _("queued at the coordinator"),
+            "wait": _("waiting at %(node)s") % {"node": part.node},
+            "compute": _("computing on %(node)s") % {"node": part.node},
+            "transfer": _("from %(node)s to %(to)s") % {"node": part.node, "to": part.to},
         }.get(part.kind.value, part.kind.value)
         totals[words] = totals.get(words, 0.0) + part.seconds
-    totals["the first token to the coordinator"] = max(0.0, trace.ttft_s - sum(totals.values()))
+    totals[_("the first token to the coordinator")] = max(0.0, trace.ttft_s - sum(totals.values()))
     return tuple(
         TimeShare(label=label, seconds=seconds, share=seconds / trace.ttft_s)
         for label, seconds in totals.items()

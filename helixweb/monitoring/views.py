@@ -16,6 +16,8 @@ from django.http import (
 )
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
+from django.utils.translation import get_language
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
@@ -104,7 +106,7 @@ def monitor_chart(request: HttpRequest, name: str) -> JsonResponse:
     Worked out once for all who ask within `CHART_KEPT_S`.
     """
     pk, kind, range_ = query_id(request, "cluster"), _kind(request), _range(request)
-    key = f"monitor-chart:{pk}:{name}:{kind}:{range_.name}"
+    key = f"monitor-chart:{pk}:{name}:{kind}:{range_.name}:{get_language()}"
     content = cache.get_or_set(key, lambda: _chart(pk, name, kind, range_), CHART_KEPT_S)
     return JsonResponse(content)
 
@@ -118,7 +120,7 @@ def _chart(pk: int, name: str, kind: str, range_: Range) -> dict[str, Any]:
         sample = current_sample(cluster, now=now)
         serving = serving_of(cluster, sample)
         if serving is None:
-            raise Http404(f"Cluster {cluster} serves nothing.")
+            raise Http404(_("Cluster %(cluster)s serves nothing.") % {"cluster": cluster})
         chart = measured_flow(serving.plan, measured_rates(cluster, sample))
     return {"figure": chart.figure, "summary": chart.summary, "rows": chart.rows}
 
@@ -146,7 +148,8 @@ async def playground_chat(request: HttpRequest) -> HttpResponseBase:
     if endpoint is None:
         return _refusal(
             404,
-            f"There is no deployment {chat.deployment_id}; choose one that is in service.",
+            _("There is no deployment %(deployment_id)s; choose one that is in service.")
+            % {"deployment_id": chat.deployment_id},
             code="deployment_not_found",
             param="deployment",
         )

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
+
 from helixweb.charts.chart import Chart
 from helixweb.charts.link_bars import LinkLoad, link_bars
 from helixweb.charts.node_bars import NodeShare, node_bars
@@ -64,22 +66,27 @@ def simulation_view(plan: Plan, row: SimulationRow) -> SimulationView | None:
                 NodeShare(
                     node=name,
                     share=node.utilisation,
-                    text=f"{node.utilisation:.0%}, batch {node.batch_decodes:.0f}",
+                    text=_("%(utilisation)s, batch %(batch_decodes)s")
+                    % {
+                        "utilisation": f"{node.utilisation:.0%}",
+                        "batch_decodes": f"{node.batch_decodes:.0f}",
+                    },
                 )
                 for name, node in nodes
             ],
-            what="time computing",
+            what=_("time computing"),
         ),
         kv=node_bars(
             [
                 NodeShare(
                     node=name,
                     share=node.kv_mean,
-                    text=f"{node.kv_mean:.0%}, at most {node.kv_peak:.0%}",
+                    text=_("%(kv_mean)s, at most %(kv_peak)s")
+                    % {"kv_mean": f"{node.kv_mean:.0%}", "kv_peak": f"{node.kv_peak:.0%}"},
                 )
                 for name, node in nodes
             ],
-            what="KV cache in use",
+            what=_("KV cache in use"),
         ),
         links=link_bars(
             [

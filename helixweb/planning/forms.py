@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 from django import forms
 from django.core.exceptions import ValidationError
 from django.urls import reverse_lazy
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from helixweb.charts.chart import tokens_per_s
 from helixweb.common.number_field import NumberField, PlainNumberInput
@@ -39,17 +41,17 @@ BYTES_PER_GB = 1e9
 START_PLANS = 50
 MAX_WEIGHT = 1e6
 PLACER_LABELS = {
-    "auto": "Automatic: all of them in turn",
-    "milp": "MILP of the Helix paper",
-    "stage-patterns": "Stage patterns, an integer program",
-    "region-chain": "Chains of regions",
-    "stage-annealing": "Annealing of stages",
-    "interval-annealing": "Annealing of staggered ranges",
+    "auto": gettext_lazy("Automatic: all of them in turn"),
+    "milp": gettext_lazy("MILP of the Helix paper"),
+    "stage-patterns": gettext_lazy("Stage patterns, an integer program"),
+    "region-chain": gettext_lazy("Chains of regions"),
+    "stage-annealing": gettext_lazy("Annealing of stages"),
+    "interval-annealing": gettext_lazy("Annealing of staggered ranges"),
 }
 SOLVER_LABELS = {
-    "auto": "Automatic: Gurobi where its licence allows, else HiGHS",
-    "gurobi": "Gurobi only",
-    "highs": "HiGHS only",
+    "auto": gettext_lazy("Automatic: Gurobi where its licence allows, else HiGHS"),
+    "gurobi": gettext_lazy("Gurobi only"),
+    "highs": gettext_lazy("HiGHS only"),
 }
 # What an objective must be told.
 LIMITS_OF = {
@@ -57,11 +59,11 @@ LIMITS_OF = {
     "fewest_nodes": ("demand_tokens_per_s",),
 }
 WARM_START_LABELS = {
-    "best": "The best baseline or plan known",
-    "none": "Nothing",
-    "separate_pipelines": "Separate pipelines",
-    "swarm": "Swarm",
-    "petals": "Petals",
+    "best": gettext_lazy("The best baseline or plan known"),
+    "none": gettext_lazy("Nothing"),
+    "separate_pipelines": gettext_lazy("Separate pipelines"),
+    "swarm": gettext_lazy("Swarm"),
+    "petals": gettext_lazy("Petals"),
 }
 
 
@@ -72,11 +74,11 @@ class SearchForm(forms.Form):
     """
 
     time_limit_s = NumberField(
-        label="Time limit (seconds)",
+        label=gettext_lazy("Time limit (seconds)"),
         min_value=options.MIN_TIME_LIMIT_S,
         max_value=options.MAX_TIME_LIMIT_S,
         initial=options.DEFAULTS.time_limit_s,
-        help_text="You may accept the best plan so far at any moment.",
+        help_text=gettext_lazy("You may accept the best plan so far at any moment."),
     )
     placer = forms.ChoiceField(
         choices=[(name, PLACER_LABELS.get(name, name)) for name in options.PLACERS],
@@ -87,7 +89,7 @@ class SearchForm(forms.Form):
         initial=options.DEFAULTS.solver,
     )
     gap_percent = NumberField(
-        label="Stop within (% of the bound)",
+        label=gettext_lazy("Stop within (percent of the bound)"),
         min_value=0,
         max_value=options.MAX_RELATIVE_GAP * PERCENT,
         initial=options.DEFAULTS.relative_gap * PERCENT,
@@ -96,63 +98,67 @@ class SearchForm(forms.Form):
         min_value=0,
         max_value=options.MAX_SEED,
         initial=options.DEFAULTS.seed,
-        help_text="Another seed searches along other ways.",
+        help_text=gettext_lazy("Another seed searches along other ways."),
     )
     prune_degree = NumberField(
         required=False,
-        label="Prune links to an average degree of",
+        label=gettext_lazy("Prune links to an average degree of"),
         min_value=options.MIN_PRUNE_DEGREE,
         max_value=options.MAX_PRUNE_DEGREE,
-        help_text="Blank: keep all. Only for the MILP; a pruned search proves no bound.",
+        help_text=gettext_lazy(
+            "Blank: keep all. Only for the MILP; a pruned search proves no bound."
+        ),
     )
     warm_start = forms.ChoiceField(
-        label="The solver improves",
+        label=gettext_lazy("The solver improves"),
         choices=[(name, WARM_START_LABELS[name]) for name in options.WARM_STARTS],
         initial=options.DEFAULTS.warm_start,
     )
     partial_inference = forms.BooleanField(
         required=False,
         initial=options.DEFAULTS.partial_inference,
-        label="Partial inference: a node may run only some of the layers it holds",
+        label=gettext_lazy("Partial inference: a node may run only some of the layers it holds"),
     )
     max_hops = forms.IntegerField(
         required=False,
-        label="Most stages a request visits",
+        label=gettext_lazy("Most stages a request visits"),
         min_value=1,
         max_value=options.MAX_LAYERS,
-        help_text="Blank: any number. Fewer stages answer sooner.",
+        help_text=gettext_lazy("Blank: any number. Fewer stages answer sooner."),
     )
     max_layers_per_node = forms.IntegerField(
         required=False,
-        label="Most layers on a node",
+        label=gettext_lazy("Most layers on a node"),
         min_value=1,
         max_value=options.MAX_LAYERS,
-        help_text="Blank: what its memory holds.",
+        help_text=gettext_lazy("Blank: what its memory holds."),
     )
     kv_reserve_tokens = NumberField(
         required=False,
-        label="KV reserve (tokens)",
+        label=gettext_lazy("KV reserve (tokens)"),
         min_value=0,
         max_value=options.MAX_KV_RESERVE_TOKENS,
-        help_text="Every node keeps KV room for so many tokens on each layer it holds.",
+        help_text=gettext_lazy(
+            "Every node keeps KV room for so many tokens on each layer it holds."
+        ),
     )
     excluded_nodes = forms.CharField(
         required=False,
-        label="Nodes that hold nothing",
+        label=gettext_lazy("Nodes that hold nothing"),
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="One name a line.",
+        help_text=gettext_lazy("One name a line."),
     )
     pinned = forms.CharField(
         required=False,
-        label="Nodes that hold exactly these layers",
+        label=gettext_lazy("Nodes that hold exactly these layers"),
         widget=forms.Textarea(attrs={"rows": 3, "placeholder": "gpu-1=0:8"}),
-        help_text="NODE=FIRST:END a line; END is the first layer it does not hold.",
+        help_text=gettext_lazy("NODE=FIRST:END a line; END is the first layer it does not hold."),
     )
     max_layers_of = forms.CharField(
         required=False,
-        label="Nodes that hold fewer layers",
+        label=gettext_lazy("Nodes that hold fewer layers"),
         widget=forms.Textarea(attrs={"rows": 3, "placeholder": "gpu-2=4"}),
-        help_text="NODE=LAYERS a line.",
+        help_text=gettext_lazy("NODE=LAYERS a line."),
     )
 
     def clean_pinned(self) -> dict[str, LayerRange]:
@@ -189,43 +195,47 @@ class StartPlanField(forms.ModelChoiceField):  # type: ignore[type-arg]  # not g
     """Plans named by what tells them apart."""
 
     def label_from_instance(self, obj: Any) -> str:
-        return f"plan {obj.pk}: {obj.model}, {tokens_per_s(obj.flow_tokens_per_s)} tokens/s"
+        return _("plan %(id)s: %(model)s, %(flow_tokens_per_s)s tokens/s") % {
+            "id": obj.pk,
+            "model": obj.model,
+            "flow_tokens_per_s": tokens_per_s(obj.flow_tokens_per_s),
+        }
 
 
 class PlanRunForm(SearchForm):
     """A search for a plan of a cluster, for any objective; limits of others are not read."""
 
     objective = forms.ChoiceField(
-        label="Objective",
-        choices=list(CHOICES.items()),
+        label=gettext_lazy("Objective"),
+        choices=[(name, gettext_lazy(text)) for name, text in CHOICES.items()],
         initial=options.DEFAULTS.objective,
     )
     ttft_limit_s = NumberField(
         required=False,
-        label="TTFT of the median request, at most (s)",
+        label=gettext_lazy("TTFT of the median request, at most (s)"),
         min_value=0,
-        help_text="Give this limit, the other, or both.",
+        help_text=gettext_lazy("Give this limit, the other, or both."),
     )
     tpot_limit_s = NumberField(
         required=False,
-        label="TPOT of the median request, at most (s)",
+        label=gettext_lazy("TPOT of the median request, at most (s)"),
         min_value=0,
-        help_text="Seconds for each token after the first.",
+        help_text=gettext_lazy("Seconds for each token after the first."),
     )
     demand_tokens_per_s = NumberField(
         required=False,
-        label="Demand (decode tokens/s)",
+        label=gettext_lazy("Demand (decode tokens/s)"),
         min_value=0,
-        help_text="Nodes that are not needed for it are left idle.",
+        help_text=gettext_lazy("Nodes that are not needed for it are left idle."),
     )
     cluster = forms.ModelChoiceField(Cluster.objects.all(), empty_label=None)
     model = forms.ModelChoiceField(LanguageModel.objects.all(), empty_label=None)
     start_plan = StartPlanField(
         Plan.objects.select_related("model").defer("problem", "document"),
         required=False,
-        label="Begin with an earlier plan",
-        empty_label="none",
-        help_text="A plan of the same cluster; what of it still fits is improved.",
+        label=gettext_lazy("Begin with an earlier plan"),
+        empty_label=gettext_lazy("none"),
+        help_text=gettext_lazy("A plan of the same cluster; what of it still fits is improved."),
         widget=forms.Select(
             attrs={
                 "hx-get": reverse_lazy("plan-run-starts"),
@@ -236,9 +246,11 @@ class PlanRunForm(SearchForm):
     )
     survive_one_loss = forms.BooleanField(
         required=False,
-        label="Survive the loss of one node: make the flow large that is left when the worst one "
-        "fails",
-        help_text="For the objective of most flow only.",
+        label=gettext_lazy(
+            "Survive the loss of one node: make the flow large that is left when the "
+            "worst one fails"
+        ),
+        help_text=gettext_lazy("For the objective of most flow only."),
     )
 
     def clean(self) -> dict[str, Any]:
@@ -247,8 +259,11 @@ class PlanRunForm(SearchForm):
         if cleaned.get("survive_one_loss") and objective != "flow":
             self.add_error(
                 "objective",
-                f"What survives a loss is known of the flow only: choose '{CHOICES['flow']}', or "
-                "do not ask to survive the loss of one node.",
+                _(
+                    "What survives a loss is known of the flow only: choose '%(choice)s', "
+                    "or do not ask to survive the loss of one node."
+                )
+                % {"choice": _(CHOICES["flow"])},
             )
         return cleaned
 
@@ -276,11 +291,13 @@ class ReplanForm(SearchForm):
 
     budget_gb = NumberField(
         required=False,
-        label="Move at most (GB)",
+        label=gettext_lazy("Move at most (GB)"),
         min_value=0,
         max_value=options.MAX_BUDGET_BYTES / BYTES_PER_GB,
-        help_text="Layers that nodes load anew, 10⁹ bytes. 0: new routing weights only. Blank: "
-        "as much as it takes.",
+        help_text=gettext_lazy(
+            "Layers that nodes load anew, 10⁹ bytes. 0: new routing weights only. "
+            "Blank: as much as it takes."
+        ),
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -323,31 +340,33 @@ class WhatIfForm(forms.Form):
 
     removed = forms.CharField(
         required=False,
-        label="Nodes that go",
+        label=gettext_lazy("Nodes that go"),
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="One name a line.",
+        help_text=gettext_lazy("One name a line."),
     )
     added = forms.CharField(
         required=False,
-        label="Nodes that come",
+        label=gettext_lazy("Nodes that come"),
         widget=forms.Textarea(attrs={"rows": 3, "placeholder": "2 x T4 in eu"}),
-        help_text="COUNT x PROFILE in REGION a line.",
+        help_text=gettext_lazy("COUNT x PROFILE in REGION a line."),
     )
     upgraded = forms.CharField(
         required=False,
-        label="Nodes of another kind",
+        label=gettext_lazy("Nodes of another kind"),
         widget=forms.Textarea(attrs={"rows": 3, "placeholder": "t4-1=A100"}),
-        help_text="NODE=PROFILE a line.",
+        help_text=gettext_lazy("NODE=PROFILE a line."),
     )
     links = forms.CharField(
         required=False,
-        label="Other links",
+        label=gettext_lazy("Other links"),
         widget=forms.Textarea(attrs={"rows": 3, "placeholder": "eu > us = 1 Gbit/s, 80 ms"}),
-        help_text="FROM > TO = NUMBER Gbit/s, NUMBER ms a line, one direction each; nodes, or "
-        "regions for all links between them that have no line of their own.",
+        help_text=gettext_lazy(
+            "FROM > TO = NUMBER Gbit/s, NUMBER ms a line, one direction each; nodes, "
+            "or regions for all links between them that have no line of their own."
+        ),
     )
     time_limit_s = NumberField(
-        label="Search for (seconds)",
+        label=gettext_lazy("Search for (seconds)"),
         min_value=options.MIN_TIME_LIMIT_S,
         max_value=options.MAX_TIME_LIMIT_S,
         initial=options.DEFAULTS.time_limit_s,
@@ -380,7 +399,9 @@ class ExplanationForm(forms.Form):
         min_value=0,
         max_value=options.MAX_EXPLANATION_SEARCH_S,
         initial=2,
-        widget=PlainNumberInput(attrs={"aria-label": "Seconds for each kind", "class": "short"}),
+        widget=PlainNumberInput(
+            attrs={"aria-label": gettext_lazy("Seconds for each kind"), "class": "short"}
+        ),
     )
 
 
@@ -392,21 +413,21 @@ class SimulationForm(forms.Form):
     )
     share_percent = NumberField(
         required=False,
-        label="Requests at (% of the peak)",
+        label=gettext_lazy("Requests at (percent of the peak)"),
         min_value=MIN_SHARE * PERCENT,
         max_value=MAX_SHARE * PERCENT,
         initial=75,
-        help_text="The peak is what the plan serves when requests always wait.",
+        help_text=gettext_lazy("The peak is what the plan serves when requests always wait."),
     )
     burst_size = forms.IntegerField(
         required=False,
-        label="Requests in a burst",
+        label=gettext_lazy("Requests in a burst"),
         min_value=1,
         max_value=MAX_BURST_SIZE,
         initial=10,
     )
     policy = forms.ChoiceField(
-        label="Batches and links as in",
+        label=gettext_lazy("Batches and links as in"),
         choices=Simulation.Policy.choices,
         initial=Simulation.Policy.RUNTIME,
     )
@@ -434,7 +455,9 @@ class ExtensionForm(forms.Form):
         min_value=options.MIN_TIME_LIMIT_S,
         max_value=options.MAX_TIME_LIMIT_S,
         initial=options.DEFAULTS.time_limit_s,
-        widget=PlainNumberInput(attrs={"aria-label": "Seconds to search on", "class": "short"}),
+        widget=PlainNumberInput(
+            attrs={"aria-label": gettext_lazy("Seconds to search on"), "class": "short"}
+        ),
     )
 
 

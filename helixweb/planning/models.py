@@ -2,6 +2,8 @@
 
 from django.conf import settings
 from django.db import models
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from helixweb.common.models import LeasedTask
 from helixweb.planning.objectives import Goal, ObjectiveFigure, objective_figure
@@ -186,13 +188,13 @@ class Simulation(LeasedTask):
     """
 
     class Workload(models.TextChoices):
-        BACKLOG = "backlog", "Offline: requests always wait"
-        POISSON = "poisson", "Online: requests come at random"
-        BURSTS = "bursts", "Online, in bursts"
+        BACKLOG = "backlog", gettext_lazy("Offline: requests always wait")
+        POISSON = "poisson", gettext_lazy("Online: requests come at random")
+        BURSTS = "bursts", gettext_lazy("Online, in bursts")
 
     class Policy(models.TextChoices):
-        RUNTIME = "runtime", "HelixWeb's runtime"
-        PUBLISHED = "published", "Helix's prototype, as published"
+        RUNTIME = "runtime", gettext_lazy("HelixWeb's runtime")
+        PUBLISHED = "published", gettext_lazy("Helix's prototype, as published")
 
     plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="simulations")
     workload = models.CharField(max_length=10, choices=Workload, default=Workload.BACKLOG)
@@ -217,9 +219,16 @@ class Simulation(LeasedTask):
     def workload_text(self) -> str:
         """The workload in a few words."""
         if self.workload == self.Workload.BACKLOG:
-            return "offline, requests always wait"
-        at_once = f" in bursts of {self.burst_size}" if self.burst_size else ""
-        return f"{self.share or 0:.0%} of the peak{at_once}"
+            return _("offline, requests always wait")
+        at_once = (
+            _(" in bursts of %(burst_size)s") % {"burst_size": self.burst_size}
+            if self.burst_size
+            else ""
+        )
+        return _("%(share)s of the peak%(at_once)s") % {
+            "share": f"{self.share or 0:.0%}",
+            "at_once": at_once,
+        }
 
 
 class ModelMix(LeasedTask):

@@ -4,33 +4,34 @@ from dataclasses import dataclass
 from typing import Literal
 
 from helixweb.charts.chart import UNKNOWN, tokens_per_s
+from helixweb.words import gettext, gettext_noop
 from planner.domain.plan_forecast import Objective
 
 # What a run makes large: an objective, or the flow that is left when the worst node is lost.
 Goal = Objective | Literal["survival"]
 
 LABELS: dict[Goal, str] = {
-    "decode": "Decode throughput",
-    "flow": "Max flow",
-    "latency": "Throughput within the limits",
-    "cost": "Tokens for the price",
-    "fewest_nodes": "Nodes left idle",
-    "survival": "Flow left after the worst loss",
+    "decode": gettext_noop("Decode throughput"),
+    "flow": gettext_noop("Max flow"),
+    "latency": gettext_noop("Throughput within the limits"),
+    "cost": gettext_noop("Tokens for the price"),
+    "fewest_nodes": gettext_noop("Nodes left idle"),
+    "survival": gettext_noop("Flow left after the worst loss"),
 }
 CHOICES: dict[Objective, str] = {
-    "decode": "Most decode throughput, as forecast",
-    "flow": "Most flow, the Helix paper's objective",
-    "latency": "Most decode throughput within latency limits",
-    "cost": "Most tokens for the price of the nodes in use",
-    "fewest_nodes": "Fewest nodes that meet a demand",
+    "decode": gettext_noop("Most decode throughput, as forecast"),
+    "flow": gettext_noop("Most flow, the Helix paper's objective"),
+    "latency": gettext_noop("Most decode throughput within latency limits"),
+    "cost": gettext_noop("Most tokens for the price of the nodes in use"),
+    "fewest_nodes": gettext_noop("Fewest nodes that meet a demand"),
 }
 AXIS_UNITS: dict[Goal, str] = {
-    "decode": "decode tokens/s",
-    "flow": "tokens/s",
-    "latency": "decode tokens/s",
-    "cost": "million decode tokens per unit of price",
-    "fewest_nodes": "nodes left idle",
-    "survival": "tokens/s",
+    "decode": gettext_noop("decode tokens/s"),
+    "flow": gettext_noop("tokens/s"),
+    "latency": gettext_noop("decode tokens/s"),
+    "cost": gettext_noop("million decode tokens per unit of price"),
+    "fewest_nodes": gettext_noop("nodes left idle"),
+    "survival": gettext_noop("tokens/s"),
 }
 # From this value on "fewest_nodes" counts the nodes it spares (planner.objectives.goal).
 _NOTHING_SPARED = 2.0
@@ -56,12 +57,14 @@ def objective_figure(goal: Goal, value: float | None) -> ObjectiveFigure:
     """`value` as in PlanForecast, or the flow it names; None: nothing is known yet."""
     text, unit, plotted = UNKNOWN, AXIS_UNITS[goal], value
     if goal == "fewest_nodes":
-        unit = "the demand is met"
+        unit = gettext_noop("the demand is met")
         if value is not None:
             plotted = max(0.0, value - _NOTHING_SPARED)
             text = f"{plotted:.0f}"
         if value is not None and value < 1:
-            text, unit = f"{value:.0%}", "of the demand"
+            text, unit = f"{value:.0%}", gettext_noop("of the demand")
     elif value is not None:
         text = f"{value:,.3g}" if goal == "cost" else tokens_per_s(value)
-    return ObjectiveFigure(label=LABELS[goal], text=text, unit=unit, plotted=plotted)
+    return ObjectiveFigure(
+        label=gettext(LABELS[goal]), text=text, unit=gettext(unit), plotted=plotted
+    )

@@ -6,6 +6,8 @@ A node's name may hold commas and equals signs, so lines end at the last `=`.
 import re
 from collections.abc import Mapping
 
+from django.utils.translation import gettext as _
+
 from helixweb.planning.what_if import AddedNodes
 from planner.domain.cluster import Link
 from planner.domain.errors import PlannerError
@@ -34,7 +36,10 @@ def pins_from_lines(text: str) -> dict[str, LayerRange]:
     for line in _lines(text):
         match = _PIN.fullmatch(line)
         if match is None:
-            raise InvalidRules(f"{line!r} is no pin; write NODE=FIRST:END, for example gpu-1=0:8")
+            raise InvalidRules(
+                _("%(line)s is no pin; write NODE=FIRST:END, for example gpu-1=0:8")
+                % {"line": repr(line)}
+            )
         name = match[1].strip()
         _check_new(name, pins)
         try:
@@ -50,7 +55,10 @@ def limits_from_lines(text: str) -> dict[str, int]:
     for line in _lines(text):
         match = _LIMIT.fullmatch(line)
         if match is None:
-            raise InvalidRules(f"{line!r} is no limit; write NODE=LAYERS, for example gpu-1=8")
+            raise InvalidRules(
+                _("%(line)s is no limit; write NODE=LAYERS, for example gpu-1=8")
+                % {"line": repr(line)}
+            )
         name = match[1].strip()
         _check_new(name, limits)
         limits[name] = int(match[2])
@@ -64,7 +72,11 @@ def added_from_lines(text: str) -> tuple[AddedNodes, ...]:
         match = _ADDED.fullmatch(line)
         if match is None or int(match[1]) < 1:
             raise InvalidRules(
-                f"{line!r} adds no nodes; write COUNT x PROFILE in REGION, for example 2 x T4 in eu"
+                _(
+                    "%(line)s adds no nodes; write COUNT x PROFILE in REGION, for example 2 "
+                    "x T4 in eu"
+                )
+                % {"line": repr(line)}
             )
         added.append(
             AddedNodes(count=int(match[1]), profile=match[2].strip(), region=match[3].strip())
@@ -78,7 +90,10 @@ def upgrades_from_lines(text: str) -> dict[str, str]:
     for line in _lines(text):
         match = _UPGRADE.fullmatch(line)
         if match is None:
-            raise InvalidRules(f"{line!r} is no upgrade; write NODE=PROFILE, for example t4-1=A100")
+            raise InvalidRules(
+                _("%(line)s is no upgrade; write NODE=PROFILE, for example t4-1=A100")
+                % {"line": repr(line)}
+            )
         name = match[1].strip()
         _check_new(name, upgrades)
         upgrades[name] = match[2].strip()
@@ -92,8 +107,11 @@ def links_from_lines(text: str) -> tuple[Link, ...]:
         match = _LINK.fullmatch(line)
         if match is None:
             raise InvalidRules(
-                f"{line!r} is no link; write FROM > TO = NUMBER Gbit/s, NUMBER ms, for example "
-                "eu > us = 1 Gbit/s, 80 ms"
+                _(
+                    "%(line)s is no link; write FROM > TO = NUMBER Gbit/s, NUMBER ms, for "
+                    "example eu > us = 1 Gbit/s, 80 ms"
+                )
+                % {"line": repr(line)}
             )
         source, target = match[1].strip(), match[2].strip()
         name = f"{source} > {target}"
@@ -126,4 +144,4 @@ def _lines(text: str) -> list[str]:
 
 def _check_new(name: str, known: Mapping[str, object]) -> None:
     if name in known:
-        raise InvalidRules(f"{name!r} has two lines; keep one")
+        raise InvalidRules(_("%(name)s has two lines; keep one") % {"name": repr(name)})

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 # Without a licence Gurobi takes models of so many variables and rows.
 SIZE_LIMIT = 2000
 
@@ -26,14 +28,14 @@ def solver_states() -> tuple[SolverState, ...]:
 
 def _highs() -> SolverState:
     return SolverState(
-        name="HiGHS", version=_version("highspy"), licence="free software (MIT), without limits"
+        name="HiGHS", version=_version("highspy"), licence=_("free software (MIT), without limits")
     )
 
 
 def _gurobi() -> SolverState:
     found = _version("gurobipy")
     if not found:
-        return SolverState(name="Gurobi", version="", licence="not installed: HiGHS searches")
+        return SolverState(name="Gurobi", version="", licence=_("not installed: HiGHS searches"))
     import gurobipy  # loads slowly, and only this page needs it in the web process
 
     try:
@@ -42,7 +44,11 @@ def _gurobi() -> SolverState:
             environment.start()
             return _licensed(gurobipy, environment, found)
     except gurobipy.GurobiError as error:
-        return SolverState(name="Gurobi", version=found, licence=f"no usable licence: {error}")
+        return SolverState(
+            name="Gurobi",
+            version=found,
+            licence=_("no usable licence: %(error)s") % {"error": error},
+        )
 
 
 def _licensed(gurobipy: Any, environment: Any, found: str) -> SolverState:
@@ -59,11 +65,14 @@ def _licensed(gurobipy: Any, environment: Any, found: str) -> SolverState:
             return SolverState(
                 name="Gurobi",
                 version=found,
-                licence=f"limited to {SIZE_LIMIT:,} variables and rows; HiGHS searches beyond",
+                licence=_("limited to %(size_limit)s variables and rows; HiGHS searches beyond")
+                % {"size_limit": f"{SIZE_LIMIT:,}"},
                 expires=expires,
                 is_limited=True,
             )
-    return SolverState(name="Gurobi", version=found, licence="without size limit", expires=expires)
+    return SolverState(
+        name="Gurobi", version=found, licence=_("without size limit"), expires=expires
+    )
 
 
 def _version(package: str) -> str:

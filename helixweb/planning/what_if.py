@@ -7,6 +7,8 @@ joins Petals does. All others keep what they hold, as far as it fits.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from django.utils.translation import gettext as _
+
 from planner.bounds import upper_bound_tokens_per_s
 from planner.capacity import max_layers, throughput_tokens_per_s
 from planner.domain.cluster import COORDINATOR, Cluster, Link, Node
@@ -47,10 +49,21 @@ class Edits:
     @property
     def sentence(self) -> str:
         """The edits in a few words; empty if there are none."""
-        words = [f"without {name}" for name in sorted(self.removed)]
-        words += [f"+{some.count} {some.profile} in {some.region}" for some in self.added]
-        words += [f"{name} as {profile}" for name, profile in sorted(self.upgraded.items())]
-        words += [f"another link {link.source} → {link.target}" for link in self.links]
+        words = [_("without %(name)s") % {"name": name} for name in sorted(self.removed)]
+        words += [
+            _("+%(count)s %(profile)s in %(region)s")
+            % {"count": some.count, "profile": some.profile, "region": some.region}
+            for some in self.added
+        ]
+        words += [
+            _("%(name)s as %(profile)s") % {"name": name, "profile": profile}
+            for name, profile in sorted(self.upgraded.items())
+        ]
+        words += [
+            _("another link %(source)s → %(target)s")
+            % {"source": link.source, "target": link.target}
+            for link in self.links
+        ]
         return ", ".join(words)
 
 
@@ -73,19 +86,22 @@ def edited(problem: Problem, edits: Edits) -> Problem:
     for name in sorted(edits.removed | edits.upgraded.keys()):
         if not cluster.has_node(name):
             raise InvalidProblem(
-                f"there is no node {name!r} in cluster {cluster.name!r}; use its nodes' names"
+                _("there is no node %(name)s in cluster %(cluster)s; use its nodes' names")
+                % {"name": repr(name), "cluster": repr(cluster.name)}
             )
     if len(edits.removed) == len(cluster.nodes) and not edits.added:
-        raise InvalidProblem("all nodes are removed; keep one or add some")
+        raise InvalidProblem(_("all nodes are removed; keep one or add some"))
     if sum(some.count for some in edits.added) > MAX_ADDED:
-        raise InvalidProblem(f"more than {MAX_ADDED} nodes are added; add fewer")
+        raise InvalidProblem(
+            _("more than %(max_added)s nodes are added; add fewer") % {"max_added": MAX_ADDED}
+        )
     nodes = tuple(
         replace(node, compute_profile=edits.upgraded.get(node.name, node.compute_profile))
         for node in cluster.nodes
     )
     cluster = replace(cluster, nodes=nodes)
     for some in edits.added:
-        for _ in range(some.count):
+        for _number in range(some.count):
             cluster = _with_added(cluster, some)
     if edits.removed:
         cluster = cluster.without(edits.removed)
@@ -128,7 +144,7 @@ def worth(problem: Problem, placement: Placement, *, partial_inference: bool) ->
         partial_inference=partial_inference,
         max_hops=None,
     )
-    trial = trials.estimated(placement, placer="what if")
+    trial = trials.estimated(placement, placer=_("what if"))
     return Worth(
         nodes_used=len(placement.layers),
         flow_tokens_per_s=trial.flow.value_tokens_per_s,
@@ -152,7 +168,8 @@ def _with_added(cluster: Cluster, some: AddedNodes) -> Cluster:
     if not neighbours and cluster.coordinator_region != some.region:
         regions = sorted({other.region for other in cluster.nodes})
         raise InvalidProblem(
-            f"there is no region {some.region!r}; use one of: {', '.join(regions)}"
+            _("there is no region %(region)s; use one of: %(names)s")
+            % {"region": repr(some.region), "names": ", ".join(regions)}
         )
     like = next(
         (other for other in neighbours if other.compute_profile == some.profile),
@@ -185,8 +202,17 @@ def _with_link(cluster: Cluster, link: Link) -> Cluster:
     unknown = [end for end in ends if end not in regions]
     if unknown:
         raise InvalidProblem(
-            f"link {link.source} -> {link.target}: {unknown[0]!r} is neither a node nor a region "
-            f"beside the other end; name two nodes, {COORDINATOR!r} and a node, or two regions"
+            _(
+                "link %(source)s -> %(target)s: %(unknown)s is neither a node nor a "
+                "region beside the other end; name two nodes, %(coordinator)s and a "
+                "node, or two regions"
+            )
+            % {
+                "source": link.source,
+                "target": link.target,
+                "unknown": repr(unknown[0]),
+                "coordinator": repr(COORDINATOR),
+            }
         )
     return replace(cluster, region_links=(*_others(cluster.region_links, ends), link))
 

@@ -39,8 +39,8 @@
 
   // Lines over time: id of the chart -> what its two lines show of a sample, and their unit.
   const lines = {
-    tokens: [(sample) => [sample.output_tokens_per_s, sample.prompt_tokens_per_s], "tokens/s"],
-    requests: [(sample) => [sample.running, sample.waiting], "requests"],
+    tokens: [(sample) => [sample.output_tokens_per_s, sample.prompt_tokens_per_s], gettext("tokens/s")],
+    requests: [(sample) => [sample.running, sample.waiting], gettext("requests")],
     ttft: [(sample) => [sample.ttft_p50_s, sample.ttft_p95_s].map(milliseconds), "ms"],
     itl: [(sample) => [sample.itl_p50_s, sample.itl_p95_s].map(milliseconds), "ms"],
     tpot: [(sample) => [sample.tpot_p50_s, sample.tpot_p95_s].map(milliseconds), "ms"],
@@ -74,8 +74,8 @@
       HelixCharts.draw(chart, figure);
       const values = valuesOf(due[due.length - 1]);
       describe(chart, values.some(known)
-        ? `Now: ${figure.data.map((line, index) => `${line.name} ${cell(values[index])} ${unit}`).join(", ")}.`
-        : "Nothing is measured now.");
+        ? HelixTexts.fill(gettext("Now: %(names)s."), { names: figure.data.map((line, index) => `${line.name} ${cell(values[index])} ${unit}`).join(", ") })
+        : gettext("Nothing is measured now."));
       const body = document.querySelector(`#${id}-table tbody`);
       for (const sample of due.slice(-tableRows)) {
         body.prepend(tableRow([HelixCharts.local(sample.at), ...valuesOf(sample).map(cell)]));
@@ -101,7 +101,7 @@
     const highest = names.reduce((best, name) => (
       (valueOf(nodes[name]) ?? -1) > (valueOf(nodes[best]) ?? -1) ? name : best), names[0]);
     const value = valueOf(nodes[highest]);
-    describe(chart, known(value) ? `Highest: ${highest}, ${Math.round(value * 100)}%.` : "No node is reporting.");
+    describe(chart, known(value) ? HelixTexts.fill(gettext("Highest: %(node)s, %(share)s%."), { node: highest, share: Math.round(value * 100) }) : gettext("No node is reporting."));
   };
   const flowShares = (nodes) => {
     const chart = document.getElementById("flow");
@@ -115,8 +115,8 @@
     const gap = (index) => Math.abs(measured.x[index] - planned.x[index]);
     const widest = passed.reduce((best, index) => (gap(index) > gap(best) ? index : best), passed[0]);
     describe(chart, passed.length
-      ? `Farthest from the plan: ${measured.y[widest]}, ${percent(measured.x[widest])} measured, ${percent(planned.x[widest])} planned.`
-      : "No token passed in the last minute.");
+      ? HelixTexts.fill(gettext("Farthest from the plan: %(node)s, %(measured)s measured, %(planned)s planned."), { node: measured.y[widest], measured: percent(measured.x[widest]), planned: percent(planned.x[widest]) })
+      : gettext("No token passed in the last minute."));
   };
   const rows = (nodes) => {
     for (const row of document.querySelectorAll("#monitor-nodes [data-node]")) {
@@ -126,7 +126,7 @@
       put("tokens", rate(node?.tokens_per_s));
       put("flow", percent(node?.flow_share));
       put("sequences", count(node?.sequences));
-      put("kv", known(node?.kv_total_pages) ? `${count(node.kv_used_pages)} of ${count(node.kv_total_pages)}` : unknown);
+      put("kv", known(node?.kv_total_pages) ? HelixTexts.fill(gettext("%(kv_used_pages)s of %(kv_total_pages)s"), { kv_used_pages: count(node.kv_used_pages), kv_total_pages: count(node.kv_total_pages) }) : unknown);
     }
   };
   const tiles = (sample) => {
@@ -159,7 +159,7 @@
     bars("busy", sample.nodes, (node) => node?.busy_ratio ?? null,
       (node) => (known(node?.busy_ratio) ? `${Math.round(node.busy_ratio * 100)}%` : "no report"));
     bars("kv", sample.nodes, pagesUsed,
-      (node) => (known(node?.kv_total_pages) ? `${count(node.kv_used_pages)} of ${count(node.kv_total_pages)} pages` : "no report"));
+      (node) => (known(node?.kv_total_pages) ? HelixTexts.fill(gettext("%(kv_used_pages)s of %(kv_total_pages)s pages"), { kv_used_pages: count(node.kv_used_pages), kv_total_pages: count(node.kv_total_pages) }) : gettext("no report")));
     flowShares(sample.nodes);
   };
 
@@ -175,13 +175,24 @@
     const response = await fetch(url, { headers: { Accept: "application/json" } }).catch(() => null);
     return response?.ok ? response.json() : null;
   };
+  const LIMITS = {
+    "silent node": gettext("silent node"), "slow node": gettext("slow node"), "KV cache": gettext("KV cache"),
+    compute: gettext("compute"), link: gettext("link"), admission: gettext("admission"),
+    nothing: gettext("nothing"), unknown: gettext("unknown"),
+  };
   const showFinding = (finding) => {
+    const words = { ...finding, limit: LIMITS[finding.limit] };
     for (const element of document.querySelectorAll("[data-finding]")) {
-      const text = finding[element.dataset.finding];
+      const text = words[element.dataset.finding];
       if (element.textContent !== text) element.textContent = text; // said aloud only when it changes
     }
     const badge = document.querySelector('[data-finding="limit"]');
     if (badge) badge.className = `badge ${{ nothing: "good", unknown: "" }[finding.limit] ?? "warn"}`;
+  };
+  // Samples speak English, as whoever writes them knows no reader; in another language the site is asked.
+  const hear = async (finding) => {
+    const said = document.documentElement.lang === "en" ? finding : await get(`/api/v1/clusters/${cluster}/bottleneck/`);
+    if (said) showFinding(said);
   };
   const redraw = async (id) => {
     const chart = document.getElementById(id);
@@ -212,7 +223,7 @@
     silence.hidden = true;
     waiting.push(event.detail);
     if (waiting.length === 1) requestAnimationFrame(flush);
-    if (event.detail.finding) showFinding(event.detail.finding);
+    if (event.detail.finding) hear(event.detail.finding);
     if (chartsAreDue()) { redraw("heat"); redraw("flow-measured"); }
   });
   setInterval(() => {
@@ -224,7 +235,7 @@
       showNow({ nodes: {} });
       for (const id of Object.keys(lines)) {
         const chart = document.getElementById(id);
-        if (chart) describe(chart, "Nothing is measured now.");
+        if (chart) describe(chart, gettext("Nothing is measured now."));
       }
     }
   }, 1000);

@@ -8,8 +8,8 @@
   const chosen = new Set();
   const everything = form.querySelector("[name=all]");
   const count = () => {
-    const number = everything?.checked ? "all" : chosen.size;
-    form.querySelector("[data-chosen]").textContent = `${number} chosen`;
+    form.querySelector("[data-chosen]").textContent = everything?.checked
+      ? gettext("all chosen") : HelixTexts.fill(gettext("%(count)s chosen"), { count: chosen.size });
     const whole = form.querySelector("[data-choose-all]");
     const on = boxes().filter((box) => box.checked).length;
     whole.checked = on > 0 && on === boxes().length;

@@ -8,6 +8,12 @@
   const tokens = (value) => (value === null ? unknown : value.toLocaleString("en", digits(value)));
   const percent = (value) => (value === null ? unknown : `${(value * 100).toFixed(1)} %`);
   const value = (incumbent) => incumbent.figure.plotted?.toLocaleString("en", { maximumSignificantDigits: 4 }) ?? unknown;
+  // Events come from workers, who know no reader: units are said in the page's language here.
+  const UNITS = {
+    "the demand is met": gettext("the demand is met"), "of the demand": gettext("of the demand"),
+    "nodes left idle": gettext("nodes left idle"), "decode tokens/s": gettext("decode tokens/s"),
+    "million decode tokens per unit of price": gettext("million decode tokens per unit of price"),
+  };
   const show = (name, text) => {
     const element = document.querySelector(`[data-live="${name}"]`);
     if (element) element.textContent = text;
@@ -15,17 +21,20 @@
   // The caption, in the words of helixweb/charts/incumbent_curve.py.
   const say = (incumbent) => {
     const { objective, unit } = document.getElementById("solving").dataset;
-    const reached = `${incumbent.placer} after ${incumbent.elapsed_s.toFixed(1)} s`;
-    const flow = unit
-      ? `${objective} ${value(incumbent)} ${unit} by ${reached}, with a flow of ${tokens(incumbent.flow_tokens_per_s)} tokens/s`
-      : `Best flow ${tokens(incumbent.flow_tokens_per_s)} tokens/s by ${reached}`;
-    const bound = incumbent.upper_bound_tokens_per_s === null
-      ? "no bound is proven yet"
-      : `no ${unit ? "flow" : "plan"} can exceed ${tokens(incumbent.upper_bound_tokens_per_s)} tokens/s`;
+    const { fill } = HelixTexts;
+    const reached = fill(gettext("%(placer)s after %(elapsed_s)s s"), { placer: incumbent.placer, elapsed_s: incumbent.elapsed_s.toFixed(1) });
+    const flow = `${tokens(incumbent.flow_tokens_per_s)} ${gettext("tokens/s")}`;
+    const best = unit
+      ? fill(gettext("%(name)s %(last)s %(unit)s by %(reached)s, with a flow of %(flow)s"), { name: objective, last: value(incumbent), unit, reached, flow })
+      : fill(gettext("Best flow %(flow)s by %(reached)s"), { flow, reached });
+    const ceiling = unit ? gettext("%(text)s; no flow can exceed %(bound)s tokens/s.") : gettext("%(text)s; no plan can exceed %(bound)s tokens/s.");
+    const said = incumbent.upper_bound_tokens_per_s === null
+      ? fill(gettext("%(text)s; no bound is proven yet."), { text: best })
+      : fill(ceiling, { text: best, bound: tokens(incumbent.upper_bound_tokens_per_s) });
     const summary = document.getElementById("curve-summary");
-    if (summary) summary.textContent = `${flow}; ${bound}.`;
+    if (summary) summary.textContent = said;
     const [title] = document.getElementById("curve").getAttribute("aria-label").split(". ");
-    document.getElementById("curve").setAttribute("aria-label", `${title}. ${flow}; ${bound}.`);
+    document.getElementById("curve").setAttribute("aria-label", `${title}. ${said}`);
   };
   // A better placement gets a line of its own, with a way to look at it; a better bound alone does not.
   const list = (incumbent, goal) => {
@@ -100,7 +109,7 @@
     show("bound", tokens(incumbent.upper_bound_tokens_per_s));
     show("gap", percent(incumbent.gap));
     show("figure", incumbent.figure.text);
-    show("figure-unit", incumbent.figure.unit);
+    show("figure-unit", UNITS[incumbent.figure.unit] ?? incumbent.figure.unit);
     say(incumbent);
     list(incumbent, goal);
     const row = document.querySelector("#curve-table tbody")?.insertRow();

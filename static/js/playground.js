@@ -3,6 +3,7 @@
 "use strict";
 
 (() => {
+  const { fill } = HelixTexts;
   const byId = (id) => document.getElementById(id);
   const form = byId("chat");
   const messages = byId("messages");
@@ -62,14 +63,14 @@
     const ttft = answer.helix?.ttft_s ?? answer.firstAfter;
     if (ttft !== null) parts.push(`TTFT ${seconds(ttft)}`);
     const tokens = answer.usage?.completion_tokens;
-    if (tokens !== undefined) parts.push(`${tokens} tokens`);
+    if (tokens !== undefined) parts.push(fill(ngettext("%(count)s token", "%(count)s tokens", tokens), { count: tokens }));
     const took = answer.lastAt - answer.firstAt;
     if (tokens > 1 && took > 0) {
       parts.push(`TPOT ${seconds(took / 1000 / (tokens - 1))}`);
-      parts.push(`${number((tokens - 1) / (took / 1000), 3)} tokens/s after the first`);
+      parts.push(fill(gettext("%(rate)s tokens/s after the first"), { rate: number((tokens - 1) / (took / 1000), 3) }));
     }
-    if (answer.finish === "length") parts.push("ended at the longest answer allowed");
-    if (answer.stopped) parts.push("stopped");
+    if (answer.finish === "length") parts.push(gettext("ended at the longest answer allowed"));
+    if (answer.stopped) parts.push(gettext("stopped"));
     return parts;
   };
   // A bar of two parts: until the first token, and from there on.
@@ -84,7 +85,7 @@
       return part;
     });
     bar.replaceChildren(...parts);
-    bar.setAttribute("aria-label", `${seconds(answer.firstAfter)} to the first token, ${seconds(rest)} for the others, as seen here`);
+    bar.setAttribute("aria-label", fill(gettext("%(first)s to the first token, %(rest)s for the others, as seen here"), { first: seconds(answer.firstAfter), rest: seconds(rest) }));
     bar.title = bar.getAttribute("aria-label");
     message.querySelector(".ways").hidden = false;
   };
@@ -108,7 +109,7 @@
       if (!(await found.json()).results.length) continue;
       const link = document.createElement("a");
       link.href = `/requests/${request}/`;
-      link.textContent = "Where its time went";
+      link.textContent = gettext("Where its time went");
       footer.append(link);
       return;
     }
@@ -116,13 +117,13 @@
 
   class Refused extends Error {}
   const refusal = async (response) => {
-    if (response.redirected) return new Refused("You are logged out. Log in again in another tab, then send once more.");
+    if (response.redirected) return new Refused(gettext("You are logged out. Log in again in another tab, then send once more."));
     const text = await response.text();
     let message = null;
     try { message = JSON.parse(text).error.message; } catch { /* not an error object: the status says it all */ }
-    if (message === null) message = `The site answered ${response.status} ${response.statusText}; reload the page and try again.`;
+    if (message === null) message = fill(gettext("The site answered %(status)s; reload the page and try again."), { status: `${response.status} ${response.statusText}` });
     const wait = response.headers.get("Retry-After");
-    return new Refused(wait ? `${message} Try again in ${wait} s.` : message);
+    return new Refused(wait ? fill(gettext("%(message)s Try again in %(wait)s s."), { message, wait }) : message);
   };
   // Yields the JSON of every `data:` line of a stream of server-sent events, until [DONE].
   async function* chunks(response) {
@@ -161,7 +162,7 @@
       said.append(text);
       if (atEnd) messages.scrollTop = messages.scrollHeight;
     }
-    if (answer.finish === null) throw new Refused("The answer broke off before its end; ask again.");
+    if (answer.finish === null) throw new Refused(gettext("The answer broke off before its end; ask again."));
   };
   const busy = (is) => {
     byId("send").disabled = is;
@@ -197,7 +198,7 @@
         answer.refused = true;
         const problem = document.createElement("p");
         problem.className = "problem";
-        problem.textContent = error instanceof Refused ? error.message : "The site does not answer; check that it runs and try again.";
+        problem.textContent = error instanceof Refused ? error.message : gettext("The site does not answer; check that it runs and try again.");
         problem.setAttribute("role", "alert");
         message.querySelector(".said").after(problem);
       }
@@ -211,20 +212,20 @@
     return answer;
   };
   const said = (answers) => {
-    if (answers.some((answer) => answer.stopped)) return "Stopped.";
+    if (answers.some((answer) => answer.stopped)) return gettext("Stopped.");
     if (answers.some((answer) => answer.refused)) return "";
-    return answers.length > 1 ? "Both answers are complete." : "The answer is complete.";
+    return answers.length > 1 ? gettext("Both answers are complete.") : gettext("The answer is complete.");
   };
   const ask = async (text) => {
     const asked = open();
     const talks = asked.map((pane) => pane.history);
-    add("You", text, "user", messages);
+    add(gettext("You"), text, "user", messages);
     const place = document.createElement("div");
     place.className = asked.length > 1 ? "answers two" : "answers";
     messages.append(place);
     running = [];
     busy(true);
-    status.textContent = "Waiting for the answer.";
+    status.textContent = gettext("Waiting for the answer.");
     const answers = await Promise.all(asked.map((pane) => answerIn(pane, text, place)));
     running = [];
     busy(false);

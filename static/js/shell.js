@@ -92,7 +92,7 @@
     if (!button) return;
     const done = await copied(document.querySelector(button.dataset.copy));
     button.dataset.says ??= button.textContent;
-    button.textContent = done ? "Copied" : "Selected: press Ctrl+C";
+    button.textContent = done ? gettext("Copied") : gettext("Selected: press Ctrl+C");
     setTimeout(() => { button.textContent = button.dataset.says; }, 1500);
   });
 
@@ -130,6 +130,16 @@
     if (answer?.type === "opaqueredirect") show(pill.dataset.loggedOut, "bad");
     else open();
   };
+  // What nodes did comes as a table, a third as long as with the names of the fields at every node.
+  const read = (text) => {
+    const detail = JSON.parse(text);
+    if (detail.nodes) {
+      const { fields, rows } = detail.nodes;
+      const named = (row) => Object.fromEntries(fields.map((field, index) => [field, row[index]]));
+      detail.nodes = Object.fromEntries(Object.entries(rows).map(([name, row]) => [name, named(row)]));
+    }
+    return detail;
+  };
   const open = () => {
     const url = `/events?topics=${encodeURIComponent(topics)}` + (lastId ? `&last_event_id=${lastId}` : "");
     source = new EventSource(url);
@@ -138,7 +148,7 @@
     for (const type of types) {
       source.addEventListener(type, (message) => {
         lastId = message.lastEventId;
-        document.dispatchEvent(new CustomEvent(`helix:${type}`, { detail: JSON.parse(message.data) }));
+        document.dispatchEvent(new CustomEvent(`helix:${type}`, { detail: read(message.data) }));
       });
     }
   };

@@ -11,8 +11,8 @@ from helixweb.monitoring import urls as monitoring_urls
 from helixweb.planning import urls as planning_urls
 
 MODULES = (common_urls, inventory_urls, planning_urls, deployment_urls, monitoring_urls)
-# For monitoring by others, and the stream that the mark "Live" tells of.
-NOT_FOR_PEOPLE = {"healthz", "readyz", "events"}
+# For monitoring by others, the stream that the mark "Live" tells of, and what scripts say.
+NOT_FOR_PEOPLE = {"healthz", "readyz", "events", "texts"}
 # What buttons post to, and what scripts or htmx ask for: no pages of their own.
 ANSWERS = {
     "logout", "user-keep-out", "user-let-in", "api-key-revoke", "nodes-bulk", "nodes-csv",

@@ -87,7 +87,7 @@ def read_the_log(person: Person, world: World) -> None:
 
 
 def follow_links(person: Person, world: World) -> None:
-    """A link does less than planned: routing follows it or not, and the next plan counts with it."""
+    """A link does less than planned: routing follows it or not, the next plan counts with it."""
     source, target = world["slow_link"]
     person.open(f"/clusters/{world['cluster']}/network/")
     person.see("#live-links", f"{source} → {target} is slow")

@@ -1,29 +1,90 @@
-"""Pages in Simplified Chinese: what is marked is translated, for who asks for it."""
+"""Pages in Simplified Chinese: all that is marked is translated, for who asks for it."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from django.test import Client
 from django.utils import translation
+from django.utils.translation.template import templatize
+from django.utils.translation.trans_real import DjangoTranslation
 
 ROOT = Path(__file__).resolve().parents[2]
-MARKED = re.compile(r'{%\s*translate\s+"([^"]+)"')
-CATALOGUE = ROOT / "locale" / "zh_Hans" / "LC_MESSAGES" / "django.po"
-ENTRY = re.compile(r'^msgid "(.+)"\nmsgstr "(.+)"$', re.MULTILINE)
+FOLDER = ROOT / "locale" / "zh_Hans" / "LC_MESSAGES"
+MARKS = {"_", "gettext", "gettext_lazy", "gettext_noop", "ngettext"}
+LITERAL = r"u?('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
+IN_TEMPLATES = re.compile(rf"\b(?:_|n?gettext)\({LITERAL}")
+IN_SCRIPTS = re.compile(rf"\bn?gettext\({LITERAL}")
+STRING = re.compile(r'^"((?:[^"\\]|\\.)*)"$', re.MULTILINE)
+PLACEHOLDER = re.compile(r"%\(\w+\)s|\{\w+\}|%\{[^}]+\}")
+TAG = re.compile(r"</?[a-z]+")
 
 
-def marked_texts() -> set[str]:
-    pages = (ROOT / "templates").rglob("*.html")
-    return {text for page in pages for text in MARKED.findall(page.read_text())}
+def marked_in_templates() -> Iterator[str]:
+    for page in (ROOT / "templates").rglob("*.html"):
+        yield from (
+            ast.literal_eval(text) for text in IN_TEMPLATES.findall(templatize(page.read_text()))
+        )
 
 
-def test_every_marked_text_has_a_translation_in_the_compiled_catalogue() -> None:
-    entries = dict(ENTRY.findall(CATALOGUE.read_text()))
-    assert marked_texts() <= set(entries)
-    with translation.override("zh-hans"):
-        stale = {text for text, said in entries.items() if translation.gettext(text) != said}
-    assert not stale, f"compile the catalogue anew (msgfmt): {stale}"
+def marked_in_python() -> Iterator[str]:
+    for file in (ROOT / "helixweb").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                first = node.args[0] if node.args else None
+                if node.func.id in MARKS and isinstance(first, ast.Constant):
+                    yield str(first.value)
+
+
+def marked_in_scripts() -> Iterator[str]:
+    for script in (ROOT / "static" / "js").glob("*.js"):
+        yield from (ast.literal_eval(text) for text in IN_SCRIPTS.findall(script.read_text()))
+
+
+def entries(domain: str) -> dict[str, str]:
+    """What the catalogue's source says, by the English text."""
+    found = {}
+    for entry in (FOLDER / f"{domain}.po").read_text().split("\n\n")[1:]:
+        assert ", fuzzy" not in entry, entry
+        original, _, said = re.sub(r"^#.*\n", "", entry, flags=re.M).partition("\nmsgstr")
+        original = original.partition("\nmsgid_plural")[0]
+        found[joined(original.removeprefix("msgid "))] = joined(re.sub(r"^(\[0\])? ", "", said))
+    return found
+
+
+def joined(quoted: str) -> str:
+    return "".join(ast.literal_eval(f'"{part}"') for part in STRING.findall(quoted))
+
+
+@pytest.mark.parametrize(
+    ("domain", "marked"),
+    [
+        ("django", {*marked_in_templates(), *marked_in_python()}),
+        ("djangojs", {*marked_in_scripts()}),
+    ],
+)
+def test_the_catalogue_has_all_that_is_marked_and_no_more(domain: str, marked: set[str]) -> None:
+    found = entries(domain)
+    assert marked - set(found) == set()
+    assert set(found) - marked == set(), "nobody says this any more"
+    assert [text for text, said in found.items() if not said] == []
+
+
+@pytest.mark.parametrize("domain", ["django", "djangojs"])
+def test_a_translation_has_the_values_and_tags_of_its_original(domain: str) -> None:
+    for text, said in entries(domain).items():
+        assert sorted(PLACEHOLDER.findall(said)) == sorted(PLACEHOLDER.findall(text)), text
+        assert sorted(TAG.findall(said)) == sorted(TAG.findall(text)), text
+
+
+@pytest.mark.parametrize("domain", ["django", "djangojs"])
+def test_the_compiled_catalogue_is_of_its_source(domain: str) -> None:
+    compiled = DjangoTranslation("zh-hans", domain=domain)
+    for text, said in entries(domain).items():
+        plural = compiled.ngettext(text, text, 2)
+        assert said in (compiled.gettext(text), plural), f"compile anew (msgfmt): {text}"
 
 
 @pytest.mark.parametrize("asked", ["", "xx", "zh-hans"])
@@ -33,9 +94,20 @@ def test_pages_speak_the_language_that_was_chosen(browser: Client, asked: str) -
     if asked == "zh-hans":
         assert '<html lang="zh-hans"' in page
         assert "<h1>节点</h1>" in page
+        assert "/texts.js?language=zh-hans" in page
     else:
         assert '<html lang="en"' in page
         assert "<h1>Nodes</h1>" in page
+        assert '"/texts.js' not in page, "nothing to fetch where nothing is translated"
+
+
+def test_scripts_get_their_texts_in_the_readers_language(browser: Client) -> None:
+    browser.cookies["language"] = "zh-hans"
+    answer = browser.get("/texts.js?language=zh-hans")
+    assert answer["Content-Type"].startswith("text/javascript")
+    assert r"\u5df2\u590d\u5236" in answer.content.decode(), "Copied"
+    with translation.override("en"):
+        assert browser.get("/texts.js").status_code == 200
 
 
 def test_a_language_is_kept_and_let_go_of_again(browser: Client) -> None:

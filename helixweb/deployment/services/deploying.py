@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 from rest_framework.exceptions import APIException
 
 from helixweb.deployment.announcing import announce
@@ -93,8 +94,11 @@ def stop(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
         )
         if not changed:
             raise DeployRefused(
-                f"Deployment {current.pk} is {current.status}; only one that is deploying, ready, "
-                "degraded or failed can be stopped."
+                _(
+                    "Deployment %(id)s is %(status)s; only one that is deploying, ready, "
+                    "degraded or failed can be stopped."
+                )
+                % {"id": current.pk, "status": _(current.status)}
             )
         current.refresh_from_db()
         announce(current, text=f"{user} stops {current.model_name}.")
@@ -155,11 +159,16 @@ def _supersede(live: Deployment, *, now: datetime) -> None:
 
 
 def _changed_meanwhile(cluster: Cluster, live: Deployment | None) -> str:
-    now_there = f"deployment {live.pk} of {live.model_name} is {live.status}" if live else "none is"
-    return (
-        f"What cluster {cluster.name} runs was changed since this page was shown ({now_there}); "
-        "press the button again if you still want to deploy."
+    now_there = (
+        _("deployment %(id)s of %(model_name)s is %(status)s")
+        % {"id": live.pk, "model_name": live.model_name, "status": _(live.status)}
+        if live
+        else _("none is")
     )
+    return _(
+        "What cluster %(name)s runs was changed since this page was shown "
+        "(%(now_there)s); press the button again if you still want to deploy."
+    ) % {"name": cluster.name, "now_there": now_there}
 
 
 def _processes(cluster: Cluster) -> tuple[dict[str, Node], Coordinator | None]:
@@ -173,7 +182,7 @@ def _write_orders(deployment: Deployment, *, now: datetime) -> None:
     """Store what the deployment's generation tells everybody; nothing is observed of it yet."""
     nodes, coordinator = _processes(deployment.cluster)
     if coordinator is None:
-        raise DeployRefused("The coordinator was removed just now; let one join, then deploy.")
+        raise DeployRefused(_("The coordinator was removed just now; let one join, then deploy."))
     orders = make_orders(deployment, nodes=nodes, coordinator=coordinator)
     deployment.serving_plan = orders.serving_plan.model_dump(mode="json")
     deployment.emulated = orders.serving_plan.emulated

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+
 from helixweb.deployment.options import DEFAULTS, DeployOptions
 from helixweb.deployment.tensor_parallel import obstacles_to_ranks
 from helixweb.inventory.models import Coordinator, Node, NodeState
@@ -21,40 +23,66 @@ def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[st
     model, stored = plan.model, stored_plan(plan)
     if plan.run is not None and plan.run.what_if:
         yield (
-            f"This plan is for a changed copy of the cluster ({plan.run.what_if}); make the "
-            "changes, then compute a plan of the cluster itself."
+            _(
+                "This plan is for a changed copy of the cluster (%(what_if)s); make the "
+                "changes, then compute a plan of the cluster itself."
+            )
+            % {"what_if": plan.run.what_if}
         )
     if (options.max_context_tokens or 0) > model.max_context_tokens:
         yield (
-            f"Requests of {options.max_context_tokens} tokens are longer than the "
-            f"{model.max_context_tokens} that model {model.name} allows; choose fewer, or change "
-            "the number on the model's page if its checkpoint can do more."
+            _(
+                "Requests of %(max_context_tokens)s tokens are longer than the "
+                "%(allowed)s that model %(name)s allows; choose fewer, or "
+                "change the number on the model's page if its checkpoint can do more."
+            )
+            % {
+                "max_context_tokens": options.max_context_tokens,
+                "allowed": model.max_context_tokens,
+                "name": model.name,
+            }
         )
     if not model.checkpoint:
         yield (
-            f"Model {model.name} has no checkpoint; set the path it has on the nodes "
-            "on the model's page."
+            _(
+                "Model %(name)s has no checkpoint; set the path it has on the nodes on "
+                "the model's page."
+            )
+            % {"name": model.name}
         )
     if model.num_layers != stored.num_layers:
         yield (
-            f"Model {model.name} has {model.num_layers} layers now, the plan places "
-            f"{stored.num_layers}; compute a new plan."
+            _(
+                "Model %(name)s has %(num_layers)s layers now, the plan places "
+                "%(placed)s; compute a new plan."
+            )
+            % {
+                "name": model.name,
+                "num_layers": model.num_layers,
+                "placed": stored.num_layers,
+            }
         )
     nodes = {node.name: node for node in Node.objects.filter(cluster=plan.cluster_id)}
     for name in sorted(stored.placement.layers):
         node = nodes.get(name)
         if node is None:
-            yield f"Node {name} is not in the cluster any more; compute a new plan without it."
+            yield _(
+                "Node %(name)s is not in the cluster any more; compute a new plan without it."
+            ) % {"name": name}
         elif node.state_at(now) is NodeState.DECLARED:
             yield (
-                f"Node {name} has not joined; run the join command from the cluster's page on it."
+                _(
+                    "Node %(name)s has not joined; run the join command from the cluster's "
+                    "page on it."
+                )
+                % {"name": name}
             )
         elif node.state_at(now) is NodeState.LOST:
-            yield f"Node {name} is silent; start its agent again."
+            yield _("Node %(name)s is silent; start its agent again.") % {"name": name}
     placed = {name: nodes.get(name) for name in stored.placement.layers}
     yield from obstacles_to_ranks(options, model=model, nodes=placed)
     coordinator = Coordinator.objects.filter(cluster=plan.cluster_id).first()
     if coordinator is None:
-        yield "No coordinator has joined; run its join command from the cluster's page."
+        yield _("No coordinator has joined; run its join command from the cluster's page.")
     elif coordinator.state_at(now) is not NodeState.ONLINE:
-        yield f"Coordinator {coordinator.name} is silent; start it again."
+        yield _("Coordinator %(name)s is silent; start it again.") % {"name": coordinator.name}

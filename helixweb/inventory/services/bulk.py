@@ -8,6 +8,7 @@ from typing import TypeVar
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Q
+from django.utils.translation import gettext as _
 
 from helixweb.common import events
 from helixweb.inventory.models import Change, Cluster, Link, Node, NodeTag
@@ -121,8 +122,11 @@ def _check_profile(nodes: Iterable[Node], profile_name: str | None) -> None:
     without = clusters.exclude(profiles__name=profile_name).values_list("name", flat=True)
     if without:
         raise InvalidProblem(
-            f"cluster {', '.join(without)} has no compute profile {profile_name!r}; choose nodes "
-            "of clusters that have it, or add the profile there first"
+            _(
+                "cluster %(names)s has no compute profile %(profile_name)s; choose nodes "
+                "of clusters that have it, or add the profile there first"
+            )
+            % {"names": ", ".join(without), "profile_name": repr(profile_name)}
         )
 
 

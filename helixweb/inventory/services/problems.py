@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, models, transaction
+from django.utils.translation import gettext as _
 
 from helixweb.common import events
 from helixweb.inventory.models import (
@@ -61,8 +62,11 @@ def _stored(problem: Problem, *, cluster_name: str, user: Any) -> Cluster:
         return _store(problem, cluster_name=cluster_name, user=user)
     except IntegrityError as error:  # between the look and the insert
         raise NameTaken(
-            f"A cluster called {cluster_name!r} or a model called {problem.model.name!r} was made "
-            "at the same moment; try again."
+            _(
+                "A cluster called %(cluster_name)s or a model called %(name)s was made "
+                "at the same moment; try again."
+            )
+            % {"cluster_name": repr(cluster_name), "name": repr(problem.model.name)}
         ) from error
 
 
@@ -70,8 +74,11 @@ def _store(problem: Problem, *, cluster_name: str, user: Any) -> Cluster:
     with transaction.atomic():
         if Cluster.objects.filter(name=cluster_name).exists():
             raise NameTaken(
-                f"A cluster called {cluster_name!r} exists already; give this one another name or "
-                "delete that one first."
+                _(
+                    "A cluster called %(cluster_name)s exists already; give this one another "
+                    "name or delete that one first."
+                )
+                % {"cluster_name": repr(cluster_name)}
             )
         cluster = Cluster(
             name=cluster_name,
@@ -116,8 +123,11 @@ def _model_row(spec: ModelSpec) -> LanguageModel:
     ]
     if different:
         raise Conflicting(
-            f"A model called {spec.name!r} is known with other numbers ({'; '.join(different)}); "
-            "rename the model in the file, or change or delete the known one."
+            _(
+                "A model called %(name)s is known with other numbers (%(names)s); rename "
+                "the model in the file, or change or delete the known one."
+            )
+            % {"name": repr(spec.name), "names": "; ".join(different)}
         )
     return row
 
@@ -198,7 +208,8 @@ def build_problem(cluster: Cluster, model: LanguageModel) -> Problem:
     nodes = list(cluster.nodes.defer("hardware").order_by("pk"))
     if not nodes:
         raise InvalidProblem(
-            f"cluster {cluster.name!r} has no nodes; join one with the command on its page"
+            _("cluster %(name)s has no nodes; join one with the command on its page")
+            % {"name": repr(cluster.name)}
         )
     for node in nodes:
         if node.profile_name not in profiles:
@@ -258,13 +269,26 @@ def compute_profile(row: Profile) -> ComputeProfile:
 
 
 def _missing_profile(node: Node, model: LanguageModel, known: list[str]) -> str:
-    choice = f"choose one of {', '.join(known)} on its page" if known else "add a profile first"
-    if not node.profile_name:
-        return f"node {node.name!r} has no compute profile for model {model.name!r}; {choice}"
-    return (
-        f"node {node.name!r}: compute profile {node.profile_name!r} is not known for model "
-        f"{model.name!r}; {choice}, or measure it with `python -m runtime profile`"
+    choice = (
+        _("choose one of %(names)s on its page") % {"names": ", ".join(known)}
+        if known
+        else _("add a profile first")
     )
+    if not node.profile_name:
+        return _("node %(name)s has no compute profile for model %(model)s; %(choice)s") % {
+            "name": repr(node.name),
+            "model": repr(model.name),
+            "choice": choice,
+        }
+    return _(
+        "node %(name)s: compute profile %(profile_name)s is not known for model "
+        "%(model)s; %(choice)s, or measure it with `python -m runtime profile`"
+    ) % {
+        "name": repr(node.name),
+        "profile_name": repr(node.profile_name),
+        "model": repr(model.name),
+        "choice": choice,
+    }
 
 
 def _check_reachable(cluster: domain.Cluster) -> None:
@@ -276,6 +300,9 @@ def _check_reachable(cluster: domain.Cluster) -> None:
         for word, links in (("to", arriving), ("from", leaving)):
             if not any(links):
                 raise InvalidProblem(
-                    f"no link leads {word} node {node.name!r} (region {node.region!r}); add links "
-                    "for the node, or one for its pair of regions, on the cluster's page"
+                    _(
+                        "no link leads %(word)s node %(name)s (region %(region)s); add links for "
+                        "the node, or one for its pair of regions, on the cluster's page"
+                    )
+                    % {"word": word, "name": repr(node.name), "region": repr(node.region)}
                 )

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 from django.db import IntegrityError, models, transaction
 from django.db.models import ProtectedError, RestrictedError
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from helixweb.common import events
 from helixweb.inventory.models import (
@@ -81,8 +82,11 @@ def delete(
             )
             users = ", ".join(sorted({str(user) for user in holders})[:5])
             raise Conflicting(
-                f"{row} was deployed ({users}), and deployments are kept; it can be deleted once "
-                "their clusters are."
+                _(
+                    "%(row)s was deployed (%(users)s), and deployments are kept; it can be "
+                    "deleted once their clusters are."
+                )
+                % {"row": row, "users": users}
             ) from error
 
 
@@ -95,7 +99,9 @@ def _save(row: models.Model, what: str, *, before: Values | None) -> None:
             record(row, action, before=before, after=values_of(row))
             _announce(row, what)
     except IntegrityError as error:
-        raise NameTaken(f"{row} exists already; choose another name or change that one.") from error
+        raise NameTaken(
+            _("%(row)s exists already; choose another name or change that one.") % {"row": row}
+        ) from error
 
 
 def _check(row: models.Model) -> None:
@@ -116,8 +122,15 @@ def _check_profile_name(node: Node) -> None:
     known = sorted(set(node.cluster.profiles.values_list("name", flat=True)))
     if node.profile_name and node.profile_name not in known:
         raise InvalidProblem(
-            f"node {node.name!r}: the cluster has no compute profile {node.profile_name!r}; "
-            f"leave it empty or choose one of: {', '.join(known) or 'none yet'}"
+            _(
+                "node %(name)s: the cluster has no compute profile %(profile_name)s; "
+                "leave it empty or choose one of: %(names)s"
+            )
+            % {
+                "name": repr(node.name),
+                "profile_name": repr(node.profile_name),
+                "names": ", ".join(known) or "none yet",
+            }
         )
 
 
@@ -127,11 +140,21 @@ def _check_ends(link: Link) -> None:
     for end in (link.source, link.target):
         if end not in known:
             raise InvalidProblem(
-                f"link {link}: {end!r} is not a node of cluster {link.cluster.name!r}; name one of "
-                f"its nodes or {COORDINATOR!r}"
+                _(
+                    "link %(link)s: %(end)s is not a node of cluster %(name)s; name one of "
+                    "its nodes or %(coordinator)s"
+                )
+                % {
+                    "link": link,
+                    "end": repr(end),
+                    "name": repr(link.cluster.name),
+                    "coordinator": repr(COORDINATOR),
+                }
             )
     if link.source == link.target:
-        raise InvalidProblem(f"link {link} joins a node to itself; choose two different ends")
+        raise InvalidProblem(
+            _("link %(link)s joins a node to itself; choose two different ends") % {"link": link}
+        )
 
 
 def _rename_in_network(node: Node, *, old: str, new: str) -> None:
@@ -139,8 +162,11 @@ def _rename_in_network(node: Node, *, old: str, new: str) -> None:
         return
     if node.uuid is not None:
         raise Conflicting(
-            f"Node {old!r} has joined and keeps its name, since plans refer to it by name; "
-            "delete it and join again under the new name."
+            _(
+                "Node %(old)s has joined and keeps its name, since plans refer to it by "
+                "name; delete it and join again under the new name."
+            )
+            % {"old": repr(old)}
         )
     for end in ("source", "target"):
         Link.objects.filter(cluster=node.cluster, **{end: old}).update(**{end: new})

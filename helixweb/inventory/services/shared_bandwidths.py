@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import cast
 
+from django.utils.translation import gettext as _
+
 from helixweb.inventory.models import Cluster, SharedBandwidth
 from planner.domain import cluster as domain
 from planner.domain.cluster import COORDINATOR, SharedDirection, SharedScope
@@ -33,8 +35,16 @@ def check_members(row: SharedBandwidth) -> None:
     for name in row.members:
         if name not in known:
             raise InvalidProblem(
-                f"shared bandwidth {row.name!r}: member {name!r} is neither a node nor a region of "
-                f"cluster {row.cluster.name!r}; name one of these or {COORDINATOR!r}"
+                _(
+                    "shared bandwidth %(name)s: member %(member)s is neither a node nor a "
+                    "region of cluster %(cluster)s; name one of these or %(coordinator)s"
+                )
+                % {
+                    "name": repr(row.name),
+                    "member": repr(name),
+                    "cluster": repr(row.cluster.name),
+                    "coordinator": repr(COORDINATOR),
+                }
             )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
@@ -15,14 +16,14 @@ from helixweb.inventory.models import Change, Cluster
 
 CHANGES_PER_PAGE = 50
 KINDS = {
-    "cluster": "Clusters",
-    "node": "Nodes",
-    "coordinator": "Coordinators",
-    "link": "Links",
-    "regionlink": "Links between regions",
-    "sharedbandwidth": "Shared bandwidths",
-    "profile": "Profiles",
-    "languagemodel": "Models",
+    "cluster": gettext_lazy("Clusters"),
+    "node": gettext_lazy("Nodes"),
+    "coordinator": gettext_lazy("Coordinators"),
+    "link": gettext_lazy("Links"),
+    "regionlink": gettext_lazy("Links between regions"),
+    "sharedbandwidth": gettext_lazy("Shared bandwidths"),
+    "profile": gettext_lazy("Profiles"),
+    "languagemodel": gettext_lazy("Models"),
 }
 LONGEST_VALUE = 80
 

@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -44,11 +45,11 @@ def cluster_new(request: HttpRequest) -> HttpResponse:
     """An empty cluster, to be filled by joining."""
     form = ClusterForm(request.POST or None)
     page = Page(
-        title="New cluster",
-        submit="Create cluster",
+        title=_("New cluster"),
+        submit=_("Create cluster"),
         back_url=reverse("clusters"),
-        back_title="Clusters",
-        intro="An empty cluster; its nodes come by joining.",
+        back_title=_("Clusters"),
+        intro=_("An empty cluster; its nodes come by joining."),
     )
 
     def save() -> str:
@@ -64,7 +65,12 @@ def cluster_edit(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(Cluster, pk=pk)
     form = ClusterForm(request.POST or None, instance=row)
     back_url = reverse("cluster", args=[pk])
-    page = Page(title=f"Edit {row}", submit="Save", back_url=back_url, back_title=str(row))
+    page = Page(
+        title=_("Edit %(row)s") % {"row": row},
+        submit=_("Save"),
+        back_url=back_url,
+        back_title=str(row),
+    )
 
     def save() -> str:
         services.update(row, **form.cleaned_data)
@@ -78,12 +84,15 @@ def cluster_delete(request: HttpRequest, pk: int) -> HttpResponse:
     """With everything in it."""
     row = get_object_or_404(Cluster, pk=pk)
     page = Page(
-        title=f"Delete cluster {row}?",
-        submit="Delete cluster",
+        title=_("Delete cluster %(row)s?") % {"row": row},
+        submit=_("Delete cluster"),
         back_url=reverse("clusters"),
-        back_title="Clusters",
-        intro=f"Its {row.nodes.count()} nodes, links, profiles, plans and deployments go with it; "
-        "agents that have joined stop their stages and exit.",
+        back_title=_("Clusters"),
+        intro=_(
+            "Its %(count)s nodes, links, profiles, plans and deployments go with it; "
+            "agents that have joined stop their stages and exit."
+        )
+        % {"count": row.nodes.count()},
     )
     return delete_page(request, row, page=page)
 
@@ -109,7 +118,11 @@ def cluster_import(request: HttpRequest) -> HttpResponse:
             typed["text"] = given["problem_text"]
             form.data = typed
         else:
-            messages.success(request, f"Imported {row} with {row.nodes.count()} nodes.")
+            messages.success(
+                request,
+                _("Imported %(row)s with %(count)s nodes.")
+                % {"row": row, "count": row.nodes.count()},
+            )
             return redirect("cluster", row.pk)
     return render(request, "inventory/import.html", {"form": form}, status=UNPROCESSABLE)
 
@@ -153,7 +166,7 @@ def cluster_demo(request: HttpRequest) -> HttpResponse:
     try:
         row = services.demo_cluster(user=request.user)
     except InventoryError as error:
-        messages.error(request, f"The demo cluster is not loaded: {error}")
+        messages.error(request, _("The demo cluster is not loaded: %(error)s") % {"error": error})
         return redirect("clusters")
     return redirect(f"{reverse('plan-run-new')}?cluster={row.pk}")
 
@@ -166,7 +179,9 @@ def cluster_export(request: HttpRequest, pk: int, model_pk: int) -> HttpResponse
     try:
         problem = services.build_problem(row, model)
     except InvalidProblem as error:
-        messages.error(request, f"The problem file cannot be written: {error}.")
+        messages.error(
+            request, _("The problem file cannot be written: %(error)s.") % {"error": error}
+        )
         return redirect("cluster", pk)
     response = HttpResponse(
         json.dumps(problem_to_dict(problem), indent=1), content_type="application/json"
@@ -180,11 +195,11 @@ def coordinator_delete(request: HttpRequest, pk: int) -> HttpResponse:
     """So that another machine may take its place."""
     row = get_object_or_404(Coordinator.objects.select_related("cluster"), cluster_id=pk)
     page = Page(
-        title=f"Remove coordinator {row}?",
-        submit="Remove coordinator",
+        title=_("Remove coordinator %(row)s?") % {"row": row},
+        submit=_("Remove coordinator"),
         back_url=reverse("cluster", args=[pk]),
         back_title=str(row.cluster),
-        intro="Its credential ends; chat clients are no longer answered once it is stopped.",
+        intro=_("Its credential ends; chat clients are no longer answered once it is stopped."),
     )
     return delete_page(request, row, page=page)
 

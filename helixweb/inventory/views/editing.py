@@ -8,6 +8,7 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
 
 from helixweb.inventory import services
 from helixweb.inventory.services import InventoryError, NameTaken
@@ -61,7 +62,7 @@ def delete_page(request: HttpRequest, row: Any, *, page: Page) -> HttpResponse:
         except InventoryError as error:
             refused = str(error)
         else:
-            messages.success(request, f"{name} is deleted.")
+            messages.success(request, _("%(name)s is deleted.") % {"name": name})
             return redirect(page.back_url)
     context = {"page": page, "refused": refused}
     status = 409 if refused else 200

@@ -3,6 +3,7 @@
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
 from helixweb.inventory import services
@@ -45,11 +46,11 @@ def model_new(request: HttpRequest) -> HttpResponse:
     """A model by its numbers."""
     form = LanguageModelForm(request.POST or None)
     page = Page(
-        title="New model",
-        submit="Create model",
+        title=_("New model"),
+        submit=_("Create model"),
         back_url=reverse("models"),
-        back_title="Models",
-        intro="A chain of equal layers, as the planner sees it.",
+        back_title=_("Models"),
+        intro=_("A chain of equal layers, as the planner sees it."),
     )
 
     def save() -> str:
@@ -66,11 +67,11 @@ def model_edit(request: HttpRequest, pk: int) -> HttpResponse:
     form = LanguageModelForm(request.POST or None, instance=row)
     back_url = reverse("model", args=[pk])
     page = Page(
-        title=f"Edit model {row}",
-        submit="Save",
+        title=_("Edit model %(row)s") % {"row": row},
+        submit=_("Save"),
         back_url=back_url,
         back_title=row.name,
-        intro="Plans made before keep the numbers they were made with.",
+        intro=_("Plans made before keep the numbers they were made with."),
     )
 
     def save() -> str:
@@ -85,10 +86,10 @@ def model_delete(request: HttpRequest, pk: int) -> HttpResponse:
     """Refused while a deployment uses it."""
     row = get_object_or_404(LanguageModel, pk=pk)
     page = Page(
-        title=f"Delete model {row}?",
-        submit="Delete model",
+        title=_("Delete model %(row)s?") % {"row": row},
+        submit=_("Delete model"),
         back_url=reverse("models"),
-        back_title="Models",
-        intro="Its profiles and plans go with it; files on the nodes stay.",
+        back_title=_("Models"),
+        intro=_("Its profiles and plans go with it; files on the nodes stay."),
     )
     return delete_page(request, row, page=page)

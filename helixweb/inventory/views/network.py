@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods
 
@@ -75,7 +76,7 @@ def _page(cluster: Cluster, title: str, submit: str, intro: str = "") -> Page:
         title=title,
         submit=submit,
         back_url=reverse("network", args=[cluster.pk]),
-        back_title=f"Network of {cluster}",
+        back_title=_("Network of %(cluster)s") % {"cluster": cluster},
         intro=intro,
     )
 
@@ -87,10 +88,12 @@ def link_new(request: HttpRequest, pk: int) -> HttpResponse:
     form = LinkForm(request.POST or None, cluster=cluster)
     page = _page(
         cluster,
-        "Add a link",
-        "Add link",
-        "One direction; add the way back as a link of its own. It counts instead of the link "
-        "between the two regions.",
+        _("Add a link"),
+        _("Add link"),
+        _(
+            "One direction; add the way back as a link of its own. It counts instead "
+            "of the link between the two regions."
+        ),
     )
 
     def save() -> str:
@@ -105,7 +108,7 @@ def link_edit(request: HttpRequest, pk: int, link_pk: int) -> HttpResponse:
     """Bandwidth and latency of a link, or its ends."""
     row = get_object_or_404(Link.objects.select_related("cluster"), pk=link_pk, cluster_id=pk)
     form = LinkForm(request.POST or None, cluster=row.cluster, initial=LinkForm.initial_of(row))
-    page = _page(row.cluster, f"Edit link {row}", "Save")
+    page = _page(row.cluster, _("Edit link %(row)s") % {"row": row}, _("Save"))
 
     def save() -> str:
         services.update(row, **form.row_fields())
@@ -120,9 +123,9 @@ def link_delete(request: HttpRequest, pk: int, link_pk: int) -> HttpResponse:
     row = get_object_or_404(Link.objects.select_related("cluster"), pk=link_pk, cluster_id=pk)
     page = _page(
         row.cluster,
-        f"Delete link {row}?",
-        "Delete link",
-        "If its regions have a link between them, that one counts from now on.",
+        _("Delete link %(row)s?") % {"row": row},
+        _("Delete link"),
+        _("If its regions have a link between them, that one counts from now on."),
     )
     return delete_page(request, row, page=page)
 
@@ -135,10 +138,12 @@ def region_link_new(request: HttpRequest, pk: int) -> HttpResponse:
     form = RegionLinkForm(request.POST or None, initial={"source": region, "target": region})
     page = _page(
         cluster,
-        "Connect two regions",
-        "Add",
-        "Counts for every pair of nodes in the two regions that has no link of its own. A region "
-        "needs one to itself, too.",
+        _("Connect two regions"),
+        _("Add"),
+        _(
+            "Counts for every pair of nodes in the two regions that has no link of "
+            "its own. A region needs one to itself, too."
+        ),
     )
 
     def save() -> str:
@@ -153,7 +158,7 @@ def region_link_edit(request: HttpRequest, pk: int, link_pk: int) -> HttpRespons
     """Bandwidth and latency between two regions."""
     row = get_object_or_404(RegionLink.objects.select_related("cluster"), pk=link_pk, cluster_id=pk)
     form = RegionLinkForm(request.POST or None, initial=RegionLinkForm.initial_of(row))
-    page = _page(row.cluster, f"Edit regions {row}", "Save")
+    page = _page(row.cluster, _("Edit regions %(row)s") % {"row": row}, _("Save"))
 
     def save() -> str:
         services.update(row, **form.row_fields())
@@ -168,8 +173,8 @@ def region_link_delete(request: HttpRequest, pk: int, link_pk: int) -> HttpRespo
     row = get_object_or_404(RegionLink.objects.select_related("cluster"), pk=link_pk, cluster_id=pk)
     page = _page(
         row.cluster,
-        f"Disconnect regions {row}?",
-        "Disconnect",
-        "Pairs of nodes without a link of their own are not connected any more.",
+        _("Disconnect regions %(row)s?") % {"row": row},
+        _("Disconnect"),
+        _("Pairs of nodes without a link of their own are not connected any more."),
     )
     return delete_page(request, row, page=page)

@@ -12,6 +12,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
@@ -89,19 +91,27 @@ def nodes_bulk(request: HttpRequest) -> HttpResponse:
     action, word = request.POST.get("action", ""), request.POST.get("word", "").strip()
     count = chosen.count()
     if not count:
-        messages.error(request, "No node is chosen; tick some first.")
+        messages.error(request, _("No node is chosen; tick some first."))
         return _back(asked)
     if action == "delete":
         return _delete(request, chosen, asked, count=count)
     if action not in CHANGES:
-        messages.error(request, f"There is no action {action!r}; choose one beside the list.")
+        messages.error(
+            request,
+            _("There is no action %(action)s; choose one beside the list.")
+            % {"action": repr(action)},
+        )
         return _back(asked)
     try:
         changed = services.change_nodes(chosen.values_list("pk", flat=True), CHANGES[action](word))
     except InvalidProblem as error:
-        messages.error(request, f"No node is changed: {error}")
+        messages.error(request, _("No node is changed: %(error)s") % {"error": error})
     else:
-        messages.success(request, f"{changed} of {count} chosen nodes changed.")
+        messages.success(
+            request,
+            _("%(changed)s of %(count)s chosen nodes changed.")
+            % {"changed": changed, "count": count},
+        )
     return _back(asked)
 
 
@@ -110,7 +120,11 @@ def _delete(
 ) -> HttpResponse:
     if request.POST.get("sure") == "yes":
         services.delete_nodes(chosen.values_list("pk", flat=True))
-        messages.success(request, f"{count} node{'' if count == 1 else 's'} deleted.")
+        messages.success(
+            request,
+            ngettext("%(count)s node deleted.", "%(count)s nodes deleted.", count)
+            % {"count": count},
+        )
         return _back(asked)
     context: dict[str, Any] = {
         "count": count,

@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods
 
@@ -75,11 +76,11 @@ def node_new(request: HttpRequest, pk: int) -> HttpResponse:
     )
     back_url = reverse("cluster", args=[pk])
     page = Page(
-        title="Declare a node",
-        submit="Add node",
+        title=_("Declare a node"),
+        submit=_("Add node"),
         back_url=back_url,
         back_title=cluster.name,
-        intro="It can be planned with at once; the machine may join under this name later.",
+        intro=_("It can be planned with at once; the machine may join under this name later."),
     )
 
     def save() -> str:
@@ -95,7 +96,12 @@ def node_edit(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
     row = _node(pk, node_pk)
     form = NodeForm(request.POST or None, instance=row, cluster=row.cluster)
     back_url = reverse("node", args=[pk, node_pk])
-    page = Page(title=f"Edit node {row}", submit="Save", back_url=back_url, back_title=row.name)
+    page = Page(
+        title=_("Edit node %(row)s") % {"row": row},
+        submit=_("Save"),
+        back_url=back_url,
+        back_title=row.name,
+    )
 
     def save() -> str:
         services.update(_node(pk, node_pk), **form.cleaned_data)
@@ -109,11 +115,13 @@ def node_delete(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
     """With its links; its agent stops."""
     row = _node(pk, node_pk)
     page = Page(
-        title=f"Delete node {row}?",
-        submit="Delete node",
+        title=_("Delete node %(row)s?") % {"row": row},
+        submit=_("Delete node"),
         back_url=reverse("cluster", args=[pk]),
         back_title=row.cluster.name,
-        intro="Its links go with it and its credential ends: an agent that has joined stops its "
-        "stage and exits. Plans made before keep naming it.",
+        intro=_(
+            "Its links go with it and its credential ends: an agent that has joined "
+            "stops its stage and exits. Plans made before keep naming it."
+        ),
     )
     return delete_page(request, row, page=page)

@@ -6,6 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods
 
@@ -75,12 +76,14 @@ def profile_new(request: HttpRequest, pk: int) -> HttpResponse:
     form = ProfileForm(request.POST or None)
     back_url = reverse("cluster", args=[pk])
     page = Page(
-        title="Add a profile",
-        submit="Add profile",
+        title=_("Add a profile"),
+        submit=_("Add profile"),
         back_url=back_url,
         back_title=cluster.name,
-        intro="What one kind of node does with 1, 2, 3 … layers of a model. "
-        "To measure it, run: python -m runtime profile.",
+        intro=_(
+            "What one kind of node does with 1, 2, 3 … layers of a model. To measure "
+            "it, run: python -m runtime profile."
+        ),
     )
 
     def save() -> str:
@@ -97,10 +100,10 @@ def profile_delete(request: HttpRequest, pk: int, profile_pk: int) -> HttpRespon
         Profile.objects.select_related("cluster", "model"), pk=profile_pk, cluster_id=pk
     )
     page = Page(
-        title=f"Delete profile {row}?",
-        submit="Delete profile",
+        title=_("Delete profile %(row)s?") % {"row": row},
+        submit=_("Delete profile"),
         back_url=reverse("cluster", args=[pk]),
         back_title=row.cluster.name,
-        intro=f"Nodes that name it cannot be planned with for {row.model}.",
+        intro=_("Nodes that name it cannot be planned with for %(model)s.") % {"model": row.model},
     )
     return delete_page(request, row, page=page)

@@ -5,6 +5,7 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
@@ -28,7 +29,7 @@ def join_tokens(request: HttpRequest) -> HttpResponse:
 def join_token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
     """So that nobody joins with it any more."""
     if services.revoke_join_token(pk, now=timezone.now()):
-        messages.success(request, "The token admits nobody any more.")
+        messages.success(request, _("The token admits nobody any more."))
     else:
-        messages.info(request, "The token was used or had expired already.")
+        messages.info(request, _("The token was used or had expired already."))
     return redirect("join-tokens")

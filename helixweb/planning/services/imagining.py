@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
+
 from helixweb.common.queries import parsed_id
 from helixweb.planning.comparing import MOST_PLANS
 from helixweb.planning.models import Plan
@@ -29,14 +31,19 @@ def plans_to_compare(ids: Sequence[str]) -> list[Plan]:
     """The plans in that order. Raises NothingToCompare."""
     wanted = list(dict.fromkeys(parsed_id(text) for text in ids))
     if not 2 <= len(wanted) <= MOST_PLANS:
-        raise NothingToCompare(f"{len(wanted)} plans are chosen; choose 2 to {MOST_PLANS}")
+        raise NothingToCompare(
+            _("%(count)s plans are chosen; choose 2 to %(most_plans)s")
+            % {"count": len(wanted), "most_plans": MOST_PLANS}
+        )
     rows = Plan.objects.select_related("cluster", "model", "run").defer(
         "problem", "document", "run__problem"
     )
     found = {row.pk: row for row in rows.filter(pk__in=[pk for pk in wanted if pk is not None])}
     missing = [text for text, pk in zip(ids, wanted, strict=False) if pk not in found]
     if missing:
-        raise NothingToCompare(f"there is no plan {missing[0]!r}; choose others")
+        raise NothingToCompare(
+            _("there is no plan %(missing)s; choose others") % {"missing": repr(missing[0])}
+        )
     return [found[pk] for pk in wanted if pk is not None]
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from helixweb.common import events, leases
 from helixweb.inventory.models import Cluster, LanguageModel
@@ -30,11 +31,17 @@ def start_model_mix(
     Raises InvalidProblem, InvalidRules and ModelDoesNotFit, before anything is written.
     """
     if len(weights) < LEAST_MODELS:
-        raise InvalidProblem(f"{len(weights)} models are no mix; choose {LEAST_MODELS} or more")
+        raise InvalidProblem(
+            _("%(count)s models are no mix; choose %(least_models)s or more")
+            % {"count": len(weights), "least_models": LEAST_MODELS}
+        )
     if options.rules.pinned:
         raise InvalidRules(
-            f"node {min(options.rules.pinned)!r} is pinned, but several models share the cluster; "
-            "pins work for one model only"
+            _(
+                "node %(pinned)s is pinned, but several models share the cluster; pins "
+                "work for one model only"
+            )
+            % {"pinned": repr(min(options.rules.pinned))}
         )
     shares = []
     for model, weight in weights.items():

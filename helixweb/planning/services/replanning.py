@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from helixweb.common.problems import Conflict
 from helixweb.inventory.models import NodeState
@@ -99,14 +100,20 @@ def adopt_point(run: PlanRun, number: int, *, user: Any) -> PlanRun:
     """
     asked: Replan | None = getattr(run, "replan", None)
     if asked is None or not asked.points:
-        raise Conflict(f"Plan run {run.pk} has no answers to choose from; replan a plan first.")
+        raise Conflict(
+            _("Plan run %(id)s has no answers to choose from; replan a plan first.")
+            % {"id": run.pk}
+        )
     if not 0 <= number < len(asked.points):
         raise Conflict(
-            f"There is no answer {number}; plan run {run.pk} has 0 to {len(asked.points) - 1}."
+            _("There is no answer %(number)s; plan run %(id)s has 0 to %(count)s.")
+            % {"number": number, "id": run.pk, "count": len(asked.points) - 1}
         )
     point = asked.points[number]
     if point["flow_tokens_per_s"] <= 0:
-        raise Conflict(f"Answer {number} carries no flow; choose one that does.")
+        raise Conflict(
+            _("Answer %(number)s carries no flow; choose one that does.") % {"number": number}
+        )
     plan = plan_of(
         problem_from_dict(run.problem),
         attempts.placement_of_point(point),
@@ -141,8 +148,16 @@ def _check_same_layers(plan: Plan, problem: Problem) -> None:
     placed = stored_plan(plan).num_layers
     if placed != problem.model.num_layers:
         raise InvalidOptions(
-            f"plan {plan.pk} places {placed} layers but model {problem.model.name!r} has "
-            f"{problem.model.num_layers} now; compute a new plan"
+            _(
+                "plan %(id)s places %(placed)s layers but model %(name)s has "
+                "%(num_layers)s now; compute a new plan"
+            )
+            % {
+                "id": plan.pk,
+                "placed": placed,
+                "name": repr(problem.model.name),
+                "num_layers": problem.model.num_layers,
+            }
         )
 
 
@@ -150,23 +165,23 @@ def _sentences(
     before: Problem, after: Problem, *, gone: list[str], added: list[str], silent: list[str]
 ) -> Iterator[str]:
     if gone:
-        yield f"Gone since the plan was computed: {', '.join(gone)}."
+        yield _("Gone since the plan was computed: %(names)s.") % {"names": ", ".join(gone)}
     if added:
-        yield f"New since the plan was computed: {', '.join(added)}."
+        yield _("New since the plan was computed: %(names)s.") % {"names": ", ".join(added)}
     if silent:
-        yield f"Silent now: {', '.join(silent)}."
+        yield _("Silent now: %(names)s.") % {"names": ", ".join(silent)}
     if before.compute_profiles != after.compute_profiles:
-        yield "Profiles have changed."
+        yield _("Profiles have changed.")
     kept_before = [node for node in before.cluster.nodes if node.name not in gone]
     kept_after = [node for node in after.cluster.nodes if node.name not in added]
     if sorted(kept_before, key=str) != sorted(kept_after, key=str):
-        yield "The region or the profile of a node has changed."
+        yield _("The region or the profile of a node has changed.")
     if before.cluster.region_links != after.cluster.region_links:
-        yield "Links between regions have changed."
+        yield _("Links between regions have changed.")
     away = {*gone, *added}
     links_before = [link for link in before.cluster.links if not away & {link.source, link.target}]
     links_after = [link for link in after.cluster.links if not away & {link.source, link.target}]
     if links_before != links_after:
-        yield "Links of nodes that stayed have changed."
+        yield _("Links of nodes that stayed have changed.")
     if before.workload != after.workload:
-        yield "The workload has changed."
+        yield _("The workload has changed.")

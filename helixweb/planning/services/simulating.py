@@ -4,6 +4,7 @@ from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from helixweb.common import events, leases
 from helixweb.planning import tasks
@@ -28,15 +29,23 @@ def start_simulation(
     is_online = workload != Simulation.Workload.BACKLOG
     if is_online and (share is None or not MIN_SHARE <= share <= MAX_SHARE):
         raise InvalidWorkload(
-            f"share is {share}; requests that arrive need one from {MIN_SHARE:g} to {MAX_SHARE:g} "
-            "of the peak"
+            _(
+                "share is %(share)s; requests that arrive need one from %(min_share)s to "
+                "%(max_share)s of the peak"
+            )
+            % {"share": share, "min_share": f"{MIN_SHARE:g}", "max_share": f"{MAX_SHARE:g}"}
         )
     if not is_online and share is not None:
-        raise InvalidWorkload(f"share is {share} but requests always wait; leave it out")
+        raise InvalidWorkload(
+            _("share is %(share)s but requests always wait; leave it out") % {"share": share}
+        )
     if (burst_size is not None) != (workload == Simulation.Workload.BURSTS):
         raise InvalidWorkload(
-            f"burst_size is {burst_size} but the workload is {workload!r}; it is for 'bursts', "
-            "which need it"
+            _(
+                "burst_size is %(burst_size)s but the workload is %(workload)s; it is "
+                "for 'bursts', which need it"
+            )
+            % {"burst_size": burst_size, "workload": repr(workload)}
         )
     with transaction.atomic():
         asked = Simulation.objects.create(

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from helixweb.common import events
 from helixweb.common.problems import Conflict
@@ -43,13 +44,16 @@ def start_plan_run(
     """
     if survive_one_loss and options.objective != "flow":
         raise InvalidOptions(
-            f"what survives a loss is known of the flow only, not of {options.objective!r}; "
-            "choose the objective 'flow', or do not ask to survive a loss"
+            _(
+                "what survives a loss is known of the flow only, not of %(objective)s; "
+                "choose the objective 'flow', or do not ask to survive a loss"
+            )
+            % {"objective": repr(options.objective)}
         )
     if start_plan is not None and start_plan.cluster_id != cluster.pk:
         raise InvalidOptions(
-            f"plan {start_plan.pk} is of another cluster than {cluster.name!r}; begin with one of "
-            "its own plans"
+            _("plan %(id)s is of another cluster than %(name)s; begin with one of its own plans")
+            % {"id": start_plan.pk, "name": repr(cluster.name)}
         )
     problem = build_problem(cluster, model)
     check_rules(problem, options.rules)
@@ -106,18 +110,33 @@ def extend_plan_run(run: PlanRun, *, seconds: float, user: Any) -> PlanRun:
     """
     if not MIN_TIME_LIMIT_S <= seconds <= MAX_TIME_LIMIT_S:
         raise InvalidOptions(
-            f"a run is extended by {MIN_TIME_LIMIT_S:g} to {MAX_TIME_LIMIT_S:g} s, not by "
-            f"{seconds:g}"
+            _(
+                "a run is extended by %(min_time_limit_s)s to %(max_time_limit_s)s s, "
+                "not by %(seconds)s"
+            )
+            % {
+                "min_time_limit_s": f"{MIN_TIME_LIMIT_S:g}",
+                "max_time_limit_s": f"{MAX_TIME_LIMIT_S:g}",
+                "seconds": f"{seconds:g}",
+            }
         )
     if not run.is_finished:
-        raise Conflict(f"Plan run {run.pk} is {run.status}; only one that has ended is extended.")
+        raise Conflict(
+            _("Plan run %(id)s is %(status)s; only one that has ended is extended.")
+            % {"id": run.pk, "status": _(run.status)}
+        )
     if hasattr(run, "replan"):
         raise Conflict(
-            f"Plan run {run.pk} searched around a running plan; replan again with more time, or "
-            "start from its plan."
+            _(
+                "Plan run %(id)s searched around a running plan; replan again with more "
+                "time, or start from its plan."
+            )
+            % {"id": run.pk}
         )
     if run.flow_tokens_per_s is None:
-        raise Conflict(f"Plan run {run.pk} found no placement to go on from; start a new run.")
+        raise Conflict(
+            _("Plan run %(id)s found no placement to go on from; start a new run.") % {"id": run.pk}
+        )
     options = options_from_json(run.options)
     options = replace(options, time_limit_s=seconds, seed=(options.seed + 1) % (MAX_SEED + 1))
     with transaction.atomic():

@@ -5,6 +5,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from helixweb.common.problems import Conflict
@@ -35,7 +36,7 @@ def explanation(request: HttpRequest, pk: int) -> HttpResponse:
     form = ExplanationForm(request.POST)
     if not form.is_valid():
         for text in form.errors.get("search_s", []):
-            messages.error(request, f"Seconds for each kind: {text}")
+            messages.error(request, _("Seconds for each kind: %(text)s") % {"text": text})
     else:
         try:
             services.explain_anew(plan, search_s=form.cleaned_data["search_s"])

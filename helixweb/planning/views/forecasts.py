@@ -5,6 +5,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from helixweb.common.queries import query_id
@@ -60,7 +61,7 @@ def simulation_cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """End a simulation."""
     row = get_object_or_404(Simulation.objects.select_related("plan"), pk=pk)
     if not services.cancel_simulation(row):
-        messages.info(request, "The simulation had ended already.")
+        messages.info(request, _("The simulation had ended already."))
     return _to_plan(row.plan)
 
 

@@ -3,6 +3,7 @@
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.common import events
@@ -57,5 +58,5 @@ def mix_cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """End the search with what it has."""
     row = get_object_or_404(ModelMix, pk=pk)
     if not services.cancel_model_mix(row):
-        messages.info(request, "The search had ended already.")
+        messages.info(request, _("The search had ended already."))
     return redirect("model-mix", pk)

@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.common import events
@@ -189,7 +190,7 @@ def plan_run_cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask the search to end with its best so far."""
     run = get_object_or_404(PlanRun.objects.defer("problem"), pk=pk)
     if not services.cancel_plan_run(run):
-        messages.info(request, "The search had ended already.")
+        messages.info(request, _("The search had ended already."))
     return redirect("plan-run", pk)
 
 
@@ -198,7 +199,7 @@ def plan_run_accept(request: HttpRequest, pk: int) -> HttpResponse:
     """The best so far is good enough: end the search with it."""
     run = get_object_or_404(PlanRun.objects.defer("problem"), pk=pk)
     if not services.accept_best_so_far(run):
-        messages.info(request, "The search had ended already, or has found nothing yet.")
+        messages.info(request, _("The search had ended already, or has found nothing yet."))
     return redirect("plan-run", pk)
 
 
@@ -209,7 +210,7 @@ def plan_run_extend(request: HttpRequest, pk: int) -> HttpResponse:
     form = ExtensionForm(request.POST)
     if not form.is_valid():
         for text in form.errors.get("seconds", []):
-            messages.error(request, f"Seconds to search on: {text}")
+            messages.error(request, _("Seconds to search on: %(text)s") % {"text": text})
         return redirect("plan-run", pk)
     try:
         longer = services.extend_plan_run(

@@ -10,6 +10,8 @@ from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.translation import get_language
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
@@ -54,17 +56,19 @@ def about(request: HttpRequest) -> HttpResponse:
             "Python": platform.python_version(),
             "Django": django.get_version(),
         },
-        "solvers": cache.get_or_set("solver-states", solver_states, SOLVERS_KEPT_S),
+        "solvers": cache.get_or_set(
+            f"solver-states:{get_language()}", solver_states, SOLVERS_KEPT_S
+        ),
         "database": connection.vendor,
         "last_solver": PlanRun.objects.exclude(solver="")
         .values_list("solver", flat=True)
         .order_by("-pk")
         .first(),
         "counts": {
-            "Clusters": Cluster.objects.count(),
-            "Nodes": Node.objects.count(),
-            "Searches": PlanRun.objects.count(),
-            "Plans": Plan.objects.count(),
+            _("Clusters"): Cluster.objects.count(),
+            _("Nodes"): Node.objects.count(),
+            _("Searches"): PlanRun.objects.count(),
+            _("Plans"): Plan.objects.count(),
         },
     }
     return render(request, "planning/about.html", context)
@@ -75,4 +79,4 @@ def _own_version() -> str:
     try:
         return version("helixweb")
     except PackageNotFoundError:
-        return "not installed: runs from a checkout"
+        return _("not installed: runs from a checkout")

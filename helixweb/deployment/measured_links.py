@@ -1,0 +1,68 @@
+"""Keeps what stages measured of links that no plan uses, for the network's page and the next plan.
+
+What a person imported stays; all else is replaced by what the link does.
+"""
+
+from datetime import datetime, timedelta
+
+from helixweb.deployment.live_links import LiveLink, live_links
+from helixweb.deployment.models import SERVING, Deployment
+from helixweb.inventory.models import Link, Origin
+from helixweb.inventory.presentation import cluster_network
+
+# A report may be repeated; a measurement is written once, when it is new.
+FRESH_S = 30.0
+_CLOCKS_DIFFER = timedelta(seconds=5)
+
+
+def keep_measured(deployment_id: int, *, now: datetime) -> int:
+    """Write the measurements of the last seconds into the inventory; returns how many."""
+    deployment = (
+        Deployment.objects.select_related("cluster", "plan")
+        .defer("serving_plan", "plan__document", "plan__problem")
+        .filter(pk=deployment_id, status__in=SERVING, emulated=False)
+        .first()
+    )
+    if deployment is None:
+        return 0
+    fresh = [link for link in live_links(deployment, now=now) if _is_fresh(link)]
+    if not fresh:
+        return 0
+    network = cluster_network(deployment.cluster)
+    written = 0
+    for link in fresh:
+        stats, measured_at = link.stats, now - timedelta(seconds=_age_s(link))
+        rate, rtt_s = stats.bandwidth_bytes_per_s, stats.rtt_s
+        known = network.link(*link.ends) if set(link.ends) <= set(network.names) else None
+        if rate is None or rtt_s is None or known is None:
+            continue
+        own = not known.of_regions
+        if own and known.origin == Origin.IMPORTED:
+            continue
+        is_kept = known.origin == Origin.MEASURED and known.recorded_at is not None
+        if own and is_kept and known.recorded_at > measured_at - _CLOCKS_DIFFER:
+            continue
+        if stats.bandwidth_is_floor:
+            rate = max(rate, known.bandwidth_bytes_per_s)
+        Link.objects.update_or_create(
+            cluster=deployment.cluster,
+            source=link.source,
+            target=link.target,
+            defaults={
+                "bandwidth_bytes_per_s": rate,
+                "latency_s": rtt_s / 2,
+                "origin": Origin.MEASURED,
+            },
+        )
+        written += 1
+    return written
+
+
+def _age_s(link: LiveLink) -> float:
+    return link.age_s + (link.stats.bandwidth_age_s or 0.0)
+
+
+def _is_fresh(link: LiveLink) -> bool:
+    """Measured just now, by nothing but what measures."""
+    known = link.stats.bandwidth_bytes_per_s is not None
+    return known and not link.is_at_work and _age_s(link) <= FRESH_S

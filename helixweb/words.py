@@ -1,0 +1,50 @@
+"""The reader's language for what knows no Django otherwise, and the words in columns of rows.
+
+A word of a row, such as its state, is kept in English and said in the reader's language by
+`gettext(word)` or {% translate word %}. Any package of helixweb may import this.
+"""
+
+from django.utils.translation import gettext, gettext_noop, ngettext
+
+__all__ = ["WORDS_OF_ROWS", "gettext", "gettext_noop", "ngettext"]
+
+# Here to be found by makemessages.
+WORDS_OF_ROWS = (
+    # nodes, their phases, their logs
+    gettext_noop("declared"), gettext_noop("online"), gettext_noop("lost"),
+    gettext_noop("idle"), gettext_noop("loading"), gettext_noop("ready"),
+    gettext_noop("stopping"), gettext_noop("failed"),
+    gettext_noop("debug"), gettext_noop("info"), gettext_noop("warning"), gettext_noop("error"),
+    gettext_noop("agent"), gettext_noop("stage"),
+    # profiles and links
+    gettext_noop("measured"), gettext_noop("imported"), gettext_noop("estimated"),
+    gettext_noop("bandwidth"), gettext_noop("latency"),
+    # deployments, searches and other jobs
+    gettext_noop("deploying"), gettext_noop("degraded"), gettext_noop("stopped"),
+    gettext_noop("superseded"), gettext_noop("queued"), gettext_noop("running"),
+    gettext_noop("succeeded"), gettext_noop("cancelled"),
+    gettext_noop("search"), gettext_noop("explanation"), gettext_noop("simulation"),
+    gettext_noop("mix"),
+    # what limits
+    gettext_noop("silent node"), gettext_noop("slow node"), gettext_noop("KV cache"),
+    gettext_noop("compute"), gettext_noop("admission"), gettext_noop("nothing"),
+    gettext_noop("unknown"),
+    # how a request ended
+    gettext_noop("stop"), gettext_noop("length"),
+    # why a search ended
+    gettext_noop("bound reached"), gettext_noop("time limit"), gettext_noop("accepted"),
+    # the change log and join tokens
+    gettext_noop("cluster"), gettext_noop("node"), gettext_noop("coordinator"),
+    gettext_noop("link"), gettext_noop("regionlink"), gettext_noop("sharedbandwidth"),
+    gettext_noop("profile"), gettext_noop("languagemodel"),
+    gettext_noop("added"), gettext_noop("changed"), gettext_noop("removed"),
+    gettext_noop("noted"),
+    # labels that forms make of the names of columns
+    gettext_noop("Username"), gettext_noop("Name"), gettext_noop("Coordinator region"),
+    gettext_noop("Mean prompt tokens"), gettext_noop("Mean output tokens"), gettext_noop("Region"),
+    gettext_noop("Price per hour"), gettext_noop("Role"), gettext_noop("Members"),
+    gettext_noop("Direction"), gettext_noop("Bytes per layer"),
+    gettext_noop("Activation bytes per token"), gettext_noop("Checkpoint"), gettext_noop("Model"),
+    gettext_noop("Placer"), gettext_noop("Solver"), gettext_noop("Seed"), gettext_noop("Cluster"),
+    gettext_noop("Workload"), gettext_noop("Seconds"),
+)  # fmt: skip
