@@ -51,7 +51,7 @@ def links_at_work(*, cluster_id: int, now: datetime, **_: Any) -> LinksAtWork | 
     deployment = serving_deployment(cluster_id)
     if deployment is None:
         return None
-    links = live_links(deployment, now=now)
+    links = [link for link in live_links(deployment, now=now) if link.is_at_work]
     if not links:
         return None
     rows = link_rows(deployment, links)

@@ -24,6 +24,12 @@ class LiveLink:
     age_s: float
 
     @property
+    def is_at_work(self) -> bool:
+        """Whether more was sent over it than what measures it."""
+        sent = self.stats.urgent_bytes_total + self.stats.bulk_bytes_total
+        return sent > 0 or self.stats.filler_bytes_total == 0
+
+    @property
     def ends(self) -> tuple[str, str]:
         return self.source, self.target
 

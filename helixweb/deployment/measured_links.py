@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from helixweb.deployment.live_links import LiveLink, live_links
 from helixweb.deployment.models import SERVING, Deployment
 from helixweb.inventory.models import Link, Origin
+from helixweb.inventory.network import KnownLink
 from helixweb.inventory.presentation import cluster_network
 
 # A report may be repeated; a measurement is written once, when it is new.
@@ -36,11 +37,7 @@ def keep_measured(deployment_id: int, *, now: datetime) -> int:
         known = network.link(*link.ends) if set(link.ends) <= set(network.names) else None
         if rate is None or rtt_s is None or known is None:
             continue
-        own = not known.of_regions
-        if own and known.origin == Origin.IMPORTED:
-            continue
-        is_kept = known.origin == Origin.MEASURED and known.recorded_at is not None
-        if own and is_kept and known.recorded_at > measured_at - _CLOCKS_DIFFER:
+        if not known.of_regions and _stays(known, measured_at=measured_at):
             continue
         if stats.bandwidth_is_floor:
             rate = max(rate, known.bandwidth_bytes_per_s)
@@ -56,6 +53,13 @@ def keep_measured(deployment_id: int, *, now: datetime) -> int:
         )
         written += 1
     return written
+
+
+def _stays(own: KnownLink, *, measured_at: datetime) -> bool:
+    """Whether the pair's own numbers are a person's, or this measurement's already."""
+    if own.origin != Origin.MEASURED or own.recorded_at is None:
+        return own.origin == Origin.IMPORTED
+    return own.recorded_at > measured_at - _CLOCKS_DIFFER
 
 
 def _age_s(link: LiveLink) -> float:

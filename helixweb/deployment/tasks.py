@@ -5,6 +5,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from helixweb.deployment import pushing, settling
+from helixweb.deployment.measured_links import keep_measured
 from helixweb.deployment.node_log import prune_log
 from helixweb.deployment.weighing import follow_links
 
@@ -17,14 +18,15 @@ def push_deployment(*, deployment_id: int) -> None:
 
 @shared_task
 def tend_deployments() -> None:
-    """Beat: push what was not pushed, settle what waits for nodes that report no more, and let
-    routing weights follow the links."""
+    """Beat: push what was not pushed, settle what waits for nodes that report no more, let routing
+    weights follow the links, and keep what was measured of unused ones."""
     now = timezone.now()
     for deployment_id in pushing.overdue_ids(now):
         pushing.push(deployment_id, now=now)
     for deployment_id in settling.live_ids():
         settling.settle(deployment_id, now=now)
         follow_links(deployment_id, now=now)
+        keep_measured(deployment_id, now=now)
 
 
 @shared_task

@@ -90,7 +90,7 @@ def planned_rates(problem: Problem, links: list[LiveLink]) -> dict[Ends, float]:
 
 
 def _says_something(link: LiveLink) -> bool:
-    return link.stats.bandwidth_bytes_per_s is not None
+    return link.is_at_work and link.stats.bandwidth_bytes_per_s is not None
 
 
 def _write(

@@ -27,6 +27,7 @@ from runtime.coordinator.control_loop import Removed, follow_plan, report_foreve
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.emulated_sending import EmulatedSending
 from runtime.coordinator.heap import bound_free_memory
+from runtime.coordinator.link_rounds import measure_links
 from runtime.coordinator.options import Options, parse_options
 from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.plan_store import PlanStore
@@ -190,6 +191,7 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
             _receive_forever(transport, dispatcher),
             _see_forever(transport, dispatcher),
             _tick(dispatcher),
+            *_measuring(options, transport, dispatcher),
             _outlive(serving),
         )
     finally:
@@ -197,6 +199,14 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
         server.should_exit = True
         await serving
         transport.close()
+
+
+def _measuring(
+    options: Options, transport: AsyncZmqTransport, dispatcher: Dispatcher
+) -> list[Coroutine[Any, Any, None]]:
+    if not options.measure_links:
+        return []
+    return [measure_links(transport, dispatcher, clock=time.monotonic)]
 
 
 def _sender(transport: AsyncZmqTransport, network: EmulatedNetwork | None) -> Sender:

@@ -28,6 +28,7 @@ class Options:
     request_timeout_s: float
     router: RouterName
     traces_per_s: float
+    measure_links: bool
     emulate: Path | None
 
 
@@ -75,6 +76,13 @@ def parse_options(argv: list[str]) -> Options:
         default=2.0,
         help="requests a second, at most, of which helixweb gets a time line; 0: none "
         "(default %(default)g)",
+    )
+    add(
+        "--measure-links",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="have stages measure what links do that the plan does not use, with at most 1 %% of "
+        "a network card's time and none that requests want (default %(default)s)",
     )
     add(
         "--emulate",

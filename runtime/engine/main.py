@@ -28,6 +28,7 @@ from runtime.engine.limits import EngineLimits
 from runtime.engine.shared_cores import SharedCores, may_share_cores
 from runtime.engine.stage import Stage
 from runtime.protocol.emulation import Emulation, EmulationRefused, read_emulation
+from runtime.protocol.measure_order import MeasureOrder
 from runtime.protocol.stage_pipe import (
     FailedEvent,
     LoadingEvent,
@@ -38,6 +39,7 @@ from runtime.protocol.stage_pipe import (
 )
 from runtime.transport.base import Transport
 from runtime.transport.keys import KeyFileError, KeyPair
+from runtime.transport.measuring import MeasuringLimits
 from runtime.transport.zmq_transport import ZmqTransport
 
 logger = logging.getLogger(__name__)
@@ -160,6 +162,7 @@ def serve(
             forecast=sockets.forecast,
             # of an emulated node only the links that it acts as having would say anything
             link_stats=dict if opened.backend.emulated else sockets.link_stats,
+            measure=lambda order: _measure(sockets, order),
             shared_cores=None if opened.backend.emulated else _watch_cores(launch),
             on_report=lambda stats: events.write(StatsEvent(stats=stats)),
         )
@@ -174,6 +177,12 @@ def serve(
         )
         events.write(ReadyEvent(stats=stage.stats()))
         stage.run(stop.is_set)
+
+
+def _measure(sockets: ZmqTransport, order: MeasureOrder) -> None:
+    limits = MeasuringLimits(n_bytes=order.most_bytes, seconds=order.most_s)
+    if not sockets.measure(order.peer, limits=limits):
+        logger.info("the link to %s is in use; it is not measured now", order.peer)
 
 
 def _watch_cores(launch: StageLaunch) -> SharedCores | None:

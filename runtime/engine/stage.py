@@ -41,6 +41,7 @@ from runtime.protocol.data import (
     StageStatus,
 )
 from runtime.protocol.engine_options import EngineOptions, PromptRule, PromptStepRule
+from runtime.protocol.measure_order import MeasureOrder, unpack_order
 from runtime.protocol.stage_spans import pack_spans
 from runtime.transport.base import Received, SendError, Transport
 from runtime.transport.decode_forecast import DecodeForecast
@@ -69,8 +70,9 @@ class Stage:
     below 1 makes a step last 1/relative_speed as long as it did. `on_report` gets the stage's
     counters about once a second. `shared_cores`: what finds out whether the deployment's stages
     share this machine's cores; None: they do not. `forecast` is told of steps with decodes, so that
-    links know when the next ones come; `link_stats` is asked for the stage's counters of links.
-    `clock` and `sleep` are in seconds.
+    links know when the next ones come; `link_stats` is asked for the stage's counters of links;
+    `measure` gets the coordinator's orders to find out what unused links do. `clock` and `sleep`
+    are in seconds.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Stage:
         shared_cores: SharedCores | None = None,
         forecast: DecodeForecast | None = None,
         link_stats: Callable[[], dict[str, LinkStats]] = dict,
+        measure: Callable[[MeasureOrder], None] = lambda _: None,
         on_report: Callable[[StageStats], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -103,6 +106,7 @@ class Stage:
         self._shared_cores = shared_cores
         self._forecast = forecast or DecodeForecast()
         self._link_stats = link_stats
+        self._measure_link = measure
         self._on_report = on_report
         self._clock = clock
         self._sleep = sleep
@@ -340,6 +344,10 @@ class Stage:
     def _accept(self, message: Message, *, sender: str, unseen_s: float = 0.0) -> None:
         now_s = self._clock()
         self._pages_moved = True
+        if message.kind == Kind.MEASURE:
+            if sender == COORDINATOR:
+                self._measure(message.payload)
+            return
         if message.kind == Kind.RELEASE and sender == COORDINATOR:
             self._tell_spans(message.entries, heard_s=now_s, unseen_s=unseen_s)
         self._refuse(self._intake.accept(message, sender=sender, now_s=now_s, unseen_s=unseen_s))
@@ -347,6 +355,12 @@ class Stage:
             self._shared_cores.pause()
         if message.kind in (Kind.ROWS, Kind.SAMPLED):
             self._observe_returns(message, now_s=now_s)
+
+    def _measure(self, payload: bytes | bytearray | memoryview) -> None:
+        try:
+            self._measure_link(unpack_order(payload))
+        except (FrameError, SendError) as error:
+            logger.warning("measured no link: %s", error)
 
     def _observe_returns(self, message: Message, *, now_s: float) -> None:
         """How long requests were away whose next token begins its way here."""

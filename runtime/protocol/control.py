@@ -137,8 +137,9 @@ class LinkStats(_Message):
     probe a second, null before; `bandwidth_age_s` ago the former was last confirmed; it is a floor
     as long as the link was not seen full, and may do more. `queueing_s` is how much longer the last
     round trip took. The urgent lane has decodes and all that is small, the bulk lane prompts in
-    chunks; bytes/s are of the last seconds. `starved_total`: how often N decodes had gone before a
-    prompt; `longest_wait_decodes`: most that ever did. `stalled`: what was sent is not answered.
+    chunks; bytes/s are of the last seconds. `filler_bytes_total` went to measure a link that
+    nothing else is sent over. `starved_total`: how often N decodes had gone before a prompt;
+    `longest_wait_decodes`: most that ever did. `stalled`: what was sent is not answered.
     """
 
     bandwidth_bytes_per_s: float | None = Field(default=None, ge=0)
@@ -154,6 +155,7 @@ class LinkStats(_Message):
     urgent_messages_total: int = Field(default=0, ge=0)
     bulk_bytes_total: int = Field(default=0, ge=0)
     chunks_total: int = Field(default=0, ge=0)
+    filler_bytes_total: int = Field(default=0, ge=0)
     sent_again_total: int = Field(default=0, ge=0)
     starved_total: int = Field(default=0, ge=0)
     longest_wait_decodes: int = Field(default=0, ge=0)

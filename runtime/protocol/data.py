@@ -19,6 +19,7 @@ few requests need follows behind the route (flag EXTENDED).
     STATUS    stage -> coordinator          `StageStatus`, about once a second
     TRACE     stage -> coordinator          `stage_spans` of one request, if its RELEASE asked
     LOST_LINKS  stage -> coordinator        `lost_links`: peers it sends to and cannot reach
+    MEASURE   coordinator -> stage          `measure_order`: a link that nothing is sent over
 """
 
 import struct
@@ -54,6 +55,7 @@ class Kind(IntEnum):
     STATUS = 6
     TRACE = 7
     LOST_LINKS = 8
+    MEASURE = 9
 
 
 class DType(IntEnum):

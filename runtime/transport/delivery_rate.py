@@ -114,6 +114,11 @@ class DeliveryRate:
         if too_fast and self.bytes_per_s is not None:
             self._enter(_Phase.DRAIN, now_s)
 
+    @property
+    def has_settled(self) -> bool:
+        """Whether the rate is past its start: it grows no more."""
+        return self._phase is not _Phase.START
+
     def pace(self, now_s: float) -> float | None:
         """Bytes/s to send at now; None: not known, as fast as the window lets."""
         if self.bytes_per_s is None:

@@ -25,7 +25,8 @@ from runtime.protocol.link_frames import (
     is_link_frame,
 )
 from runtime.transport.base import Received
-from runtime.transport.link_scheduler import LinkOptions, LinkScheduler
+from runtime.transport.link_scheduler import LinkOptions, LinkRule, LinkScheduler
+from runtime.transport.measuring import FILLER_HEAD, Measuring, MeasuringLimits
 from runtime.transport.reassembly import Bytes, Reassembly
 from runtime.transport.turns import Turns
 from runtime.transport.wakeup import Wakeup
@@ -78,6 +79,7 @@ class Lanes:
         self._inbox_bytes = 0
         self._links: dict[str, _Link] = {}
         self._doomed: list[_Link] = []
+        self._measuring: Measuring | None = None
         self._closing = False
         self._failure: BaseException | None = None
         # of this thread alone
@@ -94,6 +96,7 @@ class Lanes:
             scheduler = self._link(peer).scheduler
             if not scheduler.has_room(memoryview(payload).nbytes):
                 return False
+            self._give_way(memoryview(payload).nbytes, is_prompt=True)
             scheduler.push(head, payload)
         self._wakeup.wake()
         return True
@@ -101,7 +104,25 @@ class Lanes:
     def on_urgent(self, peer: str, n_bytes: int) -> None:
         """So much went to `peer` on the urgent lane."""
         with self._lock:
+            self._give_way(n_bytes, is_prompt=False)
             self._link(peer).scheduler.on_urgent(n_bytes, now_s=self._clock())
+
+    def measure(self, peer: str, *, limits: MeasuringLimits) -> bool:
+        """Begin to find out what the link to `peer` does; False: something is under way already,
+        on that link or to measure another, or links are not scheduled."""
+        if self._options.rule is not LinkRule.SCHEDULED:
+            return False
+        with self._lock:
+            scheduler = self._link(peer).scheduler
+            if self._measuring is not None or scheduler.has_waiting or scheduler.in_flight_bytes:
+                return False
+            self._measuring = Measuring(peer, scheduler, limits=limits, now_s=self._clock())
+        self._wakeup.wake()
+        return True
+
+    def _give_way(self, n_bytes: int, *, is_prompt: bool) -> None:
+        if self._measuring is not None:
+            self._measuring.on_traffic(n_bytes, is_prompt=is_prompt)
 
     def deliver(self, received: Received) -> None:
         """Put a message among those received."""
@@ -131,6 +152,8 @@ class Lanes:
             link = self._links.pop(peer, None)
             if link is not None:
                 self._doomed.append(link)
+            if self._measuring is not None and self._measuring.peer == peer:
+                self._measuring = None
         self._wakeup.wake()
 
     def schedulers(self) -> tuple[threading.Lock, dict[str, LinkScheduler]]:
@@ -180,7 +203,10 @@ class Lanes:
             links = list(self._links.values())
             poller.register(self._router, 0 if self._is_full else zmq.POLLIN)
             now_s = self._clock()
+            if self._measuring is not None and self._measuring.has_ended(now_s):
+                self._measuring = None
             wakes = [link.scheduler.wake_s(now_s=now_s) for link in links]
+            wakes += [] if self._measuring is None else [self._measuring.ends_s]
         wait_s = max(0.0, min([*wakes, now_s + _LONGEST_WAIT_S]) - now_s)
         readable = dict(poller.poll(int(wait_s * 1000)))
         if self._wakeup.fd in readable:
@@ -260,7 +286,9 @@ class Lanes:
                 received_us=round(self._clock() * 1e6),
             )
             self._answer(identity, encode_link_frame(ack))
-        return None if whole is None else decode(memoryview(whole[0]), memoryview(whole[1]))
+        if whole is None or bytes(memoryview(whole[0])) == FILLER_HEAD:
+            return None
+        return decode(memoryview(whole[0]), memoryview(whole[1]))
 
     def _echo(self, identity: Any, frames: list[Any]) -> None:
         echo = Echo(
@@ -305,6 +333,8 @@ class Lanes:
         while True:
             now_s = self._clock()
             with self._lock:
+                if self._measuring is not None and self._measuring.peer == link.peer:
+                    self._measuring.fill(now_s=now_s)
                 sending = link.scheduler.next(now_s=now_s, decode_due_s=self._decode_due_s(now_s))
             if sending is None:
                 break

@@ -21,6 +21,7 @@ def link_stats(scheduler: LinkScheduler, *, now_s: float) -> LinkStats:
         urgent_messages_total=counters.urgent_messages,
         bulk_bytes_total=counters.bulk_bytes,
         chunks_total=counters.chunks,
+        filler_bytes_total=counters.filler_bytes,
         sent_again_total=counters.sent_again,
         starved_total=counters.starved,
         longest_wait_decodes=counters.longest_wait_decodes,

@@ -85,6 +85,7 @@ class Transmission:
 class _Waiting:
     head: bytes
     payload: memoryview
+    is_filler: bool
     done: int = 0  # bytes of the payload that were sent
 
 
@@ -114,6 +115,7 @@ class LinkCounters:
     chunks: int = 0
     starved: int = 0  # times the bound was reached
     sent_again: int = 0  # chunks
+    filler_bytes: int = 0  # to measure what the link does
     longest_wait_decodes: int = 0
 
 
@@ -152,10 +154,10 @@ class LinkScheduler:
             not self.has_waiting or self.waiting_bytes + n_bytes <= self.options.most_waiting_bytes
         )
 
-    def push(self, head: bytes, payload: Bytes) -> None:
-        """Queue a message of prompts."""
+    def push(self, head: bytes, payload: Bytes, *, is_filler: bool = False) -> None:
+        """Queue a message of prompts, or one that only fills the link."""
         view = memoryview(payload).cast("B") if memoryview(payload).nbytes else memoryview(b"")
-        self._queue.append(_Waiting(head=head, payload=view))
+        self._queue.append(_Waiting(head=head, payload=view, is_filler=is_filler))
         self.waiting_bytes += view.nbytes
 
     def on_urgent(self, n_bytes: int, *, now_s: float) -> None:
@@ -297,9 +299,12 @@ class LinkScheduler:
             self._heard_s = now_s
         self._sent.append(sent)
         self.in_flight_bytes += sent.n_bytes
-        self.counters.bulk_bytes += sent.n_bytes
-        self.counters.chunks += 1
-        self.bulk_rate.add(sent.n_bytes, now_s=now_s)
+        if message.is_filler:
+            self.counters.filler_bytes += sent.n_bytes
+        else:
+            self.counters.bulk_bytes += sent.n_bytes
+            self.counters.chunks += 1
+            self.bulk_rate.add(sent.n_bytes, now_s=now_s)
         self._occupy(sent.n_bytes, now_s)
         return Transmission(
             chunk=Chunk(

@@ -24,6 +24,7 @@ from runtime.transport.lanes import Lanes
 from runtime.transport.link_report import link_stats
 from runtime.transport.link_scheduler import LinkOptions, LinkRule
 from runtime.transport.lost_links import LostLinks
+from runtime.transport.measuring import MeasuringLimits
 from runtime.transport.watch import Watch
 from runtime.transport.zmq_sockets import (
     BindFailed,
@@ -150,6 +151,13 @@ class ZmqTransport:
             dial=lambda: self._dialled(address, _BEATS_WAITING),
             generation=generation,
         )
+
+    def measure(self, peer: str, *, limits: MeasuringLimits) -> bool:
+        """Begin to find out what the link to `peer` does, which `link_stats` tells once it is
+        known; gives way to all else. False: not now. Raises UnknownPeer."""
+        if peer == self._name or peer not in self._peers.by_name:
+            raise UnknownPeer(f"{peer!r}, the link to which is to be measured, is not a peer")
+        return self._lanes.measure(peer, limits=limits)
 
     def send(self, peer: str, message: Message) -> None:
         """Never blocks: what a peer does not take yet waits in memory, in order, up to a bound.

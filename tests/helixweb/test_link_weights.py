@@ -203,3 +203,64 @@ def test_measured_rates_may_count_in_the_next_plan_and_what_was_there_before_is_
     assert link.bandwidth_bytes_per_s == SLOW
     history = browser.get(f"/changes/?cluster={cluster.pk}&kind=link").content.decode()
     assert serving.ends[0] in history
+
+
+def measured_only(rate: float = 5e6, **changes: Any) -> LinkStats:
+    """Of a link that nothing but the measurement was sent over."""
+    stats = LinkStats(
+        bandwidth_bytes_per_s=rate,
+        bandwidth_age_s=1.0,
+        bandwidth_is_floor=False,
+        rtt_s=0.06,
+        filler_bytes_total=2_000_000,
+    )
+    return stats.model_copy(update=changes)
+
+
+def test_what_was_measured_of_an_unused_link_is_kept_once_and_shown_with_its_age(
+    serving: Serving, browser: Client
+) -> None:
+    cluster = serving.deployment.cluster
+    Link.objects.filter(cluster=cluster).update(origin="estimated")
+    planned = serving.weights
+    serving.tell(measured_only())
+    source, target = serving.ends
+    link = Link.objects.get(cluster=cluster, source=source, target=target)
+    assert (link.bandwidth_bytes_per_s, link.latency_s, link.origin) == (5e6, 0.03, "measured")
+    page = browser.get(f"/clusters/{cluster.pk}/network/").content.decode()
+    assert "measured, 0 s old" in page
+    assert f"{source} → {target} is slow" not in page  # nothing is at work there
+    assert serving.weights == planned
+    written_at = link.recorded_at
+    serving.tell(measured_only(4e6))  # the same again: a heartbeat repeats what it knows
+    link.refresh_from_db()
+    assert (link.bandwidth_bytes_per_s, link.recorded_at) == (5e6, written_at)
+
+
+def test_measurements_spare_what_a_person_imported_and_floors_lower_nothing(
+    serving: Serving,
+) -> None:
+    cluster = serving.deployment.cluster
+    source, target = serving.ends
+    ends = {"cluster": cluster, "source": source, "target": target}
+    Link.objects.update_or_create(
+        **ends, defaults={"bandwidth_bytes_per_s": 1e9, "latency_s": 0.0, "origin": "imported"}
+    )
+    serving.tell(measured_only())
+    assert Link.objects.get(**ends).bandwidth_bytes_per_s == 1e9
+    Link.objects.filter(**ends).update(origin="estimated")
+    serving.tell(measured_only(bandwidth_is_floor=True))
+    link = Link.objects.get(**ends)
+    assert (link.bandwidth_bytes_per_s, link.origin) == (1e9, "measured")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"bandwidth_age_s": 500.0}, {"urgent_bytes_total": 9}, {"bandwidth_bytes_per_s": None}],
+)
+def test_old_measurements_links_at_work_and_unknown_rates_are_not_kept(
+    serving: Serving, changes: dict[str, Any]
+) -> None:
+    Link.objects.filter(cluster=serving.deployment.cluster).update(origin="estimated")
+    serving.tell(measured_only(**changes))
+    assert not Link.objects.filter(origin="measured").exists()

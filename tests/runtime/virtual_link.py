@@ -28,6 +28,7 @@ class VirtualLink:
     delay_s: float
     options: LinkOptions = field(default_factory=LinkOptions)
     decode_due_s: Callable[[float], float | None] = lambda _: None
+    fill: Callable[[float], None] = lambda _: None  # asked before each chunk, as lanes do
     now_s: float = 0.0
     scheduler: LinkScheduler = field(init=False)
     reassembly: Reassembly = field(default_factory=Reassembly)
@@ -111,6 +112,7 @@ class VirtualLink:
             self._last_arrival_s = max(self._through(40), self._last_arrival_s)
             self.at(self._last_arrival_s, lambda: self._acknowledge(probe))
         while True:
+            self.fill(self.now_s)
             due_s = self.decode_due_s(self.now_s)
             sending = self.scheduler.next(now_s=self.now_s, decode_due_s=due_s)
             if sending is None:
