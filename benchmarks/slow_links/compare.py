@@ -8,17 +8,15 @@ Needs root (network namespaces). Prints one line for each network and rule.
 import argparse
 import statistics
 import sys
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from benchmarks.slow_links.start import start
 from tests.shaped_links.ends import joined_ends
-from tests.shaped_links.network import RelayedLink, missing_for_shaping, relayed_link
+from tests.shaped_links.network import RelayedLink, relayed_link
 from tests.shaped_links.shaped_pipe import Shape
 
-PARAMETERS = Path(__file__).with_name("parameters.toml")
 _FIRST_PREFILL = 1_000_000
 _WARM_UP_S = 2.0  # connections are made and keys exchanged
 
@@ -130,15 +128,9 @@ def _print_row(name: str, runs: list[Figures], alone: list[Figures]) -> None:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parameters", type=Path, default=PARAMETERS)
     parser.add_argument("--only", default="", help="networks whose name holds this")
     parser.add_argument("--rules", nargs="+", help="instead of the parameters' rules")
-    arguments = parser.parse_args(argv)
-    missing = missing_for_shaping()
-    if missing:
-        print(missing, file=sys.stderr)
-        return 1
-    parameters = tomllib.loads(arguments.parameters.read_text())
+    arguments, parameters = start(parser, argv)
     parameters["rules"] = arguments.rules or parameters["rules"]
     for network in parameters["networks"]:
         if arguments.only in network["name"]:

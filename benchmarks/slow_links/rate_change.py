@@ -9,14 +9,12 @@ long after each change it came within a tenth and stayed there.
 import argparse
 import sys
 import time
-import tomllib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from benchmarks.slow_links.compare import PARAMETERS
+from benchmarks.slow_links.start import start, with_sizes
 from tests.shaped_links.ends import joined_ends
-from tests.shaped_links.network import missing_for_shaping, relayed_link
+from tests.shaped_links.network import relayed_link
 from tests.shaped_links.shaped_pipe import Shape
 
 _FIRST_PREFILL = 1_000_000
@@ -79,18 +77,10 @@ def run(parameters: dict[str, Any], control: str) -> None:
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parameters", type=Path, default=PARAMETERS)
-    arguments = parser.parse_args(argv)
-    missing = missing_for_shaping()
-    if missing:
-        print(missing, file=sys.stderr)
-        return 1
-    parameters = tomllib.loads(arguments.parameters.read_text())
-    sizes = {name: parameters[name] for name in ("prefill_bytes", "decode_bytes", "decode_every_s")}
-    change = parameters["rate_change"]
+    _, parameters = start(argparse.ArgumentParser(description=__doc__), argv)
+    change = with_sizes(parameters, "rate_change")
     for control in change["congestion_controls"]:
-        run(change | sizes, control)
+        run(change, control)
     return 0
 
 

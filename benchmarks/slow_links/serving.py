@@ -16,16 +16,15 @@ import random
 import statistics
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.slow_links.compare import PARAMETERS
 from benchmarks.slow_links.serving_front import Arrival, FrontOrder
 from benchmarks.slow_links.serving_stage import PAGE_TOKENS, StageOrder
+from benchmarks.slow_links.start import start
 from planner.domain.cluster import COORDINATOR
 from planner.domain.placement import LayerRange, Placement
 from runtime.protocol.control import PeerAddress
@@ -33,7 +32,7 @@ from runtime.protocol.emulation import Emulation
 from runtime.protocol.engine_options import EngineOptions
 from runtime.transport.keys import KeyPair
 from runtime.transport.link_scheduler import LinkRule
-from tests.shaped_links.network import RelayedLink, Side, missing_for_shaping, relayed_mesh
+from tests.shaped_links.network import RelayedLink, Side, relayed_mesh
 from tests.shaped_links.shaped_pipe import Shape
 
 _SIDES: dict[str, Side] = {"s1": "a", "s2": "b", "s3": "c", COORDINATOR: "d"}
@@ -211,18 +210,13 @@ def measure(
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("lengths", type=Path)
-    parser.add_argument("--parameters", type=Path, default=PARAMETERS)
     parser.add_argument("--only", default="", help="cells whose name begins with this")
     parser.add_argument("--window", type=float, help="seconds, instead of the parameters'")
     parser.add_argument("--variants", nargs="+", help="only those of these names")
     parser.add_argument("--at-once", type=int, default=1, help="variants that run side by side")
     parser.add_argument("--parts", action="store_true", help="tell where the TTFT went, too")
-    arguments = parser.parse_args(argv)
-    missing = missing_for_shaping()
-    if missing:
-        print(missing, file=sys.stderr)
-        return 1
-    parameters = tomllib.loads(arguments.parameters.read_text())["serving"]
+    arguments, whole = start(parser, argv)
+    parameters = whole["serving"]
     parameters["window_s"] = arguments.window or parameters["window_s"]
     lengths = read_lengths(arguments.lengths, parameters)
     print(f"pages of {PAGE_TOKENS} tokens; means: TTFT s, TPOT s, end-to-end s (of FIFO's)")

@@ -15,8 +15,9 @@ import sys
 import time
 from typing import Any
 
+from benchmarks.slow_links.start import start
 from tests.shaped_links.ends import joined_ends
-from tests.shaped_links.network import RelayedLink, missing_for_shaping, relayed_link
+from tests.shaped_links.network import RelayedLink, relayed_link
 from tests.shaped_links.shaped_pipe import Shape
 
 _FIRST_PREFILL = 1_000_000
@@ -88,11 +89,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args(argv)
-    missing = missing_for_shaping()
-    if missing:
-        print(missing, file=sys.stderr)
-        return 1
+    arguments, _ = start(parser, argv)
     length_s = 60.0 * arguments.minutes + _CALM_S
     prefills = [
         (_FIRST_PREFILL + number, 1.0 + number * _PREFILL_EVERY_S)

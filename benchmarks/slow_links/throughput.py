@@ -9,18 +9,17 @@ clear in turn; then prompts and decodes go over a relay that counts the bytes of
 import argparse
 import statistics
 import sys
-import tomllib
-from pathlib import Path
 from typing import Any
 
-from benchmarks.slow_links.compare import PARAMETERS
+from benchmarks.slow_links.start import start, with_sizes
 from runtime.protocol.data_security import DataSecurity
 from tests.shaped_links.ends import joined_ends
-from tests.shaped_links.network import Namespaces, missing_for_shaping, relayed_link, tbf_link
+from tests.shaped_links.network import Namespaces, relayed_link, tbf_link
 from tests.shaped_links.shaped_pipe import Shape
 
 _FIRST_PREFILL = 1_000_000
 _WARM_UP_S = 1.0
+_TCP_IP_BYTES = 52  # of a packet: IPv4 20, TCP 20 and its time stamps 12
 
 
 def exchange(
@@ -51,13 +50,13 @@ def bytes_per_s(
     return float(sizes["prefill_bytes"] * (len(arrivals) - 1) / (arrivals[-1] - arrivals[0]))
 
 
-def compare_security(parameters: dict[str, Any], sizes: dict[str, Any]) -> None:
+def compare_security(parameters: dict[str, Any]) -> None:
     rates: dict[DataSecurity, list[float]] = {security: [] for security in DataSecurity}
     with tbf_link(rate_bytes_per_s=parameters["rate_bytes_per_s"]) as link:
         for _ in range(parameters["repeats"]):
             for security, seen in rates.items():
                 seen.append(
-                    bytes_per_s(link, security, prefills=parameters["prefills"], sizes=sizes)
+                    bytes_per_s(link, security, prefills=parameters["prefills"], sizes=parameters)
                 )
     for security, seen in rates.items():
         figures = ", ".join(f"{8e-6 * rate:.0f}" for rate in seen)
@@ -69,29 +68,29 @@ def compare_security(parameters: dict[str, Any], sizes: dict[str, Any]) -> None:
 
 
 def weigh(security: DataSecurity, *, mtu: int, sizes: dict[str, Any]) -> None:
-    """Bytes of packets, headers of TCP and IP and all that was sent again included."""
+    """Bytes of all packets, those that were sent again and handshakes included; without TCP's and
+    IP's headers they are ours: heads of messages and chunks, ZeroMQ's frames, encryption."""
     shape = Shape(rate_bytes_per_s=12.5e6, delay_s=0.001, queue_bytes=2_000_000)
     for name, prefills, decodes in (("prompts", 4, 0), ("decodes", 0, 200)):
         with relayed_link(a_to_b=shape, b_to_a=Shape(delay_s=0.001), mtu=mtu) as link:
             exchange(link, security, prefills=prefills, decodes=decodes, sizes=sizes)
-            seen = link.change()["a_to_b"]["delivered_bytes"]
+            counters = link.change()
         payload = prefills * sizes["prefill_bytes"] + decodes * sizes["decode_bytes"]
-        print(f"{name}, {security}, MTU {mtu}: {seen / payload:.4f} of hidden size x element size")
+        there = counters["a_to_b"]
+        ours = there["delivered_bytes"] - _TCP_IP_BYTES * there["delivered"]
+        print(
+            f"{name}, {security}, MTU {mtu}, of hidden size x element size: "
+            f"{ours / payload:.4f} without TCP and IP, {there['delivered_bytes'] / payload:.4f} "
+            f"with them, {counters['b_to_a']['delivered_bytes'] / payload:.4f} come back (acks)"
+        )
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parameters", type=Path, default=PARAMETERS)
-    arguments = parser.parse_args(argv)
-    missing = missing_for_shaping()
-    if missing:
-        print(missing, file=sys.stderr)
-        return 1
-    parameters = tomllib.loads(arguments.parameters.read_text())
-    sizes = {name: parameters[name] for name in ("prefill_bytes", "decode_bytes", "decode_every_s")}
-    compare_security(parameters["throughput"], sizes)
-    for mtu in parameters["throughput"]["mtus"]:
-        weigh(DataSecurity.CURVE, mtu=mtu, sizes=sizes)
+    _, parameters = start(argparse.ArgumentParser(description=__doc__), argv)
+    throughput = with_sizes(parameters, "throughput")
+    compare_security(throughput)
+    for mtu in throughput["mtus"]:
+        weigh(DataSecurity.CURVE, mtu=mtu, sizes=throughput)
     return 0
 
 
