@@ -16,6 +16,7 @@ LEAST_PATIENCE_S = 0.5
 MOST_PATIENCE_S = 1.6  # with the interval, below 2 s
 _DEVIATIONS = 6.0
 _TIMES_MEAN = 2.0
+_RISES, _FALLS = 1 / 4, 1 / 64  # of the deviation, with each answer
 _UNANSWERED_KEPT = 512
 
 LEAST_TURN_S = 3.0  # turns that last less are no sign of anything
@@ -117,12 +118,14 @@ class Pulse:
         return min(most_s, max(LEAST_PATIENCE_S, expected_s))
 
     def _sample(self, round_trip_s: float) -> None:
-        """Weights of RFC 6298."""
+        """Weights of RFC 6298, but what was late once may be late again for half a minute: on a
+        machine with too much to do, a thread that waits for a core does so now and then."""
         if self._mean_s is None:
             self._mean_s, self._deviation_s = round_trip_s, round_trip_s / 2
             return
         error_s = round_trip_s - self._mean_s
-        self._deviation_s += (abs(error_s) - self._deviation_s) / 4
+        more_s = abs(error_s) - self._deviation_s
+        self._deviation_s += more_s * (_RISES if more_s > 0 else _FALLS)
         self._mean_s += error_s / 8
 
 

@@ -99,6 +99,19 @@ def test_patience_grows_with_round_trips_that_vary_and_stays_within_its_bounds()
         peer.run(3 * BEAT_INTERVAL_S, round_trip_s=dice.choice((0.01, 0.1, 0.2, 0.4)))
     assert LEAST_PATIENCE_S < peer.pulse.patience_s <= MOST_PATIENCE_S
     assert peer.losses == []
+    peer.run(60, round_trip_s=0.01)
+    assert peer.pulse.patience_s == LEAST_PATIENCE_S
+
+
+def test_who_was_slow_once_may_be_slow_again_a_little_later() -> None:
+    peer = Peer()
+    peer.run(20, round_trip_s=0.01)
+    peer.run(0.2, round_trip_s=0.9)
+    peer.run(10, round_trip_s=0.01)
+    suspicions = len(peer.losses)
+    peer.run(0.2, round_trip_s=0.9)
+    peer.run(10, round_trip_s=0.01)
+    assert len(peer.losses) == suspicions
 
 
 def test_a_peer_that_answers_again_is_there_again_and_old_answers_prove_nothing() -> None:
