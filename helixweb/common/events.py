@@ -6,12 +6,16 @@ pages; `agent:<node id>` and `coordinator:<id>` for processes that hold a stream
 
 from typing import Any
 
+from django.db import transaction
+
+from helixweb.common.broadcaster import BROADCASTER
 from helixweb.common.models import Event
 
 
 def emit(topic: str, type_: str, data: dict[str, Any]) -> None:
     """Write one event; it is delivered when (and only if) the current transaction commits."""
     Event.objects.create(topic=topic, type=type_, data=data)
+    transaction.on_commit(BROADCASTER.wake)
 
 
 def latest_id() -> int:

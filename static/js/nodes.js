@@ -48,6 +48,7 @@
   };
   const showAll = () => { for (const [cluster, nodes] of latest) show(cluster, nodes); };
   document.addEventListener("helix:metrics", (event) => {
+    if (!event.detail.nodes) return; // of many nodes not every sample speaks
     latest.set(event.detail.cluster, event.detail.nodes);
     show(event.detail.cluster, event.detail.nodes);
   });

@@ -66,6 +66,25 @@ def test_a_stream_that_reconnects_is_replayed_what_it_missed_and_nothing_twice()
 
 
 @pytest.mark.django_db(transaction=True)  # the poll gives its connection back
+def test_what_this_process_commits_is_delivered_without_waiting_for_a_poll(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broadcaster, "POLL_INTERVAL_S", 3600.0)
+
+    @async_to_sync
+    async def scenario() -> None:
+        stream = broadcaster.stream(["cluster:1"], last_event_id=None)
+        await anext(stream)
+        for number in range(2):
+            await emit("cluster:1", "node", {"number": number})
+            (event,) = await next_events(stream, 1)
+            assert event["data"]["number"] == number
+        await stream.aclose()
+
+    scenario()
+
+
+@pytest.mark.django_db(transaction=True)  # the poll gives its connection back
 def test_the_last_stream_to_close_stops_the_polling() -> None:
     @async_to_sync
     async def scenario() -> None:

@@ -186,6 +186,19 @@ def test_what_nodes_did_stays_with_one_sample_of_a_few_seconds_and_with_the_newe
     assert all(row.latency_totals == {} and row.output_tokens_per_s == 5.0 for row in rows.all())
 
 
+def test_an_event_tells_of_nodes_in_a_table_with_as_many_digits_as_pages_write(
+    cluster: Cluster,
+) -> None:
+    said = {"kv_used_pages": 7, "busy_ratio": 1 / 3, "uptime_s": 9.0}
+    sample = bare_sample(cluster, NOW, output=1.0, nodes={"tower": said, "mini": {}})
+    sample.save()
+    live.announce(sample)
+    table = Event.objects.get(type="metrics").data["nodes"]
+    assert set(table["rows"]) == {"tower", "mini"}
+    tower = dict(zip(table["fields"], table["rows"]["tower"], strict=True))
+    assert tower == dict.fromkeys(table["fields"]) | {"kv_used_pages": 7, "busy_ratio": 0.3333}
+
+
 def test_an_event_has_many_nodes_only_now_and_then_and_says_what_limits(
     cluster: Cluster, user: Any
 ) -> None:
@@ -201,6 +214,7 @@ def test_an_event_has_many_nodes_only_now_and_then_and_says_what_limits(
         )
     told = [event.data for event in Event.objects.filter(type="metrics").order_by("pk")]
     assert [bool(event["nodes"]) for event in told] == [True, False, False, False, False]
+    assert set(told[0]["nodes"]["rows"]) == set(many)
     assert ["finding" in event for event in told] == [True, False, True, False, True]
     assert told[0]["finding"]["limit"] == "unknown"
 
