@@ -59,6 +59,8 @@ class Deployment(models.Model):
     # Some of its nodes run no model but take its times from a profile.
     emulated = models.BooleanField(default=False)
     serving_plan = models.JSONField()
+    # Where the coordinator listens for stages; those of the nodes are in the serving plan.
+    coordinator_peer = models.JSONField(default=dict)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField()
     ready_at = models.DateTimeField(null=True, blank=True)
@@ -101,9 +103,9 @@ class Deployment(models.Model):
 class NodeAssignment(models.Model):
     """What one node shall run in a deployment, and how far it is.
 
-    `desired` is the StageAssignment of the deployment's generation. What the agent reports of an
-    older generation is not written here, so `phase` is idle until it answers the present one.
-    The row outlives its node.
+    `desired` is the StageAssignment of the deployment's generation, without its peers. What the
+    agent reports of an older generation is not written here, so `phase` is idle until it answers
+    the present one. The row outlives its node.
     """
 
     deployment = models.ForeignKey(Deployment, on_delete=models.CASCADE, related_name="assignments")

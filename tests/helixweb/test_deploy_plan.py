@@ -401,3 +401,15 @@ def test_the_timeline_shows_how_every_node_came_to_be_ready(
     phases = [row[1] for row in chart["rows"] if row[0] == "tower"]
     assert phases == ["waiting", "loading", "ready"]
     assert [trace["name"] for trace in chart["data"]] == ["waiting", "loading", "ready"]
+
+
+def test_what_is_stored_of_each_node_does_not_grow_with_the_number_of_others(
+    joined: FakeCluster, api: APIClient
+) -> None:
+    deployment = deploy(joined, api)
+    assert all(row.desired["peers"] == [] for row in deployment.assignments.all())
+    for name, agent in joined.used_agents.items():
+        assignment = agent.desired().assignment
+        assert assignment is not None
+        others = set(deployment.plan.document["placement"]) - {name}
+        assert {peer.name for peer in assignment.peers} == {*others, "coordinator"}

@@ -121,10 +121,14 @@ def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
         if not set(deployment.plan.document["placement"]) <= set(nodes):
             return
         orders = make_orders(deployment, nodes=nodes, coordinator=coordinator)
-        if deployment.serving_plan == orders.serving_plan.model_dump(mode="json") and all(
-            row.node_id == nodes[row.node_name].pk
-            and row.desired == orders.assignments[row.node_name].model_dump(mode="json")
-            for row in deployment.assignments.all()
+        if (
+            deployment.serving_plan == orders.serving_plan.model_dump(mode="json")
+            and deployment.coordinator_peer == orders.coordinator_peer.model_dump(mode="json")
+            and all(
+                row.node_id == nodes[row.node_name].pk
+                and row.desired == orders.assignments[row.node_name].model_dump(mode="json")
+                for row in deployment.assignments.all()
+            )
         ):
             return
         deployment.generation = current_generation(cluster.pk) + 1
@@ -185,8 +189,9 @@ def _write_orders(deployment: Deployment, *, now: datetime) -> None:
         raise DeployRefused(_("The coordinator was removed just now; let one join, then deploy."))
     orders = make_orders(deployment, nodes=nodes, coordinator=coordinator)
     deployment.serving_plan = orders.serving_plan.model_dump(mode="json")
+    deployment.coordinator_peer = orders.coordinator_peer.model_dump(mode="json")
     deployment.emulated = orders.serving_plan.emulated
-    deployment.save(update_fields=["serving_plan", "emulated"])
+    deployment.save(update_fields=["serving_plan", "coordinator_peer", "emulated"])
     for name, assignment in orders.assignments.items():
         NodeAssignment.objects.update_or_create(
             deployment=deployment,

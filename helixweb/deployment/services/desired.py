@@ -10,10 +10,12 @@ from django.utils import timezone
 from helixweb.common.auth import SERVE, sha256_hex
 from helixweb.common.models import ApiKey
 from helixweb.deployment.models import SERVING, Deployment, LinkWeights
+from helixweb.deployment.services.orders import with_peers
 from helixweb.inventory.models import Coordinator, Node
 from runtime.protocol.control import (
     CoordinatorDesired,
     DesiredState,
+    PeerAddress,
     ServingPlan,
     StageAssignment,
 )
@@ -33,7 +35,13 @@ def desired_state(node: Node) -> DesiredState:
     assignment = None
     if deployment.status in SERVING:
         row = deployment.assignments.filter(node=node).first()
-        assignment = StageAssignment.model_validate(row.desired) if row else None
+        if row is not None:
+            assignment = with_peers(
+                StageAssignment.model_validate(row.desired),
+                name=row.node_name,
+                node_peers=ServingPlan.model_validate(deployment.serving_plan).peers,
+                coordinator_peer=PeerAddress.model_validate(deployment.coordinator_peer),
+            )
     return DesiredState(generation=deployment.generation, assignment=assignment)
 
 

@@ -1,6 +1,6 @@
 """What a generation tells the processes, put together from a plan and the inventory."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from helixweb.deployment.models import Deployment
@@ -13,10 +13,15 @@ from runtime.protocol.control import PeerAddress, ServingPlan, StageAssignment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """`serving_plan` for the coordinator, and an assignment for each node of the placement."""
+    """`serving_plan` for the coordinator, and an assignment for each node of the placement.
+
+    The assignments are without their peers, which `with_peers` adds: a thousand lists of a thousand
+    peers are a hundred megabytes.
+    """
 
     serving_plan: ServingPlan
     assignments: Mapping[str, StageAssignment]
+    coordinator_peer: PeerAddress
 
 
 def make_orders(
@@ -27,7 +32,6 @@ def make_orders(
     workload = deployment.plan.problem["workload"]
     used = {name: nodes[name] for name in sorted(plan.placement.layers)}
     node_peers = {name: _peer(name, node) for name, node in used.items()}
-    coordinator_peer = _peer(COORDINATOR, coordinator)
     serving_plan = ServingPlan(
         deployment_id=deployment.pk,
         generation=deployment.generation,
@@ -61,14 +65,27 @@ def make_orders(
             max_batch_tokens=deployment.max_batch_tokens,
             max_context_tokens=deployment.max_context_tokens,
             tensor_parallel=deployment.ranks_of(name),
-            peers=(
-                *(peer for other, peer in node_peers.items() if other != name),
-                coordinator_peer,
-            ),
+            peers=(),
         )
         for name in used
     }
-    return Orders(serving_plan=serving_plan, assignments=assignments)
+    return Orders(
+        serving_plan=serving_plan,
+        assignments=assignments,
+        coordinator_peer=_peer(COORDINATOR, coordinator),
+    )
+
+
+def with_peers(
+    assignment: StageAssignment,
+    *,
+    name: str,
+    node_peers: Iterable[PeerAddress],
+    coordinator_peer: PeerAddress,
+) -> StageAssignment:
+    """The assignment of node `name` as its agent gets it: its peers are the others."""
+    others = [peer for peer in node_peers if peer.name != name]
+    return assignment.model_copy(update={"peers": (*others, coordinator_peer)})
 
 
 def _peer(name: str, process: Node | Coordinator) -> PeerAddress:
