@@ -23,8 +23,9 @@ class ApiKeys:
         """`hashes`: hex SHA-256 of each whole key."""
         self._hashes = tuple(value.lower().encode() for value in hashes)
 
-    def check(self, authorization: str | None) -> None:
-        """Raises ApiError 401 unless the header is `Bearer KEY` with a known key."""
+    def check(self, authorization: str | None) -> str:
+        """The hash of the key. Raises ApiError 401 unless the header is `Bearer KEY` with a known
+        one."""
         scheme, _, key = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
             raise _unauthorized(
@@ -38,10 +39,14 @@ class ApiKeys:
                 "this API key is not known here; it may have been revoked: make another in the "
                 "web interface"
             )
+        return given.decode()
 
 
 class RequireApiKey:
-    """ASGI middleware: every path but `OPEN_PATHS` needs a key, so a new route cannot forget it."""
+    """ASGI middleware: every path but `OPEN_PATHS` needs a key, so a new route cannot forget it.
+
+    `owner` of the request's state is the hash of its key.
+    """
 
     def __init__(self, app: ASGIApp, *, keys: ApiKeys) -> None:
         self._app = app
@@ -50,13 +55,14 @@ class RequireApiKey:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             try:
-                self._keys.check(Headers(scope=scope).get("authorization"))
+                owner = self._keys.check(Headers(scope=scope).get("authorization"))
             except ApiError as error:
                 refusal = JSONResponse(
                     error.body(), status_code=error.status, headers={"WWW-Authenticate": "Bearer"}
                 )
                 await refusal(scope, receive, send)
                 return
+            scope.setdefault("state", {})["owner"] = owner
         await self._app(scope, receive, send)
 
 

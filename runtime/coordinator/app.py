@@ -101,6 +101,7 @@ class _Endpoints:
             request,
             serving,
             prompt_ids,
+            owner=http.state.owner,
             max_tokens=limit,
             endpoint_id="chatcmpl",
             dialect=dialect,
@@ -129,7 +130,14 @@ class _Endpoints:
             default_tokens=COMPLETION_DEFAULT_TOKENS,
             param="prompt",
         )
-        return self._answer(request, serving, prompt_ids, max_tokens=limit, endpoint_id="cmpl")
+        return self._answer(
+            request,
+            serving,
+            prompt_ids,
+            owner=http.state.owner,
+            max_tokens=limit,
+            endpoint_id="cmpl",
+        )
 
     async def models(self, http: Request) -> Response:
         serving = self._dispatcher.serving
@@ -184,6 +192,7 @@ class _Endpoints:
         serving: Serving,
         prompt_ids: list[int],
         *,
+        owner: str,
         max_tokens: int,
         endpoint_id: str,
         dialect: ToolDialect | None = None,
@@ -199,6 +208,8 @@ class _Endpoints:
                         prompt_ids=prompt_ids,
                         sampling=replace(sampling, seed=seed_of_choice(sampling.seed, choice)),
                         stop_strings=request.stop_strings,
+                        owner=owner,
+                        priority=request.priority,
                     )
                 )
         except (NotServing, QueueFull, NeverFits) as error:

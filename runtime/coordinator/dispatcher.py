@@ -6,8 +6,7 @@ gives back its KV estimate, tells every stage of its path to forget it, and lets
 """
 
 import logging
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from planner.routers.base import RequestSize
 from planner.routers.waiting import kept_for
@@ -19,6 +18,7 @@ from runtime.coordinator.serving import Serving, links_of
 from runtime.coordinator.stage_link import Sender, StageLink
 from runtime.coordinator.text_stream import Detokenizer, StopStrings
 from runtime.coordinator.tracing import Tracer
+from runtime.coordinator.waiting_line import WaitingLine
 from runtime.protocol.control import ServingPlan
 from runtime.protocol.data import Entry, Flag, FrameError, Kind, Message, Reason, Sampling
 from runtime.protocol.lost_links import unpack_lost_links
@@ -56,7 +56,7 @@ class Dispatcher:
         self._new_request_id = new_request_id
         self._request_timeout_s = request_timeout_s
         self._running: dict[int, LiveRequest] = {}
-        self._waiting: deque[LiveRequest] = deque()
+        self._waiting = WaitingLine()
         self.serving: Serving | None = None
         self._why_none = NO_PLAN
         self._try_at_tick = False
@@ -124,7 +124,8 @@ class Dispatcher:
         for request in running:
             self._leave_path(request)
             request.begin_anew(now=self._clock())
-        self._waiting.extendleft(reversed(running))
+        for request in reversed(running):
+            self._waiting.add_front(request)
         for request in self._waiting:
             request.serving = serving
 
@@ -159,11 +160,14 @@ class Dispatcher:
         prompt_ids: Sequence[int],
         sampling: Sampling,
         stop_strings: Sequence[str],
+        owner: str = "",
+        priority: int = 0,
     ) -> LiveRequest:
         """Route a request or let it wait its turn; the caller must `end` it.
 
-        `serving` is what the prompt was tokenised for. Raises NotServing, NeverFits, QueueFull;
-        then nothing was kept.
+        `serving` is what the prompt was tokenised for, `owner` who shares fairly with others, and
+        a lower `priority` goes first. Raises NotServing, NeverFits, QueueFull; then nothing was
+        kept.
         """
         if serving is not self.ready_serving():
             raise NotServing("the plan was replaced while the request was read; try again")
@@ -189,15 +193,21 @@ class Dispatcher:
             arrived_at=now,
             progressed_at=now,
             queued_at=now,
+            owner=owner,
+            priority=priority,
         )
-        if not self._route(request, kept=self._kept_for_waiting()):
-            if len(self._waiting) >= serving.plan.max_queued_requests:
-                self._stats.rejected()
-                raise QueueFull(
-                    waiting=len(self._waiting),
-                    retry_after_s=self._stats.retry_after_s(waiting=len(self._waiting)),
-                )
-            self._waiting.append(request)
+        turn = self._waiting.turn_of(request)
+        if self._route(request, kept=_kept_for_all(self._waiting.before(turn))):
+            self._waiting.pass_by(request, turn)
+        elif self._waiting.has_place(owner, most=serving.plan.max_queued_requests):
+            self._waiting.add(request, turn)
+        else:
+            self._stats.rejected()
+            raise QueueFull(
+                waiting=len(self._waiting),
+                own=self._waiting.waiting_of(owner),
+                retry_after_s=self._stats.retry_after_s(waiting=len(self._waiting)),
+            )
         self._stats.arrived()
         return request
 
@@ -304,23 +314,15 @@ class Dispatcher:
         return True
 
     def _let_in(self) -> None:
-        """First come, first served in every component, so that no large request starves."""
+        """In the order of the line in every component, so that no large request starves."""
         kept: frozenset[str] = frozenset()
         for request in tuple(self._waiting):
             if kept.issuperset(request.serving.nodes):
                 return
             if self._route(request, kept=kept):
-                self._waiting.remove(request)
+                self._waiting.let_in(request)
             else:
                 kept |= _kept_for(request)
-
-    def _kept_for_waiting(self) -> frozenset[str]:
-        kept: frozenset[str] = frozenset()
-        for request in self._waiting:
-            if kept.issuperset(request.serving.nodes):
-                break
-            kept |= _kept_for(request)
-        return kept
 
     def _leave_path(self, request: LiveRequest, *, traced: bool = False) -> None:
         """No longer running: give back the KV estimate and tell the stages."""
@@ -510,7 +512,7 @@ class Dispatcher:
         """
         self._leave_path(request)
         request.begin_anew(now=self._clock())
-        self._waiting.appendleft(request)
+        self._waiting.add_front(request)
         self._end_if_too_large(request)
 
     def _end_if_too_large(self, request: LiveRequest) -> None:
@@ -530,6 +532,15 @@ class Dispatcher:
         self._stats.failed()
         request.fail(message, code=code)
         self.end(request)
+
+
+def _kept_for_all(requests: Iterable[LiveRequest]) -> frozenset[str]:
+    kept: frozenset[str] = frozenset()
+    for request in requests:
+        if kept.issuperset(request.serving.nodes):
+            break
+        kept |= _kept_for(request)
+    return kept
 
 
 def _kept_for(request: LiveRequest) -> frozenset[str]:

@@ -40,7 +40,8 @@ class LiveRequest:
     `pipeline` is None until the request was routed, and kept when it ended. A new `epoch` makes
     late frames of an earlier attempt recognisable. It waits for a pipeline since `queued_at`;
     `attempts` are the ways it went, `tokens_before` its tokens when the last began, and
-    `token_times` when they came. `outcome` is what a trace says of its end.
+    `token_times` when they came. `outcome` is what a trace says of its end. `owner` is whose share
+    it takes, and who has a lower `priority` goes before it.
     """
 
     id: int
@@ -53,6 +54,8 @@ class LiveRequest:
     arrived_at: float
     progressed_at: float
     queued_at: float
+    owner: str = ""
+    priority: int = 0
     epoch: int = 0
     pipeline: Pipeline | None = None
     queue_s: float = 0.0

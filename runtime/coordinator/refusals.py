@@ -44,12 +44,12 @@ class NotServing(Exception):
 
 
 class QueueFull(Exception):
-    """No route is free and enough requests wait already."""
+    """No route is free and enough requests wait already, in all or of this API key."""
 
-    def __init__(self, *, waiting: int, retry_after_s: int) -> None:
+    def __init__(self, *, waiting: int, own: int, retry_after_s: int) -> None:
         super().__init__(
-            f"all pipelines are full and {waiting} requests are waiting already; "
-            f"try again in {retry_after_s} s"
+            f"all pipelines are full and {waiting} requests are waiting already, {own} of them of "
+            f"this API key; try again in {retry_after_s} s"
         )
         self.retry_after_s = retry_after_s
 

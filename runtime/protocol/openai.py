@@ -2,7 +2,7 @@
 
 Strict on purpose: a parameter that would be ignored is refused by name, so that nobody believes it
 worked. Extensions: `top_k`, `min_p`, `repetition_penalty`, `stop_token_ids`, `return_token_ids`,
-and `helix` in answers.
+`priority` (0 goes first; more steps back behind all who ask for less) and `helix` in answers.
 """
 
 import json
@@ -158,6 +158,7 @@ class GenerationRequest(Strict):
     stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_TOKEN_IDS)] | None = None
     response_format: ResponseFormat | None = None
     return_token_ids: bool = False
+    priority: int = Field(default=0, ge=0, le=100)
 
     @property
     def token_limit(self) -> int | None:
