@@ -1,6 +1,6 @@
 """Serving over slow links, as MoLink's Tables 2-5: ours beside FIFO and concurrent sending.
 
-    python -m benchmarks.slow_links.serving LENGTHS.csv [--parameters FILE.toml] [--only CELL]
+    python -m benchmarks.slow_links.serving LENGTHS.csv [--only CELL ...] [--at-once RUNS] [--parts]
 
 Three stages and a coordinator, each a process in a namespace of its own, joined by shaped links.
 Stages take their times from a profile and send rows of the model's full size; everything else is
@@ -150,7 +150,7 @@ def report(
     since_s: float,
     base: dict[str, float] | None,
 ) -> dict[str, float]:
-    """Print a line; shares are of `base`, the means of FIFO."""
+    """Print a line; shares are of `base`, the means of the cell's first variant."""
     counted = [one for one in told if one["at_s"] >= since_s]
 
     def mean(key: str) -> float:
@@ -181,62 +181,64 @@ def report_parts(told: list[dict[str, Any]], *, since_s: float) -> None:
 
 
 def measure(
-    cell: dict[str, Any],
-    variants: list[dict[str, Any]],
+    jobs: list[tuple[dict[str, Any], dict[str, Any]]],
     parameters: dict[str, Any],
     lengths: list[tuple[int, int]],
     *,
     at_once: int,
-) -> Iterator[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]]:
-    """Of each variant, in order: its name, what became of the requests, counters of its links.
+) -> Iterator[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
+    """Of each cell and variant, in order: what became of the requests, counters of its links.
 
-    Each has processes, namespaces and links of its own, and the same requests.
+    Each has processes, namespaces and links of its own; variants of a cell have the same requests.
     """
-    shape = Shape(
-        rate_bytes_per_s=cell["bytes_per_s"], delay_s=cell["delay_s"], queue_bytes=2_000_000
-    )
-    arrivals = arrivals_of(lengths, parameters, cell["rate_per_s"])
 
-    def one(variant: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def one(
+        job: tuple[dict[str, Any], dict[str, Any]],
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        cell, variant = job
+        shape = Shape(
+            rate_bytes_per_s=cell["bytes_per_s"], delay_s=cell["delay_s"], queue_bytes=2_000_000
+        )
+        arrivals = arrivals_of(lengths, parameters | cell, cell["rate_per_s"])
         options = EngineOptions.model_validate(variant.get("options", {}))
         with relayed_mesh(len(_SIDES), shape) as link:
             return run(link, variant["rule"], options, arrivals, parameters)
 
     with ThreadPoolExecutor(at_once) as running:
-        for variant, (told, links) in zip(variants, running.map(one, variants), strict=True):
-            yield variant["name"], told, links
+        yield from running.map(one, jobs)
 
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("lengths", type=Path)
-    parser.add_argument("--only", default="", help="cells whose name begins with this")
-    parser.add_argument("--window", type=float, help="seconds, instead of the parameters'")
+    parser.add_argument("--only", nargs="+", help="cells of these names")
     parser.add_argument("--variants", nargs="+", help="only those of these names")
-    parser.add_argument("--at-once", type=int, default=1, help="variants that run side by side")
+    parser.add_argument(
+        "--at-once", type=int, default=1, help="runs side by side: half a core each"
+    )
     parser.add_argument("--parts", action="store_true", help="tell where the TTFT went, too")
     arguments, whole = start(parser, argv)
     parameters = whole["serving"]
-    parameters["window_s"] = arguments.window or parameters["window_s"]
     lengths = read_lengths(arguments.lengths, parameters)
-    print(f"pages of {PAGE_TOKENS} tokens; means: TTFT s, TPOT s, end-to-end s (of FIFO's)")
-    for cell in parameters["cells"]:
-        if not cell["name"].startswith(arguments.only):
-            continue
-        variants = [
-            variant
-            for variant in cell.get("variants", parameters["variants"])
-            if not arguments.variants or variant["name"] in arguments.variants
-        ]
-        base: dict[str, float] | None = None
-        for name, told, links in measure(
-            cell, variants, parameters, lengths, at_once=arguments.at_once
-        ):
-            since_s = parameters["warm_up_s"]
-            means = report(f"{cell['name']}: {name}", told, links, since_s=since_s, base=base)
-            if arguments.parts:
-                report_parts(told, since_s=since_s)
-            base = base or means
+    by_name = {variant["name"]: variant for variant in parameters["variants"]}
+    jobs = [
+        (cell, by_name[name])
+        for cell in parameters["cells"]
+        for name in cell.get("variants", parameters["compared"])
+        if not arguments.only or cell["name"] in arguments.only
+        if not arguments.variants or name in arguments.variants
+    ]
+    print(f"pages of {PAGE_TOKENS} tokens; means: TTFT s, TPOT s, end-to-end s (of the first's)")
+    base: dict[str, dict[str, float]] = {}
+    done = measure(jobs, parameters, lengths, at_once=arguments.at_once)
+    for (cell, variant), (told, links) in zip(jobs, done, strict=True):
+        since_s, name = parameters["warm_up_s"], cell["name"]
+        means = report(
+            f"{name}: {variant['name']}", told, links, since_s=since_s, base=base.get(name)
+        )
+        base.setdefault(name, means)
+        if arguments.parts:
+            report_parts(told, since_s=since_s)
     return 0
 
 

@@ -4,9 +4,11 @@
 
 The first line on stdin is `{"secret_key", "bind", "rule", "when_starved", "security"}`, the answer
 the endpoint's address; the second the address of the other end. Then the receiving end gets
-`{"expect": numbers}` and answers with when messages arrived, once those have; the sending end gets
-a schedule and answers with when it sent what and which rates of the link it measured at each
-decode, then with what it knows of the link. Times are CLOCK_MONOTONIC, which both ends share.
+`{"expect": numbers}` and answers with when messages arrived, once those have. At
+`{"measure": seconds}` a link is measured that nothing is sent over, and what is then known of it is
+the answer. Else the sending end gets a schedule and answers with when it sent what and which rates
+of the link it measured at each decode, then with what it knows of the link. Times are
+CLOCK_MONOTONIC, which both ends share.
 """
 
 import gc
@@ -22,6 +24,7 @@ from runtime.protocol.data import DType, Entry, Flag, Kind, Message
 from runtime.protocol.data_security import DataSecurity
 from runtime.transport.keys import KeyPair
 from runtime.transport.link_scheduler import LinkOptions, LinkRule, WhenStarved
+from runtime.transport.measuring import MeasuringLimits
 from runtime.transport.zmq_transport import ZmqTransport
 
 PATIENCE_S = 120.0  # where an order does not say `within_s`
@@ -88,6 +91,20 @@ def send(
     return {"departures": departures, "rates": rates}
 
 
+def measure(transport: ZmqTransport, other: str, *, seconds: float) -> dict[str, Any]:
+    """What is known of the link when all that filled it has been answered."""
+    limits = MeasuringLimits(n_bytes=32_000_000, seconds=seconds)
+    if not transport.measure(other, limits=limits):
+        raise RuntimeError("the link is in use")
+    deadline_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline_s:
+        stats = transport.link_stats()[other]
+        if stats.bandwidth_bytes_per_s and stats.waiting_bytes + stats.in_flight_bytes == 0:
+            break
+        time.sleep(0.05)
+    return stats.model_dump()
+
+
 def main(name: str) -> None:
     other = "b" if name == "a" else "a"
     # what is measured is the link, not who else uses the processor
@@ -114,6 +131,8 @@ def main(name: str) -> None:
         elif "expect" in order:
             within_s = order.get("within_s", PATIENCE_S)
             answer(receive(transport, order["expect"], within_s=within_s))
+        elif "measure" in order:
+            answer(measure(transport, other, seconds=order["measure"]))
         else:
             answer(send(transport, order, other))
             answer({peer: one.model_dump() for peer, one in transport.link_stats().items()})

@@ -21,6 +21,20 @@ def _shaping() -> None:
     require_shaping()
 
 
+def test_an_unused_link_is_measured_with_little_of_its_time() -> None:
+    shape = Shape(rate_bytes_per_s=RATE_BYTES_PER_S, delay_s=0.02, queue_bytes=300_000)
+    with (
+        relayed_link(a_to_b=shape, b_to_a=Shape(delay_s=0.02)) as link,
+        joined_ends(link) as (sender, _),
+    ):
+        stats = sender.ask({"measure": 3.0})
+        delivered = link.change()["a_to_b"]["delivered_bytes"]
+    assert stats["bandwidth_bytes_per_s"] == pytest.approx(RATE_BYTES_PER_S, rel=0.25)
+    assert stats["rtt_s"] == pytest.approx(0.04, abs=0.02)
+    assert stats["bulk_bytes_total"] == 0
+    assert 0 < stats["filler_bytes_total"] <= delivered <= 4.0 * RATE_BYTES_PER_S
+
+
 def test_a_link_that_is_cut_in_the_middle_of_a_chunk_loses_no_prompt_and_goes_on() -> None:
     shape = Shape(rate_bytes_per_s=RATE_BYTES_PER_S, delay_s=0.01, queue_bytes=300_000)
     order: dict[str, Any] = {
