@@ -21,7 +21,7 @@ from helixweb.common.models import Event
 logger = logging.getLogger(__name__)
 
 # What another process emits waits this long at most; who emits in this one wakes the poll.
-POLL_INTERVAL_S = 0.1
+POLL_INTERVAL_S = 0.15
 # Between two polls, however many events are emitted.
 PAUSE_S = 0.02
 KEEP_ALIVE_S = 15.0
