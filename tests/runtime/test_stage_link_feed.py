@@ -1,15 +1,24 @@
 """What a stage tells its links, so that they know when decodes come, and asks of them."""
 
+from collections.abc import Callable
+
 import pytest
 from emulated_cluster import LAYERS, emulation_of
 from virtual_cluster import VirtualCluster
 
+from planner.domain.cluster import COORDINATOR
 from planner.domain.layer_times import LayerTimes
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.limits import EngineLimits
+from runtime.engine.link_cuts import LinkCuts
+from runtime.engine.prompt_steps import PromptSteps
+from runtime.engine.sequence import Chunk, RequestKey, Sequence
 from runtime.engine.stage import Stage
 from runtime.protocol.control import LinkStats
+from runtime.protocol.data import Hop, Kind, Message, Route, Sampling
 from runtime.protocol.engine_options import EngineOptions
+from runtime.protocol.measure_order import MeasureOrder, pack_order
+from runtime.transport.base import UnknownPeer
 from runtime.transport.in_memory import InMemoryNetwork
 from runtime.transport.recent_rate import RecentRate
 
@@ -60,3 +69,87 @@ def test_the_rate_of_late_follows_what_went_and_fades() -> None:
         rate.add(1000, now_s=number * 0.1)
     assert rate.bytes_per_s(20.0) == pytest.approx(10_000, rel=0.1)
     assert rate.bytes_per_s(50.0) < 10
+
+
+def stage_that(
+    network: InMemoryNetwork, *, measure: Callable[[MeasureOrder], None] = lambda _: None
+) -> Stage:
+    return Stage(
+        name="a",
+        generation=1,
+        incarnation=1,
+        limits=EngineLimits(page_tokens=4, max_batch_tokens=8, max_context_tokens=64),
+        backend=EmulatedRunner(emulation_of(), first=0, end=LAYERS, page_tokens=4),
+        transport=network.join("a"),
+        options=EngineOptions(),
+        measure=measure,
+    )
+
+
+def test_the_coordinators_orders_to_measure_are_passed_on_and_nobody_elses() -> None:
+    network = InMemoryNetwork()
+    orders: list[MeasureOrder] = []
+    stage = stage_that(network, measure=orders.append)
+    order = MeasureOrder(peer="b", most_bytes=1000, most_s=0.5)
+    for sender, payload in (
+        ("b", pack_order(order)),
+        (COORDINATOR, b"nonsense"),
+        (COORDINATOR, pack_order(order)),
+    ):
+        network.deliver(sender, "a", Message(kind=Kind.MEASURE, generation=1, payload=payload))
+    turns = iter((False, True))
+    stage.run(lambda: next(turns))
+    assert orders == [order]
+
+
+def test_an_order_that_cannot_be_followed_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(order: MeasureOrder) -> None:
+        raise UnknownPeer(f"{order.peer!r} is not a peer")
+
+    network = InMemoryNetwork()
+    stage = stage_that(network, measure=refuse)
+    order = MeasureOrder(peer="gone", most_bytes=1000, most_s=0.5)
+    network.deliver(
+        COORDINATOR, "a", Message(kind=Kind.MEASURE, generation=1, payload=pack_order(order))
+    )
+    turns = iter((False, True))
+    stage.run(lambda: next(turns))
+    assert "'gone' is not a peer" in caplog.text
+
+
+def prompt_of(request: int, *, hops: int, n_tokens: int = 800) -> Sequence:
+    route = Route(
+        hops=tuple(Hop(node=f"n{index}", first=index, end=index + 1) for index in range(hops)),
+        sampling=Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=8),
+        prompt_tokens=n_tokens,
+    )
+    sequence = Sequence(
+        key=RequestKey(request=request, epoch=1), route=route, hop=0, arrival=request
+    )
+    sequence.append(
+        Chunk(
+            position=0,
+            n_tokens=n_tokens,
+            payload=memoryview(bytes(4 * n_tokens)),
+            is_sampled=True,
+            arrival=request,
+        )
+    )
+    return sequence
+
+
+def test_prompts_are_cut_by_the_measured_rate_of_the_link_they_take_next() -> None:
+    links = {"n1": LinkStats()}
+    now_s = [0.0]
+    steps = PromptSteps(least=16, most=512)
+    for size in (32, 64, 128, 256, 512):
+        steps.observe(prompt_tokens=size, step_s=0.03 + size * 0.00014)
+    cuts = LinkCuts(steps, row_bytes=13_312, link_stats=lambda: links, clock=lambda: now_s[0])
+    assert cuts.first_rows([prompt_of(1, hops=3)]) is None  # nobody has measured it
+    links = {"n1": LinkStats(bandwidth_bytes_per_s=12.5e6)}
+    assert cuts.first_rows([prompt_of(1, hops=3)]) is None  # asked for a moment ago
+    now_s[0] = 1.0
+    assert cuts.first_rows([prompt_of(1, hops=3)]) in (64, 128)
+    assert cuts.first_rows([prompt_of(1, hops=1)]) is None  # leaves over no link
+    assert cuts.first_rows([prompt_of(2, hops=1), prompt_of(1, hops=3)]) is not None  # the oldest
+    assert cuts.first_rows([]) is None
