@@ -140,16 +140,6 @@
     }
     return detail;
   };
-  // What nodes did comes as a table, a third as long as with the names of the fields at every node.
-  const read = (text) => {
-    const detail = JSON.parse(text);
-    if (detail.nodes) {
-      const { fields, rows } = detail.nodes;
-      const named = (row) => Object.fromEntries(fields.map((field, index) => [field, row[index]]));
-      detail.nodes = Object.fromEntries(Object.entries(rows).map(([name, row]) => [name, named(row)]));
-    }
-    return detail;
-  };
   const open = () => {
     const url = `/events?topics=${encodeURIComponent(topics)}` + (lastId ? `&last_event_id=${lastId}` : "");
     source = new EventSource(url);
