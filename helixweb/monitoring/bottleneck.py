@@ -17,6 +17,9 @@ SLOW = 0.65
 # stages take turns, so that with few requests none of them computes all the time.
 HOLDS_UP = 0.6
 ABOUT_AS_BUSY = 0.15
+# Where half of the nodes wait for a core for this share of their steps, all of them share cores.
+CROWDED = 0.2
+LEAST_RUNNING = 0.05
 # Speeds are compared of nodes that compute at least this much of the time.
 LOADED = 0.3
 # Pages in use; and what the coordinator has promised, which it keeps below the high-water mark.
@@ -49,7 +52,8 @@ class NodeLoad:
 
     `capacity_tokens_per_s` is what the plan takes it to be capable of, `kv_promised_ratio` what
     the coordinator counts on requests to need, of all its pages. `expected_busy_ratio` is the
-    share of the time that its steps should have taken by its profile.
+    share of the time that its steps should have taken by its profile, `delayed_ratio` the share
+    that they were ready and waited for a core of their machine.
     """
 
     name: str
@@ -59,6 +63,7 @@ class NodeLoad:
     kv_used_ratio: float | None
     kv_promised_ratio: float | None
     expected_busy_ratio: float | None = None
+    delayed_ratio: float = 0.0
 
     @property
     def speed(self) -> float | None:
@@ -73,6 +78,17 @@ class NodeLoad:
         if not self.tokens_per_s or self.capacity_tokens_per_s <= 0:
             return None
         return self.tokens_per_s / self.capacity_tokens_per_s / self.busy_ratio
+
+    @property
+    def waiting_ratio(self) -> float:
+        """The share of its steps that it was ready and waited for a core."""
+        return min(1.0, self.delayed_ratio / self.busy_ratio) if self.busy_ratio else 0.0
+
+    @property
+    def own_speed(self) -> float | None:
+        """Its speed but for the waiting."""
+        running = max(1 - self.waiting_ratio, LEAST_RUNNING)
+        return None if self.speed is None else self.speed / running
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +182,7 @@ def _silent(load: Load) -> Finding | None:
 
 def _slow(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
     """A node that holds the others up because it is slower than the plan takes it to be."""
-    speeds = {node.name: speed for node in heard if (speed := node.speed) is not None}
+    speeds = _speeds(heard)
     least = max(HOLDS_UP, _busy(_busiest(heard)) - ABOUT_AS_BUSY)
     busy = [node for node in heard if node.name in speeds and _busy(node) >= least]
     if not busy or len(speeds) == 1:
@@ -185,12 +201,36 @@ def _slow(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
             "It computes %(busy)s of the time; next to the other nodes' its "
             "tokens take %(times)s times as long as its profile says.%(queue)s"
         )
-        % {"busy": f"{_busy(slowest):.0%}", "times": f"{1 / ratio:.1f}", "queue": _queue(load)},
+        % {
+            "busy": f"{_busy(slowest):.0%}",
+            "times": f"{1 / ratio:.1f}",
+            "queue": _kept_waiting(slowest) + _queue(load),
+        },
         advice=_(
             "Look for other work, heat or throttling on that machine; else profile "
             "it anew and replan, so that it gets fewer layers or less flow."
         ),
     )
+
+
+def _speeds(heard: Sequence[NodeLoad]) -> dict[str, float]:
+    """By node. Where most of them wait for cores, as those do that share a machine, each waits in
+    another measure, and that says nothing of one of them: then it does not count."""
+    known = [node for node in heard if node.speed is not None]
+    if not known:
+        return {}
+    crowded = statistics.median(node.waiting_ratio for node in known) >= CROWDED
+    speeds = {node.name: node.own_speed if crowded else node.speed for node in known}
+    return {name: speed for name, speed in speeds.items() if speed is not None}
+
+
+def _kept_waiting(node: NodeLoad) -> str:
+    """What to say of a node whose cores others have."""
+    if node.waiting_ratio < CROWDED:
+        return ""
+    return _(" It waits for a core for %(share)s of that, which other work has.") % {
+        "share": f"{node.waiting_ratio:.0%}"
+    }
 
 
 def _stalled_link(load: Load) -> Finding | None:

@@ -23,6 +23,7 @@ class _Rates:
     busy_ratio: float
     tokens_per_s: float
     expected_busy_ratio: float | None
+    delayed_ratio: float
 
 
 def finding_of(cluster: Cluster, *, now: datetime) -> Finding | None:
@@ -49,6 +50,7 @@ def find(
                 expected_busy_ratio=lately[node.name].expected_busy_ratio
                 if node.name in lately
                 else None,
+                delayed_ratio=lately[node.name].delayed_ratio if node.name in lately else 0.0,
                 kv_used_ratio=node.kv_used_ratio,
                 kv_promised_ratio=node.kv_promised_ratio,
             )
@@ -89,6 +91,7 @@ def _lately(cluster: Cluster, serving: Serving, sample: MetricSample) -> dict[st
             continue
         elapsed_s = now.uptime_s - then.uptime_s
         busy_s = (now.busy_s_total or 0.0) - (then.busy_s_total or 0.0)
+        delayed_s = (now.delayed_s_total or 0.0) - (then.delayed_s_total or 0.0)
         tokens = (now.stage_tokens_total or 0) - (then.stage_tokens_total or 0)
         steps, layers = _steps(now, then), serving.plan.placement.layers.get(name)
         expected_s = None
@@ -98,6 +101,7 @@ def _lately(cluster: Cluster, serving: Serving, sample: MetricSample) -> dict[st
             busy_ratio=min(1.0, max(0.0, busy_s / elapsed_s)),
             tokens_per_s=max(0, tokens) / elapsed_s,
             expected_busy_ratio=None if expected_s is None else expected_s / elapsed_s,
+            delayed_ratio=max(0.0, delayed_s) / elapsed_s,
         )
     return rates
 

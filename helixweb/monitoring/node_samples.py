@@ -34,6 +34,7 @@ class NodeSample:
     heard_second: int | None = None
     uptime_s: float | None = None
     busy_s_total: float | None = None
+    delayed_s_total: float | None = None
     stage_tokens_total: int | None = None
     stage_prompt_tokens_total: int | None = None
     steps_total: int | None = None
@@ -115,6 +116,7 @@ def _stage_sample(
         heard_second=heard,
         uptime_s=stats.uptime_s,
         busy_s_total=stats.busy_s_total,
+        delayed_s_total=stats.delayed_s_total,
         stage_tokens_total=tokens,
         stage_prompt_tokens_total=stats.prompt_tokens_total,
         steps_total=stats.steps_total,

@@ -24,6 +24,18 @@ class CoreUse:
     idle_s: float
 
 
+def delay_reader() -> Callable[[], float] | None:
+    """Reads for how many seconds the thread that calls it was ready and waited for a core, since it
+    began; None where the kernel does not tell."""
+    if not _THREAD.exists():
+        return None
+
+    def read() -> float:
+        return int(_THREAD.read_text().split()[1]) / 1e9
+
+    return read
+
+
 def core_reader(*, clock: Callable[[], float]) -> Callable[[], CoreUse] | None:
     """Reads the counters of the thread that calls it; None where the kernel keeps none (Linux
     does where it has schedstat)."""

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from planner.domain.cluster import COORDINATOR
 from runtime.engine.backend import CannotRun, Opened
-from runtime.engine.core_use import core_reader
+from runtime.engine.core_use import core_reader, delay_reader
 from runtime.engine.emulated_links import EmulatedLinks
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.event_writer import EventWriter
@@ -159,6 +159,7 @@ def serve(
             transport=transport,
             options=assignment.options,
             relative_speed=launch.relative_speed,
+            core_delay=delay_reader(),
             forecast=sockets.forecast,
             # of an emulated node only the links that it acts as having would say anything
             link_stats=dict if opened.backend.emulated else sockets.link_stats,

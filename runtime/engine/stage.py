@@ -60,6 +60,7 @@ class _Counters:
     prompt_tokens: int = 0
     decode_tokens: int = 0
     busy_s: float = 0.0
+    delayed_s: float = 0.0
     preemptions: int = 0
 
 
@@ -67,12 +68,13 @@ class Stage:
     """Runs the layers of `backend` for the requests whose rows come in.
 
     `incarnation` (32 bits) tells the coordinator this process from one before it. `relative_speed`
-    below 1 makes a step last 1/relative_speed as long as it did. `on_report` gets the stage's
-    counters about once a second. `shared_cores`: what finds out whether the deployment's stages
-    share this machine's cores; None: they do not. `forecast` is told of steps with decodes, so that
-    links know when the next ones come; `link_stats` is asked for the stage's counters of links;
-    `measure` gets the coordinator's orders to find out what unused links do. `clock` and `sleep`
-    are in seconds.
+    below 1 makes a step last 1/relative_speed as long as it did, without its waiting for a core.
+    `core_delay` says how long the thread that runs steps has so waited since it began, in seconds;
+    None: nobody knows. `on_report` gets the stage's counters about once a second. `shared_cores`:
+    what finds out whether the deployment's stages share this machine's cores; None: they do not.
+    `forecast` is told of steps with decodes, so that links know when the next ones come;
+    `link_stats` is asked for the stage's counters of links; `measure` gets the coordinator's orders
+    to find out what unused links do. `clock` and `sleep` are in seconds.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Stage:
         transport: Transport,
         options: EngineOptions,
         relative_speed: float = 1.0,
+        core_delay: Callable[[], float] | None = None,
         shared_cores: SharedCores | None = None,
         forecast: DecodeForecast | None = None,
         link_stats: Callable[[], dict[str, LinkStats]] = dict,
@@ -103,6 +106,7 @@ class Stage:
         self._options = options
         self._decode_cap = DecodeCap(options)
         self._relative_speed = relative_speed
+        self._core_delay = core_delay
         self._shared_cores = shared_cores
         self._forecast = forecast or DecodeForecast()
         self._link_stats = link_stats
@@ -180,6 +184,7 @@ class Stage:
             prompt_tokens_total=self._counters.prompt_tokens,
             decode_tokens_total=self._counters.decode_tokens,
             busy_s_total=self._counters.busy_s,
+            delayed_s_total=None if self._core_delay is None else self._counters.delayed_s,
             uptime_s=self._clock() - self._started_s,
             weights_bytes=self._backend.weights_bytes,
             kv_bytes=self._backend.kv_bytes,
@@ -259,7 +264,7 @@ class Stage:
             self._end_and_refuse([_entry_of(youngest)], Reason.PREEMPTED)
 
     def _run_step(self, step: list[Work]) -> None:
-        began_s = self._clock()
+        began_s, delay_s = self._clock(), self._delay_s()
         self._forecast.step_began(tokens=_decode_tokens(step), now_s=began_s)
         try:
             result = self._backend.run(step)
@@ -269,7 +274,9 @@ class Stage:
             self._give_up(step, Reason.STAGE_ERROR)
             return
         if self._relative_speed < 1:
-            self._sleep((self._clock() - began_s) * (1 / self._relative_speed - 1))
+            own_s = self._clock() - began_s - (self._delay_s() - delay_s)
+            self._sleep(max(0.0, own_s) * (1 / self._relative_speed - 1))
+        self._counters.delayed_s += self._delay_s() - delay_s
         self._count(step, began_s=began_s)
         for work in step:
             self._admission.publish(work.sequence)
@@ -286,6 +293,9 @@ class Stage:
         self._send(
             sampled_messages(self._sampled(step, result), generation=self._generation, rule=rule)
         )
+
+    def _delay_s(self) -> float:
+        return 0.0 if self._core_delay is None else self._core_delay()
 
     def _sampled(self, step: list[Work], result: StepResult) -> list[Sampled]:
         for index, reason in result.failed.items():

@@ -167,9 +167,10 @@ class StageStats(_Message):
 
     `decode_cap` is the most decodes a step may hold now (None: all), `micro_batches` what it
     follows from. `steps_at_once`: of the deployment's stages on the cores they share (None: they
-    have a machine each, or enough cores). Pages cached are held by nobody, but keep a prompt that
-    may come again. `prefix_tokens_total`: prompt tokens that were not computed because their pages
-    were there.
+    have a machine each, or enough cores). `delayed_s_total`: of `busy_s_total`, it was ready and
+    waited for a core (None: not known). Pages cached are held by nobody, but keep a prompt that may
+    come again. `prefix_tokens_total`: prompt tokens that were not computed because their pages were
+    there.
     """
 
     kv_pages_total: int = Field(ge=0)
@@ -179,6 +180,7 @@ class StageStats(_Message):
     prompt_tokens_total: int = Field(ge=0)
     decode_tokens_total: int = Field(ge=0)
     busy_s_total: float = Field(ge=0)
+    delayed_s_total: float | None = Field(default=None, ge=0)
     uptime_s: float = Field(ge=0)
     weights_bytes: int = Field(ge=0)
     kv_bytes: int = Field(ge=0)

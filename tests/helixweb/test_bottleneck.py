@@ -57,6 +57,35 @@ def test_a_node_at_half_speed_is_named(slow: str, all_speeds: float) -> None:
     assert "replan" in found.advice
 
 
+WAITS = {"a100": 0.2, "l4": 0.6, "t4": 0.5}  # of their steps, for cores that they share
+
+
+def waiting_node(name: str, *, own_speed: float = 1.0, busy: float = 0.8) -> NodeLoad:
+    """Does at `own_speed` what it does while it has a core."""
+    seen = own_speed * (1 - WAITS[name])
+    return node(name, busy=busy, speed=seen, delayed_ratio=busy * WAITS[name])
+
+
+def test_nodes_that_share_cores_are_not_slow_for_waiting_longer_than_others() -> None:
+    found = find(*(waiting_node(name) for name in NAMES))
+    assert found.limit == Limit.NOTHING
+
+
+@pytest.mark.parametrize("slow", NAMES)
+def test_a_node_at_half_speed_is_named_among_nodes_that_share_cores(slow: str) -> None:
+    speeds = dict.fromkeys(NAMES, 1.0) | {slow: 0.5}
+    found = find(*(waiting_node(name, own_speed=speed) for name, speed in speeds.items()))
+    assert (found.limit, found.subject) == (Limit.SLOW_NODE, slow)
+    assert "50%" in found.headline
+
+
+def test_a_node_whose_cores_others_have_is_slow_and_told_why() -> None:
+    alone = [node(name, busy=0.7, delayed_ratio=0.01) for name in NAMES[:2]]
+    found = find(*alone, node("t4", busy=0.9, speed=0.4, delayed_ratio=0.54))
+    assert (found.limit, found.subject) == (Limit.SLOW_NODE, "t4")
+    assert "It waits for a core for 60% of that" in found.evidence
+
+
 def test_a_slow_node_is_named_before_the_requests_that_pile_up_for_it() -> None:
     nodes = [node(name, kv_used_ratio=0.95, busy=0.5) for name in NAMES[:2]]
     found = find(*nodes, node("t4", busy=1.0, speed=0.5, kv_used_ratio=0.97), waiting=9)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from runtime.engine.core_use import CoreUse, core_reader
+from runtime.engine.core_use import CoreUse, core_reader, delay_reader
 from runtime.engine.decode_cap import DecodeCap
 from runtime.engine.shared_cores import WINDOW_S, SharedCores, may_share_cores
 from runtime.protocol.control import PeerAddress
@@ -168,6 +168,9 @@ def test_a_thread_that_shares_its_core_is_delayed_as_the_kernel_counts_it() -> N
             rival.kill()
         found.append(after.delayed_s - before.delayed_s)
         assert after.idle_s >= before.idle_s
+        delayed = delay_reader()
+        assert delayed is not None
+        assert delayed() >= after.delayed_s > 0
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -1,6 +1,7 @@
 """What becomes of requests over time: late rows, abandoned requests, slowed stages."""
 
 import itertools
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 from pathlib import Path
 
@@ -152,7 +153,13 @@ class ManualClock:
         self.now_s += seconds
 
 
-def make_stage(checkpoint: Path, clock: ManualClock, network: InMemoryNetwork, speed: float):
+def make_stage(
+    checkpoint: Path,
+    clock: ManualClock,
+    network: InMemoryNetwork,
+    speed: float,
+    core_delay: Callable[[], float] | None = None,
+) -> Stage:
     config = read_config(checkpoint)
     cpu = torch.device("cpu")
     decoder = load_decoder(
@@ -174,6 +181,7 @@ def make_stage(checkpoint: Path, clock: ManualClock, network: InMemoryNetwork, s
         transport=network.join("a"),
         options=EngineOptions(),
         relative_speed=speed,
+        core_delay=core_delay,
         clock=clock.look,
         sleep=clock.sleep,
     )
@@ -195,6 +203,25 @@ def test_a_stage_of_a_quarter_of_the_speed_takes_four_times_as_long(checkpoint: 
     assert clock.slept_s == pytest.approx([0.3] * 4)
     assert stats.busy_s_total >= 4 * 0.4
     assert stats.busy_s_total <= stats.uptime_s
+
+
+def test_waiting_for_a_core_is_told_apart_and_does_not_slow_a_slow_stage_further(
+    checkpoint: Path,
+) -> None:
+    clock, network = ManualClock(), InMemoryNetwork()
+    coordinator, looks = network.join("coordinator"), itertools.count()
+    stage = make_stage(checkpoint, clock, network, 0.25, lambda: 0.04 * next(looks))
+    coordinator.send("a", prompt(1))
+    run_for(stage, 4)
+    stats = stage.stats()
+    # Between two looks 0.04 s of waiting: one until the stage rests, one until the step has ended.
+    assert clock.slept_s == pytest.approx([3 * (0.1 - 0.04)] * 4)
+    assert stats.delayed_s_total == pytest.approx(4 * 0.08)
+
+
+def test_nobody_claims_to_know_what_the_kernel_does_not_tell(checkpoint: Path) -> None:
+    stage = make_stage(checkpoint, ManualClock(), InMemoryNetwork(), 1.0)
+    assert stage.stats().delayed_s_total is None
 
 
 def test_an_idle_stage_checks_its_pages_once_for_what_came(
