@@ -60,9 +60,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Struck:
-    """What came of one blow."""
+    """What came of one blow: the first event, and all of that stage until the chain was whole."""
 
     event: Event
+    events: list[Event]
     latency_s: float
 
 
@@ -117,7 +118,7 @@ def main() -> int:
         for blow in BLOWS:
             blows = [_strike(chain, blow, dice) for _ in range(options.repeats)]
             problems += _judge(blow, blows)
-            caused += [each.event for each in blows]
+            caused += [event for each in blows for event in each.events]
         for event in _events(chain):
             if event not in caused:
                 problems.append(f"{event.node} was taken for lost without need: {event.cause}")
@@ -140,7 +141,7 @@ def _strike(chain: Chain, blow: Blow, dice: random.Random) -> Struck:
     event = seen()[0]
     blow.heal(chain, node)
     await_that(chain.is_whole, f"{node}, {blow.name}, is back")
-    return Struck(event=event, latency_s=event.at_s - struck_s)
+    return Struck(event=event, events=seen(), latency_s=event.at_s - struck_s)
 
 
 def _judge(blow: Blow, blows: list[Struck]) -> Iterator[str]:

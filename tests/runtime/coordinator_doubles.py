@@ -196,6 +196,12 @@ class ScriptedStages:
         self.incarnations[node] += 1
         self.report(node)
 
+    def forget(self) -> None:
+        """What was sent to the stages, and all of requests that they were told to forget."""
+        self.sent.clear()
+        for key in [key for key, nodes in self.held.items() if not nodes]:
+            del self.held[key], self.routes[key], self._positions[key]
+
     def freeze(self, node: str) -> None:
         """`node` does nothing any more, like a stopped process."""
         self._frozen.setdefault(node, [])
