@@ -27,7 +27,7 @@ class LinkCuts:
         self._row_bytes = row_bytes
         self._link_stats = link_stats
         self._clock = clock
-        self._links: dict[str, LinkStats] = {}
+        self._rates: dict[str, float] = {}  # bytes/s by the peer sent to
         self._asked_s = float("-inf")
 
     def observe(self, step: Iterable[Work], *, step_s: float) -> None:
@@ -53,9 +53,13 @@ class LinkCuts:
         )
 
     def _rate(self, peer: str) -> float | None:
-        """Bytes/s; None before it is measured."""
+        """Bytes/s; None before the link was seen full: it may do far more than it was asked for."""
         now_s = self._clock()
         if now_s - self._asked_s >= _ASKED_EVERY_S:
-            self._links, self._asked_s = self._link_stats(), now_s
-        known = self._links.get(peer)
-        return None if known is None else known.bandwidth_bytes_per_s
+            self._asked_s = now_s
+            for name, stats in self._link_stats().items():
+                rate, before = stats.bandwidth_bytes_per_s, self._rates.get(name)
+                if rate is None or (stats.bandwidth_is_floor and before is None):
+                    continue
+                self._rates[name] = max(rate, before or 0.0) if stats.bandwidth_is_floor else rate
+        return self._rates.get(peer)

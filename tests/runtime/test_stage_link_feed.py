@@ -139,16 +139,19 @@ def prompt_of(request: int, *, hops: int, n_tokens: int = 800) -> Sequence:
 
 
 def test_prompts_are_cut_by_the_measured_rate_of_the_link_they_take_next() -> None:
-    links = {"n1": LinkStats()}
+    links = {"n1": LinkStats(bandwidth_bytes_per_s=1e5)}  # a floor: nobody has seen it full
     now_s = [0.0]
     steps = PromptSteps(least=16, most=512)
     for size in (32, 64, 128, 256, 512):
         steps.observe(prompt_tokens=size, step_s=0.03 + size * 0.00014)
     cuts = LinkCuts(steps, row_bytes=13_312, link_stats=lambda: links, clock=lambda: now_s[0])
-    assert cuts.first_rows([prompt_of(1, hops=3)]) is None  # nobody has measured it
-    links = {"n1": LinkStats(bandwidth_bytes_per_s=12.5e6)}
+    assert cuts.first_rows([prompt_of(1, hops=3)]) is None
+    links = {"n1": LinkStats(bandwidth_bytes_per_s=12.5e6, bandwidth_is_floor=False)}
     assert cuts.first_rows([prompt_of(1, hops=3)]) is None  # asked for a moment ago
     now_s[0] = 1.0
+    assert cuts.first_rows([prompt_of(1, hops=3)]) in (64, 128)
+    links = {"n1": LinkStats(bandwidth_bytes_per_s=5e6)}  # was not asked for more since
+    now_s[0] = 2.0
     assert cuts.first_rows([prompt_of(1, hops=3)]) in (64, 128)
     assert cuts.first_rows([prompt_of(1, hops=1)]) is None  # leaves over no link
     assert cuts.first_rows([prompt_of(2, hops=1), prompt_of(1, hops=3)]) is not None  # the oldest
