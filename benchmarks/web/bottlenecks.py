@@ -6,8 +6,8 @@ Two injections, one after the other, each from a calm state under load:
 
 * a node at half speed. Nodes are emulated, their steps as long as the demo's profiles say times
   X; this one's take twice as long from now on, and the clock starts when its stage is up again.
-  With --real they are the demo's own, which need an idle machine, and its stage is stopped
-  (SIGSTOP) half of the time, 20 ms each;
+  With --real they are the demo's own, and its stage is stopped (SIGSTOP) half of the time, 20 ms
+  each;
 * a KV cache nearly full: so many long requests at once that they do not fit.
 
 Printed is how long it took until `/bottleneck/`, which the Monitor shows, named kind and node, and
