@@ -46,7 +46,11 @@ def latency_heat(
         zmax=1,
         colorscale="Cividis",
         showscale=True,
-        colorbar={"title": {"text": _("share")}, "tickformat": ".0%", "thickness": 10},
+        colorbar={
+            "title": {"text": _("share"), "side": "right"},
+            "tickformat": ".0%",
+            "thickness": 10,
+        },
         hoverongaps=False,
         hovertemplate="%{x|%H:%M:%S}, %{y}: %{z:.1%} (%{customdata})<extra></extra>",
     )

@@ -110,7 +110,7 @@ def _heatmap(
         xgap=1,
         ygap=1,
         colorbar={
-            "title": {"text": _(measure)},
+            "title": {"text": _(measure), "side": "right"},
             "tickvals": ticks,
             "ticktext": [_text(10**tick, measure) for tick in ticks],
             "thickness": 12,

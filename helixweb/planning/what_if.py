@@ -22,6 +22,8 @@ from planner.objectives.goal import Goal
 from planner.objectives.trial import Trials
 
 MAX_ADDED = 200
+SECONDS_PER_HOUR = 3600.0
+TOKENS_PER_MILLION = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,28 +50,20 @@ class Edits:
 
     @property
     def sentence(self) -> str:
-        """The edits in a few words; empty if there are none."""
-        words = [_("without %(name)s") % {"name": name} for name in sorted(self.removed)]
-        words += [
-            _("+%(count)s %(profile)s in %(region)s")
-            % {"count": some.count, "profile": some.profile, "region": some.region}
-            for some in self.added
-        ]
-        words += [
-            _("%(name)s as %(profile)s") % {"name": name, "profile": profile}
-            for name, profile in sorted(self.upgraded.items())
-        ]
-        words += [
-            _("another link %(source)s → %(target)s")
-            % {"source": link.source, "target": link.target}
-            for link in self.links
-        ]
+        """The edits in a few words, which are kept with the run; empty if there are none."""
+        words = [f"without {name}" for name in sorted(self.removed)]
+        words += [f"+{some.count} {some.profile} in {some.region}" for some in self.added]
+        words += [f"{name} as {profile}" for name, profile in sorted(self.upgraded.items())]
+        words += [f"another link {link.source} → {link.target}" for link in self.links]
         return ", ".join(words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worth:
-    """A placement's figures on a problem: max flow, and what it is estimated to serve."""
+    """A placement's figures on a problem: max flow, and what it is estimated to serve.
+
+    `price_per_hour` is of its nodes together, None if the price of one of them is not known.
+    """
 
     nodes_used: int
     flow_tokens_per_s: float
@@ -78,6 +72,16 @@ class Worth:
     ttft_s: float
     tpot_s: float
     requests_in_flight: float
+    price_per_hour: float | None
+
+    @property
+    def million_tokens_per_price(self) -> float | None:
+        """Decode tokens for a unit of price, in millions."""
+        if not self.price_per_hour:
+            return None
+        return (
+            self.decode_tokens_per_s * SECONDS_PER_HOUR / TOKENS_PER_MILLION / self.price_per_hour
+        )
 
 
 def edited(problem: Problem, edits: Edits) -> Problem:
@@ -144,7 +148,7 @@ def worth(problem: Problem, placement: Placement, *, partial_inference: bool) ->
         partial_inference=partial_inference,
         max_hops=None,
     )
-    trial = trials.estimated(placement, placer=_("what if"))
+    trial = trials.estimated(placement, placer="what if")
     return Worth(
         nodes_used=len(placement.layers),
         flow_tokens_per_s=trial.flow.value_tokens_per_s,
@@ -153,7 +157,14 @@ def worth(problem: Problem, placement: Placement, *, partial_inference: bool) ->
         ttft_s=trial.estimate.ttft_s,
         tpot_s=trial.estimate.tpot_s,
         requests_in_flight=trial.estimate.held,
+        price_per_hour=_price_per_hour(problem, placement),
     )
+
+
+def _price_per_hour(problem: Problem, placement: Placement) -> float | None:
+    prices = [problem.price_per_hour(name) for name in placement.layers]
+    known = [price for price in prices if price is not None]
+    return sum(known) if len(known) == len(prices) else None
 
 
 def _count(speed_of_layer: list[float], held: LayerRange, speed: float) -> None:

@@ -61,6 +61,12 @@ class WorthSerializer(serializers.Serializer[Any]):
     ttft_s = serializers.FloatField(read_only=True)
     tpot_s = serializers.FloatField(read_only=True)
     requests_in_flight = serializers.FloatField(read_only=True)
+    price_per_hour = serializers.FloatField(
+        read_only=True, allow_null=True, help_text="Of its nodes; null where one has no price."
+    )
+    million_tokens_per_price = serializers.FloatField(
+        read_only=True, allow_null=True, help_text="Decode tokens for a unit of price, in millions."
+    )
 
 
 class WhatIfAnswerSerializer(serializers.Serializer[Any]):

@@ -7,30 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
 
 import httpx
 import pytest
 from mixed_cluster import problem_text
 from selenium import webdriver
-from selenium.common.exceptions import (
-    NoSuchElementException,
-    StaleElementReferenceException,
-    TimeoutException,
-)
 from selenium.webdriver.common.by import By
-from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from helixweb.demo import local_cluster
 from helixweb.demo.check import Reference
 from helixweb.demo.processes import Processes, free_port
 from helixweb.demo.scenario import MAX_TOKENS, Places, Scenario, Timings
 from helixweb.demo.site import Site
+from tests.e2e.person import PATIENCE_S, Person
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 90
-T = TypeVar("T")
 MODEL_OF = {"mixed24": "llama-70b-like", local_cluster.CLUSTER: local_cluster.MODEL}
 QUESTIONS = ["What is HelixWeb?", "What is a pipeline?", "Where did this answer run?"]
 
@@ -76,71 +67,6 @@ def closing() -> Iterator[ExitStack]:
         yield stack
 
 
-class Person:
-    """Someone at the browser: clicks what is visible, waits for what must appear."""
-
-    def __init__(self, browser: webdriver.Chrome, base_url: str) -> None:
-        self.browser = browser
-        self._base_url = base_url
-
-    def open(self, path: str) -> None:
-        self.browser.get(f"{self._base_url}{path}")
-
-    def find(self, css: str) -> WebElement:
-        return self.until(lambda: self.browser.find_element(By.CSS_SELECTOR, css))
-
-    def text(self, css: str) -> str:
-        return self.find(css).text
-
-    def see(self, css: str, words: str) -> None:
-        """Wait until these words stand there."""
-        self.until(lambda: words in self.browser.find_element(By.CSS_SELECTOR, css).text)
-
-    def click(self, words: str) -> None:
-        """The visible button or link with these words on it."""
-        xpath = f"//*[self::button or self::a][normalize-space()='{words}']"
-
-        def visible() -> WebElement | None:
-            found = self.browser.find_elements(By.XPATH, xpath)
-            return next((element for element in found if element.is_displayed()), None)
-
-        element = self.until(visible)
-        self.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
-        element.click()
-
-    def fill(self, name: str, text: str) -> None:
-        element = self.find(f"[name={name}]")
-        element.clear()
-        element.send_keys(text)
-
-    def paste(self, name: str, text: str) -> None:
-        """As from the clipboard: too long to type."""
-        self.browser.execute_script(
-            "arguments[0].value = arguments[1]", self.find(f"[name={name}]"), text
-        )
-
-    def choose(self, name: str, label: str) -> None:
-        Select(self.find(f"[name={name}]")).select_by_visible_text(label)
-
-    def until(self, condition: Callable[[], T | None]) -> T:
-        """What `condition` gives once it is neither empty nor gone from under us."""
-        waiting = WebDriverWait(
-            self.browser, PATIENCE_S, poll_frequency=0.1,
-            ignored_exceptions=[NoSuchElementException, StaleElementReferenceException],
-        )  # fmt: skip
-        try:
-            return waiting.until(lambda _: condition())
-        except TimeoutException:
-            page = self.browser.find_element(By.TAG_NAME, "body").text
-            pytest.fail(f"waited {PATIENCE_S} s in vain at {self.browser.current_url}:\n{page}")
-
-    def no_script_failed(self) -> None:
-        severe = [
-            line["message"] for line in self.browser.get_log("browser") if line["level"] == "SEVERE"
-        ]
-        assert severe == []
-
-
 def test_a_person_goes_from_login_to_a_chat_answer(
     scenario: Scenario, browser: webdriver.Chrome, closing: ExitStack, tmp_path: Path
 ) -> None:
@@ -174,7 +100,7 @@ def test_a_person_goes_from_login_to_a_chat_answer(
     watch_the_numbers_rise(person, lambda: stream_all(scenario, key))
     assert stream_all(scenario, key) == expected
     every_kv_page_is_free(person, site, cluster_id)
-    person.no_script_failed()
+    assert person.script_errors() == []
 
     scenario.processes.stop(scenario.web)
     assert stream_all(scenario, key) == expected
@@ -185,7 +111,7 @@ def import_the_mixed_cluster(person: Person) -> None:
     person.paste("text", "{")
     person.click("Import")
     person.see(".errorlist", "line 1")
-    person.browser.get_log("browser")  # the refusal, 422, is an error to the browser
+    person.script_errors()  # the refusal, 422, is an error to the browser
     person.paste("text", problem_text())
     person.click("Import")
     person.see("h1", "mixed24")

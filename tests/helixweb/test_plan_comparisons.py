@@ -113,6 +113,20 @@ def test_the_worth_of_a_placement_has_its_exact_flow(plan: Plan) -> None:
     assert found.decode_tokens_per_s > 0
 
 
+def test_what_a_placement_costs_is_known_where_all_its_nodes_have_a_price(
+    measured_problem: dict[str, Any],
+) -> None:
+    held = {"tower": LayerRange(first=0, end=3), "mini": LayerRange(first=3, end=4)}
+    priced = problem_from_dict(measured_problem)
+    found = worth(priced, Placement(layers=held), partial_inference=True)
+    assert found.price_per_hour == pytest.approx(1.75 + 1.25), "its own, and its profile's"
+    assert found.million_tokens_per_price == pytest.approx(found.decode_tokens_per_s * 0.0036 / 3)
+    del measured_problem["compute_profiles"]["small"]["price_per_hour"]
+    unknown = problem_from_dict(measured_problem)
+    found = worth(unknown, Placement(layers=held), partial_inference=True)
+    assert (found.price_per_hour, found.million_tokens_per_price) == (None, None)
+
+
 def test_the_page_estimates_a_change_at_once(browser: Client, plan: Plan) -> None:
     path = f"/plans/by-id/{plan.pk}/what-if"
     assert "Profiles: big, small." in browser.get(path).content.decode()
