@@ -35,8 +35,8 @@ WORDS_OF_ROWS = (
     gettext_noop("bound reached"), gettext_noop("time limit"), gettext_noop("accepted"),
     # the change log and join tokens
     gettext_noop("cluster"), gettext_noop("node"), gettext_noop("coordinator"),
-    gettext_noop("link"), gettext_noop("regionlink"), gettext_noop("sharedbandwidth"),
-    gettext_noop("profile"), gettext_noop("languagemodel"),
+    gettext_noop("link"),
+    gettext_noop("profile"),
     gettext_noop("added"), gettext_noop("changed"), gettext_noop("removed"),
     gettext_noop("noted"),
     # labels that forms make of the names of columns

@@ -8,6 +8,8 @@ import plotly.graph_objects as go
 from helixweb.charts.chart import PALETTE, UNKNOWN, Chart, figure_json, plain, tokens_per_s
 from helixweb.words import gettext as _
 
+MOST_SINGLE_TICKS = 12
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedCurve:
@@ -36,13 +38,19 @@ def speed_curves(curves: Sequence[SpeedCurve]) -> Chart:
         )
         for number, curve in enumerate(curves)
     ]
+    longest = max((len(curve.tokens_per_s) for curve in curves), default=0)
     layout = {
         "height": 320,
         "uirevision": "speed",
         "showlegend": len(curves) > 1,
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
         "margin": {"l": 8, "r": 16, "t": 34, "b": 44},
-        "xaxis": {"title": {"text": _("layers held")}, "rangemode": "tozero"},
+        "xaxis": {
+            "title": {"text": _("layers held")},
+            "rangemode": "tozero",
+            # Layers are whole: Plotly would mark half ones where there are few.
+            "dtick": 1 if longest <= MOST_SINGLE_TICKS else None,
+        },
         "yaxis": {
             "title": {"text": _("tokens/s")},
             "type": "log",
@@ -50,7 +58,6 @@ def speed_curves(curves: Sequence[SpeedCurve]) -> Chart:
             "tickformat": ",.0f",
         },
     }
-    longest = max((len(curve.tokens_per_s) for curve in curves), default=0)
     return Chart(
         figure=figure_json(traces, layout),
         summary=_summary(curves),

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
@@ -24,6 +24,12 @@ KINDS = {
     "sharedbandwidth": gettext_lazy("Shared bandwidths"),
     "profile": gettext_lazy("Profiles"),
     "languagemodel": gettext_lazy("Models"),
+}
+# Of one row, where its name in the database is no word.
+WORDS = {
+    "regionlink": gettext_noop("link between regions"),
+    "sharedbandwidth": gettext_noop("shared bandwidth"),
+    "languagemodel": gettext_noop("model"),
 }
 LONGEST_VALUE = 80
 
@@ -43,6 +49,11 @@ class ChangeLine:
 
     change: Change
     differences: tuple[Difference, ...]
+
+    @property
+    def kind(self) -> str:
+        """Of what row, in words."""
+        return gettext(WORDS.get(self.change.kind, self.change.kind))
 
 
 @require_GET
