@@ -17,6 +17,10 @@ HEARTBEAT_TTL_MS = 2000
 # A refused peer is not told; it dials again after this long (libzmq's default is 30 s).
 HANDSHAKE_INTERVAL_MS = 2000
 ZAP_DOMAIN = "helixweb"
+# Messages that may wait to be read from one connection. libzmq 4.3 aborts the process if heartbeats
+# close a connection that waits for its reader (zeromq/libzmq issue 3937). So many never wait where
+# something dials, and where something listens heartbeats are answered only.
+_MOST_UNREAD = 10_000
 
 
 class BindFailed(OSError):
@@ -104,8 +108,11 @@ def sending_socket(
     security: DataSecurity,
     most_waiting: int,
 ) -> Any:
-    """A DEALER that dials `address`: one lane."""
+    """A DEALER that dials `address`: one lane, on which up to `most_waiting` wait to be sent."""
     dealer = _socket(context, zmq.DEALER, most_waiting)
+    dealer.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS)
+    dealer.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+    dealer.setsockopt(zmq.HEARTBEAT_TTL, HEARTBEAT_TTL_MS)
     if security is DataSecurity.CURVE:
         _set_keys(dealer, keys)
         dealer.curve_serverkey = address.public_key.encode()
@@ -125,10 +132,7 @@ def _socket(context: zmq.Context[Any], kind: int, most_waiting: int) -> Any:
     socket = context.socket(kind)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.SNDHWM, most_waiting)
-    socket.setsockopt(zmq.RCVHWM, most_waiting)
-    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TTL, HEARTBEAT_TTL_MS)
+    socket.setsockopt(zmq.RCVHWM, _MOST_UNREAD)
     socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_INTERVAL_MS)
     socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
     socket.setsockopt(zmq.RECONNECT_IVL, 50)

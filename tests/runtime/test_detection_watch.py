@@ -12,11 +12,18 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import zmq
 
 from runtime.protocol.control import PeerAddress
+from runtime.protocol.data_security import DataSecurity
 from runtime.transport.keys import KeyPair
 from runtime.transport.pulse import Loss, Sighting
 from runtime.transport.watch import Watch
+from runtime.transport.zmq_sockets import (
+    HEARTBEAT_INTERVAL_MS,
+    receiving_socket,
+    sending_socket,
+)
 from runtime.transport.zmq_transport import ZmqTransport
 
 LOOPBACK = "tcp://127.0.0.1:0"
@@ -43,6 +50,12 @@ class Watching:
             self.seen += self._watch.take()
             time.sleep(0.01)
         return [sighting.loss for sighting in self.seen]
+
+    def until_last_is(self, loss: Loss | None) -> None:
+        """The latest sighting; on a busy machine others may come before it."""
+        count = len(self.seen) + 1
+        while self.until(count)[-1] is not loss:
+            count = len(self.seen) + 1
 
     def close(self) -> None:
         self._transport.close()
@@ -102,14 +115,14 @@ def test_a_killed_process_is_seen_to_have_ended_and_one_that_freezes_to_be_silen
     watching.follow(peer.address)
     assert watching.until(1) == [None]
     peer.process.send_signal(signal.SIGSTOP)
-    assert watching.until(2)[-1] is Loss.SILENT
+    watching.until_last_is(Loss.SILENT)
     peer.process.send_signal(signal.SIGCONT)
-    assert watching.until(3)[-1] is None
+    watching.until_last_is(None)
     peer.process.kill()
-    assert watching.until(4)[-1] is Loss.ENDED
+    watching.until_last_is(Loss.ENDED)
     silent_s = [sighting.silent_s for sighting in watching.seen]
     assert silent_s[0] == 0.0
-    assert min(silent_s[1:]) > 0.0
+    assert all(one > 0.0 for one in silent_s[1:])
 
 
 def test_a_process_that_hangs_is_told_from_one_that_waits(
@@ -119,9 +132,9 @@ def test_a_process_that_hangs_is_told_from_one_that_waits(
     watching.follow(peer.address)
     assert watching.until(1) == [None]
     peer.process.send_signal(signal.SIGUSR1)
-    assert watching.until(2)[-1] is Loss.HANGS
+    watching.until_last_is(Loss.HANGS)
     peer.process.send_signal(signal.SIGUSR2)
-    assert watching.until(3)[-1] is None
+    watching.until_last_is(None)
 
 
 def transport_of(name: str, endpoint: str = LOOPBACK) -> tuple[ZmqTransport, PeerAddress]:
@@ -142,11 +155,11 @@ def test_of_many_peers_the_one_that_leaves_is_named_and_its_successor_is_met(
     watching.until(3)
     assert {sighting.peer for sighting in watching.seen} == {"a", "b", "c"}
     transports["b"][0].close()
-    assert watching.until(4)[-1] is Loss.ENDED
+    watching.until_last_is(Loss.ENDED)
     assert watching.seen[-1].peer == "b"
     successor, moved = transport_of("b")
     watching.follow(transports["a"][1], moved, transports["c"][1])
-    assert watching.until(5)[-1] is None
+    watching.until_last_is(None)
     assert watching.seen[-1].peer == "b"
     watching.follow()
     for transport in (transports["a"][0], transports["c"][0], successor):
@@ -230,4 +243,22 @@ def test_a_broken_connection_is_no_death_and_a_death_behind_a_relay_is_seen(
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
     transport.close()
-    assert watching.until(2) == [None, Loss.ENDED]
+    watching.until_last_is(Loss.ENDED)
+
+
+def test_a_socket_to_beat_on_never_stops_reading_for_want_of_room() -> None:
+    """libzmq aborts the process when heartbeats close a connection whose reading has stopped."""
+    transport, address = transport_of("peer")
+    transport.close()
+    with zmq.Context() as context:
+        dealer = sending_socket(
+            context, address, keys=WATCHER, security=DataSecurity.CURVE, most_waiting=2
+        )
+        assert (dealer.sndhwm, dealer.heartbeat_ivl) == (2, HEARTBEAT_INTERVAL_MS)
+        assert dealer.rcvhwm > 1000
+        dealer.close(linger=0)
+        listener = receiving_socket(
+            context, bind=LOOPBACK, keys=WATCHER, security=DataSecurity.CURVE, most_waiting=2
+        )
+        assert listener.heartbeat_ivl == 0
+        listener.close(linger=0)
