@@ -28,7 +28,7 @@ _SLOWED = 0.98  # less only while a queue drains
 _SAMPLES = 6  # the rate is the best of so many: a few that threads were late for lower nothing
 _MOST_FALL = 0.8  # of the rate, with one stretch
 _GROWN = 1.04
-_CONFIRMED = 0.95  # of the rate: a stretch that kept up with so much shows that it holds
+_NEAR = 0.98  # of the rate: a stretch that kept up with so much counts, slowed or not
 _PROBED = 1.03
 _LONGEST_START = 3  # stretches without growth
 _LONGEST_QUEUED_START = 2  # and with a queue
@@ -183,11 +183,9 @@ class DeliveryRate:
             self.is_floor = True
         if self._phase is _Phase.START and before is not None:
             self._grow(sample, before, slowed, now_s)
-        elif before is None or sample >= before or (slowed and not restarts):
+        elif before is None or sample >= _NEAR * before or (slowed and not restarts):
             self._samples.append(sample)
             self.bytes_per_s = max(*self._samples, _MOST_FALL * (before or 0.0))
-        elif not slowed and sample >= _CONFIRMED * before:
-            self._samples.append(before)
 
     def _restarts(self, sample: float, slowed: bool) -> bool:
         """Whether TCP is still on its way back to the rate that it had before a pause."""
