@@ -1,6 +1,6 @@
 """The flow that was measured beside the one that was planned, as a Sankey diagram."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -94,20 +94,18 @@ def measured_flow(plan: Plan, measured: Mapping[tuple[str, str], float] | None) 
 
 def _connections(plan: Plan, measured: Mapping[tuple[str, str], float] | None) -> list[_Connection]:
     """Those that the plan uses, the widest first; between groups their sums."""
-    layers = plan.placement.layers
-    grouped = len(layers) >= GROUPED_FROM
-    key_of = {
-        name: _("layers %(held)s") % {"held": held} if grouped else name
-        for name, held in layers.items()
-    }
-    planned: Counter[tuple[str, str]] = Counter()
-    passed: Counter[tuple[str, str]] = Counter()
+    layers, key_of = plan.placement.layers, {SOURCE: SOURCE, SINK: SINK}
+    grouped, title = len(layers) >= GROUPED_FROM, _("layers %(held)s")
+    for name, held in layers.items():
+        key_of[name] = title % {"held": held} if grouped else name
+    planned: defaultdict[tuple[str, str], float] = defaultdict(float)
+    passed: defaultdict[tuple[str, str], float] = defaultdict(float)
     for edge in plan.flow.edges:
         if edge.flow_tokens_per_s > 0:
-            ends = key_of.get(edge.source, edge.source), key_of.get(edge.target, edge.target)
-            planned[ends] += edge.flow_tokens_per_s  # type: ignore[assignment]
+            ends = key_of[edge.source], key_of[edge.target]
+            planned[ends] += edge.flow_tokens_per_s
             if measured is not None:
-                passed[ends] += measured.get((edge.source, edge.target), 0.0)  # type: ignore[assignment]
+                passed[ends] += measured.get((edge.source, edge.target), 0.0)
     return [
         _Connection(
             source=source,
@@ -115,7 +113,7 @@ def _connections(plan: Plan, measured: Mapping[tuple[str, str], float] | None) -
             planned=rate,
             measured=None if measured is None else passed[source, target],
         )
-        for (source, target), rate in planned.most_common()
+        for (source, target), rate in sorted(planned.items(), key=lambda item: -item[1])
     ]
 
 

@@ -11,10 +11,11 @@ from typing import TypeVar
 from django.db.models import Model, QuerySet
 
 Row = TypeVar("Row", bound=Model)
-# A transaction takes about this long, whatever the rows and the machine.
+# A transaction takes about this long, whatever the rows; and on a machine that is too busy for even
+# the fewest, which take some milliseconds of work, as long as it has to.
 TAKES_S = 0.05
 REST_S = 0.15
-FIRST, FEWEST, MOST = 100, 10, 2000
+FEWEST, MOST = 100, 2000
 
 
 def in_batches(
@@ -30,7 +31,7 @@ def in_batches(
     `key` is a column of which no two of them share a value. What appears among rows that were
     passed already is left for the next time.
     """
-    size, left = FIRST, rows
+    size, left = FEWEST, rows
     while batch := list(left.order_by(key).values_list("pk", key)[:size]):
         began_s = clock()
         change(rows.model._default_manager.filter(pk__in=[pk for pk, _ in batch]))

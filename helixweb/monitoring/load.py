@@ -85,8 +85,8 @@ def _lately(cluster: Cluster, serving: Serving, sample: MetricSample) -> dict[st
     if before is None or sample.simulated_plan_id is not None:
         return {}
     rates, times = {}, StepTimes(serving.problem)
-    for name, content in sample.nodes.items():
-        now, then = NodeSample(**content), NodeSample(**before.nodes.get(name, {}))
+    for name in sample.nodes.keys() & before.nodes.keys():
+        now, then = NodeSample(**sample.nodes[name]), NodeSample(**before.nodes[name])
         if now.uptime_s is None or then.uptime_s is None or now.uptime_s <= then.uptime_s:
             continue
         elapsed_s = now.uptime_s - then.uptime_s

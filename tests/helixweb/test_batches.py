@@ -5,7 +5,6 @@ from django.db import connection, transaction
 
 from helixweb.common.batches import (
     FEWEST,
-    FIRST,
     MOST,
     REST_S,
     TAKES_S,
@@ -52,28 +51,32 @@ def work_on_events(row_s: float) -> Work:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("row_s", [1e-5, 1e-3, 1e-2])
-def test_every_row_is_changed_once_and_no_transaction_but_the_first_is_long(row_s: float) -> None:
-    write_events(600)
+@pytest.mark.parametrize("row_s", [1e-5, 2e-4, 1e-2])
+def test_every_row_is_changed_once_and_no_transaction_is_long_but_of_the_fewest(
+    row_s: float,
+) -> None:
+    write_events(900)
     work = work_on_events(row_s)
-    assert sum(work.batches) == Event.objects.filter(type="seen").count() == 600
-    assert work.batches[0] == FIRST
+    assert sum(work.batches) == Event.objects.filter(type="seen").count() == 900
+    assert work.batches[0] == FEWEST
     for size in work.batches[1:]:
         assert size <= FEWEST or size * row_s <= TAKES_S * 1.01
 
 
 @pytest.mark.django_db
-def test_a_rest_follows_every_batch_but_the_last_and_is_no_shorter_than_it() -> None:
-    write_events(240)
-    work = work_on_events(2e-3)
-    assert work.rests_s[0] == pytest.approx(FIRST * 2e-3)
-    assert set(work.rests_s[1:]) == {REST_S}
-    assert len(work.rests_s) == len(work.batches) - 1
+@pytest.mark.parametrize(("row_s", "rest_s"), [(2e-3, 0.2), (5e-4, REST_S)])
+def test_a_rest_follows_every_batch_but_the_last_and_is_no_shorter_than_it(
+    row_s: float, rest_s: float
+) -> None:
+    write_events(3 * FEWEST - 1)
+    work = work_on_events(row_s)
+    assert work.batches == [FEWEST, FEWEST, FEWEST - 1]
+    assert work.rests_s == [pytest.approx(rest_s)] * 2
 
 
 @pytest.mark.django_db(transaction=True)
 def test_others_can_write_while_it_rests() -> None:
-    write_events(FIRST + 1)
+    write_events(FEWEST + 1)
     written = []
 
     def write(_: float) -> None:
@@ -89,11 +92,12 @@ def test_others_can_write_while_it_rests() -> None:
 @pytest.mark.parametrize(
     ("size", "took_s", "expected"),
     [
-        (100, TAKES_S, 100),
-        (100, 10 * TAKES_S, FEWEST),
-        (100, TAKES_S / 1.5, 150),
-        (100, TAKES_S / 100, 200),
-        (100, 0.0, 200),
+        (400, TAKES_S, 400),
+        (400, 2 * TAKES_S, 200),
+        (400, 10 * TAKES_S, FEWEST),
+        (400, TAKES_S / 1.5, 600),
+        (400, TAKES_S / 100, 800),
+        (400, 0.0, 800),
         (MOST, 0.0, MOST),
         (FEWEST, 100.0, FEWEST),
     ],
