@@ -38,7 +38,7 @@ class _Phase(Enum):
     """Its gain on the rate, and for how many round trips it lasts."""
 
     START = (1.5, 1)
-    CRUISE = (0.99, 5)
+    CRUISE = (0.98, 5)
     PROBE = (1.05, 3)
     FAST_PROBE = (1.25, 2)
     DRAIN = (0.85, 1)

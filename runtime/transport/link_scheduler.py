@@ -322,7 +322,7 @@ class LinkScheduler:
         pace = self.rate.pace(now_s)
         if pace is not None:
             # a thread that wakes up late while chunks wait makes up for it
-            self._free_s = max(self._free_s, now_s - self.options.hold_s) + n_bytes / pace
+            self._free_s = max(self._free_s, now_s - self.options.hold_s / 2) + n_bytes / pace
 
     def _take_back(self) -> None:
         """Send again all that was not acked, in the same chunks: some may have arrived yet."""
