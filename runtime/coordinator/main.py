@@ -26,7 +26,7 @@ from runtime.coordinator.app import create_app
 from runtime.coordinator.control_loop import Removed, follow_plan, report_forever
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.emulated_sending import EmulatedSending
-from runtime.coordinator.heap import bound_free_memory
+from runtime.coordinator.heap import bound_free_memory, give_back_free_memory
 from runtime.coordinator.link_rounds import measure_links
 from runtime.coordinator.options import Options, parse_options
 from runtime.coordinator.plan_follower import PlanFollower
@@ -45,6 +45,7 @@ from runtime.web_client import BadServerAddress, WebClient, check_server
 
 STATS_WINDOW_S = 10.0
 TICK_S = 1.0
+GIVE_BACK_INTERVAL_S = 60.0
 GRACEFUL_SHUTDOWN_S = 3
 
 logger = logging.getLogger(__name__)
@@ -191,6 +192,7 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
             _receive_forever(transport, dispatcher),
             _see_forever(transport, dispatcher),
             _tick(dispatcher),
+            _give_back_forever(),
             *_measuring(options, transport, dispatcher),
             _outlive(serving),
         )
@@ -244,6 +246,12 @@ async def _tick(dispatcher: Dispatcher) -> None:
     while True:
         await asyncio.sleep(TICK_S)
         dispatcher.expire()
+
+
+async def _give_back_forever() -> None:
+    while True:
+        await asyncio.sleep(GIVE_BACK_INTERVAL_S)
+        await asyncio.to_thread(give_back_free_memory)
 
 
 async def _signalled() -> None:
