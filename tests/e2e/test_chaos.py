@@ -169,10 +169,8 @@ def check(load: Load, outcome: Outcome) -> None:
 
 QUICK = [
     killed("first-1"),
-    killed(HUB),
-    frozen("last-2", lasts_s=4.0),
-    cut(HUB, "last-1", lasts_s=4.0),
-    cut(COORDINATOR, "first-2", lasts_s=4.0, lost_to=COORDINATOR),
+    frozen("last-2", lasts_s=3.0),
+    cut(HUB, "last-1", lasts_s=3.0),
 ]
 
 
