@@ -20,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import httpx
+import psutil
 
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.domain.layer_times import LayerTimes
@@ -96,6 +97,13 @@ class Stage:
                         os.write(writing, bytes(size))
         os.close(writing)
 
+    @property
+    def pid(self) -> int:
+        """Of its process. Raises RuntimeError before it was started."""
+        if self._process is None:
+            raise RuntimeError(f"{self._launch.name} was not started")
+        return self._process.pid
+
     def forget(self) -> None:
         """Wait for the end of the process."""
         if self._process is not None:
@@ -133,6 +141,13 @@ class Chain:
     def log(self) -> Path:
         """The coordinator's."""
         return self._folder / "coordinator.log"
+
+    def resident_bytes(self) -> dict[str, int]:
+        """What each of its processes holds."""
+        pids = {name: stage.pid for name, stage in self.stages.items()}
+        if self._coordinator is not None:
+            pids[COORDINATOR] = self._coordinator.pid
+        return {name: psutil.Process(pid).memory_info().rss for name, pid in pids.items()}
 
     def hang(self, name: str) -> None:
         """The next line that its own thread logs is its last; and it logs one at once."""
@@ -298,7 +313,7 @@ def _emulation() -> Emulation:
             vram_bytes=1e9,
             max_layers=layers,
             tokens_per_s=(1000.0,) * layers,
-            kv_capacity_token_layers=(100_000.0,) * layers,
+            kv_capacity_token_layers=(20_000.0,) * layers,
             layer_times=LayerTimes(
                 prompt=((10, 0.003), (200, 0.01)), decode=((1, 0.003), (8, 0.005))
             ),
