@@ -39,7 +39,7 @@ class _Phase(Enum):
 
     START = (1.5, 1)
     CRUISE = (0.98, 5)
-    PROBE = (1.05, 3)
+    PROBE = (1.05, 2)
     FAST_PROBE = (1.25, 2)
     DRAIN = (0.85, 1)
 

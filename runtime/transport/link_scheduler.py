@@ -178,7 +178,6 @@ class LinkScheduler:
         None: ask again at `wake_s`, or after an ack or a push.
         """
         if not self.has_waiting or not self._room():
-            self._free_s = max(self._free_s, now_s)  # nothing is late
             return None
         starved = self._weight >= self.options.starvation_bound
         if self._is_scheduled and not starved and now_s < self._free_s:
@@ -321,8 +320,7 @@ class LinkScheduler:
     def _occupy(self, n_bytes: int, now_s: float) -> None:
         pace = self.rate.pace(now_s)
         if pace is not None:
-            # a thread that wakes up late while chunks wait makes up for it
-            self._free_s = max(self._free_s, now_s - self.options.hold_s / 2) + n_bytes / pace
+            self._free_s = max(self._free_s, now_s) + n_bytes / pace
 
     def _take_back(self) -> None:
         """Send again all that was not acked, in the same chunks: some may have arrived yet."""

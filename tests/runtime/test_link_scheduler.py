@@ -184,17 +184,3 @@ def test_more_than_may_wait_is_not_taken_but_one_message_always_is() -> None:
 def test_options_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=str(next(iter(wrong.values())))):
         LinkOptions(**wrong)  # type: ignore[arg-type]
-
-
-def test_a_thread_that_wakes_up_late_makes_up_for_it_and_decodes_do_not_pay() -> None:
-    on_time, late = slow_link(), slow_link()
-    late.late_s = 0.006
-    for link in (on_time, late):
-        send_decodes(link, until_s=8.0)
-        for start_s in (0.01, 2.01, 4.01, 6.01):
-            send_prefill(link, start_s)
-        link.run(until_s=9.0)
-    assert late.received[-1][0] - 6.01 <= 1.05 * (on_time.received[-1][0] - 6.01)
-    waits = [latency - DELAY_S - DECODE_BYTES / RATE for latency in late.decode_latencies_s]
-    assert max(waits) <= 0.04
-    assert sorted(waits)[int(0.95 * len(waits))] <= 0.015

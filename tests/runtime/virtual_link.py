@@ -36,7 +36,6 @@ class VirtualLink:
     decode_latencies_s: list[float] = field(default_factory=list)
     sent_chunks: list[tuple[float, Chunk, int]] = field(default_factory=list)
     restart_bytes: int = 0
-    late_s: float = 0.0  # most by which the sender's thread wakes up late
     jitter_s: float = 0.0  # most by which a thread is late, at either end
     noise: random.Random = field(default_factory=lambda: random.Random(1))
     _kernel: deque[tuple[Transmission, int]] = field(default_factory=deque)
@@ -88,7 +87,6 @@ class VirtualLink:
         while True:
             self._serve()
             wake_s = max(self.scheduler.wake_s(now_s=self.now_s), self.now_s + 1e-6)
-            wake_s += self.noise.random() * self.late_s
             event_s = self._events[0][0] if self._events else float("inf")
             moment_s = min(wake_s, event_s)
             if moment_s > until_s:
