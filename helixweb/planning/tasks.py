@@ -3,6 +3,8 @@
 Each task works on its row if that is free and its turn has come, and then wakes who waited for it.
 """
 
+from collections.abc import Callable
+
 from celery import shared_task
 from django.utils import timezone
 
@@ -64,7 +66,7 @@ def wake_simulation(simulation_id: int) -> None:
     simulate_plan.apply_async(kwargs={"simulation_id": simulation_id}, expires=WAKE_EXPIRES_S)
 
 
-WAKE = {
+WAKE: dict[type[LeasedTask], Callable[[int], None]] = {
     PlanRun: wake_plan_run,
     ModelMix: wake_model_mix,
     Explanation: wake_explanation,
