@@ -19,8 +19,8 @@ from helixweb.deployment.presentation import timeline_of
 from helixweb.deployment.serializers import (
     DeploymentSerializer,
     DeployRequestSerializer,
-    LogLineSerializer,
     LogQuerySerializer,
+    NodeLogLineSerializer,
 )
 from helixweb.inventory.models import Node
 from runtime.protocol.node_log import LogLevel
@@ -78,11 +78,11 @@ class DeploymentViewSet(viewsets.ReadOnlyModelViewSet[Deployment]):
 class NodeLogView(APIView):
     """The last lines that a node's agent and stage logged, the newest last."""
 
-    @extend_schema(parameters=[LogQuerySerializer], responses=LogLineSerializer(many=True))
+    @extend_schema(parameters=[LogQuerySerializer], responses=NodeLogLineSerializer(many=True))
     def get(self, request: Request, pk: int) -> Response:
         node = get_object_or_404(Node, pk=pk)
         asked = LogQuerySerializer(data=request.query_params.dict())
         asked.is_valid(raise_exception=True)
         level, limit = LogLevel(asked.validated_data["level"]), asked.validated_data["limit"]
         lines = log_tail(node, level=level, count=limit)
-        return Response(LogLineSerializer(lines, many=True).data)
+        return Response(NodeLogLineSerializer(lines, many=True).data)

@@ -110,7 +110,7 @@ class DeployRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
         return DeployOptions(**{name: self.validated_data[name] for name in OPTION_FIELDS})
 
 
-class LogLineSerializer(serializers.ModelSerializer[NodeLogLine]):
+class NodeLogLineSerializer(serializers.ModelSerializer[NodeLogLine]):
     """A line of a node's log, `at` by the node's clock."""
 
     level = serializers.ChoiceField(
