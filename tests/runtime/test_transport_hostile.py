@@ -184,8 +184,10 @@ def test_a_reader_that_stalls_is_named_bounds_what_waits_and_gets_all_once_it_re
         stats = ada.link_stats()["bob"]
         assert stats.waiting_bytes <= options.most_waiting_bytes
         assert stats.in_flight_bytes <= options.first_window_bytes + options.least_chunk_bytes
-        assert any(
-            "the link to bob takes no prompts" in record.message for record in caplog.records
+        assert until(
+            lambda: any(
+                "the link to bob takes no prompts" in record.message for record in caplog.records
+            )
         )
     reader = ZmqTransport(
         name="bob", bind=endpoint, keys=BOB, peers=[address("ada", ada.endpoint, ADA)]
