@@ -119,9 +119,11 @@ def watch(person: Person, world: World) -> None:
         person.until(
             lambda css=css, words=words: tell(person, world) and words in person.look(CONTENT, css)
         )
-    person.until(lambda: asked_for(person, "/monitor/chart/heat/"))
+    person.until(lambda: tell(person, world) and asked_for(person, "/monitor/chart/heat/"))
     headline = "[data-finding=headline]"
-    person.until(lambda: "Nothing is reported" not in person.look(CONTENT, headline))
+    person.until(
+        lambda: tell(person, world) and "Nothing is reported" not in person.look(CONTENT, headline)
+    )
 
 
 def tell(person: Person, world: World) -> bool:
