@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from runtime.engine.event_writer import EventWriter
 from runtime.engine.limits import EngineLimits
 from runtime.engine.shared_cores import SharedCores, may_share_cores
 from runtime.engine.stage import Stage
+from runtime.protocol.control import StageAssignment
 from runtime.protocol.emulation import Emulation, EmulationRefused, read_emulation
 from runtime.protocol.measure_order import MeasureOrder
 from runtime.protocol.stage_pipe import (
@@ -144,6 +146,7 @@ def serve(
             keys=keys,
             peers=assignment.peers,
             security=launch.data_security,
+            profiled_step_s=_profiled_step_s(assignment),
         )
         sockets.tell_lost_links(COORDINATOR, generation=assignment.generation)
         transport: Transport = sockets
@@ -178,6 +181,15 @@ def serve(
         )
         events.write(ReadyEvent(stats=stage.stats()))
         stage.run(stop.is_set)
+
+
+def _profiled_step_s(assignment: StageAssignment) -> Callable[[int], float] | None:
+    """Seconds of a step of so many decodes, as the plan has them; None if it does not."""
+    times = assignment.layer_times
+    if times is None:
+        return None
+    layers = assignment.end - assignment.first
+    return lambda decodes: layers * times.decode_s(decodes)
 
 
 def _measure(sockets: ZmqTransport, order: MeasureOrder) -> None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from planner.domain.layer_times import LayerTimes
 from planner.domain.placement import Placement
 from planner.domain.problem import Workload
 from runtime.protocol.engine_options import EngineOptions
@@ -106,6 +107,7 @@ class StageAssignment(_Message):
     """What one node's stage shall run. Layers are [first, end).
 
     `tensor_parallel`: ranks that share each layer, processes of this node, one GPU each.
+    `layer_times`: what the plan was made with; null where nobody knows any.
     """
 
     deployment_id: int
@@ -120,6 +122,7 @@ class StageAssignment(_Message):
     max_context_tokens: int = Field(ge=1)
     options: EngineOptions = EngineOptions()
     tensor_parallel: int = Field(default=1, ge=1, le=64)
+    layer_times: LayerTimes | None = None
     peers: tuple[PeerAddress, ...]
 
 

@@ -17,6 +17,8 @@ from helixweb.deployment.settling import settle
 from helixweb.deployment.signals import report_received
 from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, Coordinator, Node
+from planner.serialization import problem_from_dict
+from planner.timing import layer_times_of
 from runtime.protocol.control import Phase
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -48,12 +50,14 @@ def test_a_plan_becomes_ready_when_every_node_has_loaded_its_layers(
 ) -> None:
     deployment = deploy(joined, api, max_queued_requests=3)
     placement = joined.plan.document["placement"]
+    problem = problem_from_dict(joined.plan.problem)
     for name, agent in joined.used_agents.items():
         state = agent.desired()
         assert state.generation == deployment.generation == 1
         assert state.assignment is not None
         assert [state.assignment.first, state.assignment.end] == placement[name]
         assert state.assignment.checkpoint == "/models/tiny-llama"
+        assert state.assignment.layer_times == layer_times_of(problem, name)
         others = {peer.name for peer in state.assignment.peers}
         assert others == (set(placement) - {name}) | {"coordinator"}
         agent.beat(Phase.LOADING, generation=1, message="reading weights", loaded_ratio=0.5)

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Coordinator, Node
 from planner.domain.cluster import COORDINATOR
-from planner.domain.problem import Workload
-from planner.serialization import plan_from_dict
+from planner.domain.errors import InvalidProblem
+from planner.domain.layer_times import LayerTimes
+from planner.domain.problem import Problem
+from planner.serialization import plan_from_dict, problem_from_dict
+from planner.timing import derived_layer_times
 from runtime.protocol.control import PeerAddress, ServingPlan, StageAssignment
 
 
@@ -29,7 +32,8 @@ def make_orders(
 ) -> Orders:
     """Orders of the deployment's generation; `nodes` has every node of the placement."""
     plan = plan_from_dict(deployment.plan.document)
-    workload = deployment.plan.problem["workload"]
+    problem = problem_from_dict(deployment.plan.problem)
+    times_of = _layer_times(problem)
     used = {name: nodes[name] for name in sorted(plan.placement.layers)}
     node_peers = {name: _peer(name, node) for name, node in used.items()}
     serving_plan = ServingPlan(
@@ -41,10 +45,7 @@ def make_orders(
         partial_inference=plan.partial_inference,
         placement=plan.placement,
         routing_weights={source: dict(targets) for source, targets in plan.routing_weights.items()},
-        workload=Workload(
-            mean_prompt_tokens=workload["mean_prompt_tokens"],
-            mean_output_tokens=workload["mean_output_tokens"],
-        ),
+        workload=problem.workload,
         max_context_tokens=deployment.max_context_tokens,
         page_tokens=deployment.page_tokens,
         kv_high_water=deployment.kv_high_water,
@@ -65,6 +66,7 @@ def make_orders(
             max_batch_tokens=deployment.max_batch_tokens,
             max_context_tokens=deployment.max_context_tokens,
             tensor_parallel=deployment.ranks_of(name),
+            layer_times=times_of[problem.profile_of(name).name],
             peers=(),
         )
         for name in used
@@ -74,6 +76,17 @@ def make_orders(
         assignments=assignments,
         coordinator_peer=_peer(COORDINATOR, coordinator),
     )
+
+
+def _layer_times(problem: Problem) -> dict[str, LayerTimes | None]:
+    """Those of every profile, measured or derived; None of one that says nothing about speed."""
+    found: dict[str, LayerTimes | None] = {}
+    for name, profile in problem.compute_profiles.items():
+        try:
+            found[name] = profile.layer_times or derived_layer_times(problem, profile)
+        except InvalidProblem:
+            found[name] = None
+    return found
 
 
 def with_peers(
