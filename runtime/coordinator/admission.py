@@ -1,0 +1,144 @@
+"""Which requests run and which wait: routes them, lets them in, and ends them."""
+
+import logging
+from collections.abc import Callable, Iterable
+
+from planner.routers.waiting import kept_for
+from runtime.coordinator.live_request import LiveRequest
+from runtime.coordinator.refusals import QueueFull
+from runtime.coordinator.request_stats import RequestStats
+from runtime.coordinator.stage_link import StageLink
+from runtime.coordinator.tracing import Tracer
+from runtime.coordinator.waiting_line import WaitingLine
+
+logger = logging.getLogger(__name__)
+
+
+class Admission:
+    """Whatever ends a request goes through `end`, which gives back its KV estimate, tells every
+    stage of its path to forget it, and lets the next one in."""
+
+    def __init__(
+        self,
+        *,
+        link: StageLink,
+        stats: RequestStats,
+        clock: Callable[[], float],
+        tracer: Tracer | None,
+    ) -> None:
+        self._link = link
+        self._stats = stats
+        self._clock = clock
+        self._tracer = tracer
+        self.running: dict[int, LiveRequest] = {}
+        self.waiting = WaitingLine()
+
+    @property
+    def nodes_in_use(self) -> set[str]:
+        """Nodes that a request runs on now."""
+        return {
+            stage.node
+            for request in self.running.values()
+            if request.pipeline is not None
+            for stage in request.pipeline.stages
+        }
+
+    def running_through(self, node: str) -> list[LiveRequest]:
+        """Those with the stage of `node` on their way."""
+        return [
+            request
+            for request in self.running.values()
+            if request.pipeline and any(stage.node == node for stage in request.pipeline.stages)
+        ]
+
+    def take(self, request: LiveRequest) -> None:
+        """Route a new request or let it wait its turn. Raises QueueFull; then nothing was kept."""
+        turn = self.waiting.turn_of(request)
+        most = request.serving.plan.max_queued_requests
+        if self._route(request, kept=_kept_for_all(self.waiting.before(turn))):
+            self.waiting.pass_by(request, turn)
+        elif self.waiting.has_place(request.owner, most=most):
+            self.waiting.add(request, turn)
+        else:
+            self._stats.rejected()
+            raise QueueFull(
+                waiting=len(self.waiting),
+                own=self.waiting.waiting_of(request.owner),
+                retry_after_s=self._stats.retry_after_s(waiting=len(self.waiting)),
+            )
+        self._stats.arrived()
+
+    def let_in(self) -> None:
+        """In the order of the line in every component, so that no large request starves."""
+        kept: frozenset[str] = frozenset()
+        for request in tuple(self.waiting):
+            if kept.issuperset(request.serving.nodes):
+                return
+            if self._route(request, kept=kept):
+                self.waiting.let_in(request)
+            else:
+                kept |= _kept_for(request)
+
+    def leave_path(self, request: LiveRequest, *, traced: bool = False) -> None:
+        """No longer running: give back the KV estimate and tell the stages."""
+        del self.running[request.id]
+        request.serving.kv.release(request.id)
+        request.serving.load.release(request.id, total_tokens=request.next_position)
+        self._link.release(request, traced=traced)
+
+    def end(self, request: LiveRequest) -> None:
+        """Forget `request` everywhere and let others in; may be called again."""
+        if request.ended:
+            return
+        request.ended = True
+        traced = self._tracer is not None and self._tracer.ended(request)
+        if request.id in self.running:
+            self.leave_path(request, traced=traced)
+        else:
+            self.waiting.remove(request)
+        self.let_in()
+
+    def fail(self, request: LiveRequest, message: str, *, code: str) -> None:
+        """End it and tell its client why."""
+        logger.warning("request %d failed: %s", request.id, message)
+        self._stats.failed()
+        request.fail(message, code=code)
+        self.end(request)
+
+    def _route(self, request: LiveRequest, *, kept: frozenset[str]) -> bool:
+        """Choose a pipeline and send the prompt; False when none is free now.
+
+        `kept` are nodes that requests before this one wait for.
+        """
+        serving = request.serving
+        if serving.missing_nodes():
+            return False  # else those of the plan before would all take the first way to be up
+        now = self._clock()
+        masked = serving.silent_nodes(now=now) | kept
+        pipeline = serving.choose(request.size, masked=masked)
+        if pipeline is None:
+            return False
+        serving.kv.admit(request.id, pipeline, size=request.size)
+        if request.first_token_at is None:
+            serving.load.admit(request.id, pipeline, size=request.size)
+        else:
+            serving.load.readmit(request.id, pipeline, size=request.size)
+        request.follow(pipeline, now=now)
+        self.running[request.id] = request
+        self._stats.routed(pipeline, prompt_tokens=len(request.prompt_ids), queue_s=request.queue_s)
+        self._link.send_prompt(request)
+        return True
+
+
+def _kept_for_all(requests: Iterable[LiveRequest]) -> frozenset[str]:
+    kept: frozenset[str] = frozenset()
+    for request in requests:
+        if kept.issuperset(request.serving.nodes):
+            break
+        kept |= _kept_for(request)
+    return kept
+
+
+def _kept_for(request: LiveRequest) -> frozenset[str]:
+    serving = request.serving
+    return kept_for(request.size, router=serving.router, placement=serving.plan.placement)

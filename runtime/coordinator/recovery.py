@@ -1,0 +1,136 @@
+"""What becomes of requests whose way is gone: a new epoch, from prompt and tokens so far.
+
+See docs/decisions/0006-requests-outlive-stages.md.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from planner.routers.base import Hop
+from runtime.coordinator.admission import Admission
+from runtime.coordinator.live_request import LiveRequest
+from runtime.coordinator.refusals import NACKS
+from runtime.coordinator.serving import Serving, links_of
+from runtime.coordinator.stage_link import StageLink
+from runtime.protocol.data import Entry, Reason
+
+_MOST_EPOCHS = 50  # a request that is refused this often is not refused for a passing reason
+# Refusals of a stage that was restarted or is about to be: time helps, asking at once does not.
+_PASSING = frozenset({Reason.UNKNOWN_REQUEST, Reason.WRONG_GENERATION})
+
+logger = logging.getLogger(__name__)
+
+
+class Recovery:
+    """Begins requests anew, in front of those that wait."""
+
+    def __init__(
+        self, *, admission: Admission, link: StageLink, clock: Callable[[], float]
+    ) -> None:
+        self._admission = admission
+        self._link = link
+        self._clock = clock
+        self._try_at_tick = False
+
+    def lose_node(self, node: str, why: str) -> None:
+        """The stage of `node` is gone, or has forgotten what ran through it: begin that anew."""
+        lost = self._admission.running_through(node)
+        if lost:
+            logger.warning("the stage of %r %s; %d requests begin anew", node, why, len(lost))
+        self._begin_anew(lost)
+
+    def lose_links(self, cut: frozenset[Hop]) -> None:
+        """Requests that need a link that is cut begin anew around it, or wait for it."""
+        lost = [
+            request
+            for request in self._admission.running.values()
+            if request.pipeline and cut & links_of(request.pipeline)
+        ]
+        words = ", ".join(f"{source} -> {target}" for source, target in sorted(cut))
+        logger.warning("lost the link %s; %d requests begin anew", words, len(lost))
+        self._begin_anew(lost)
+
+    def come_up(self, node: str, serving: Serving) -> None:
+        """The stage of `node` was silent, or never heard, and is there."""
+        logger.info("stage of %r is up in generation %d", node, serving.plan.generation)
+        self._link.release_again(node)
+        if not serving.missing_nodes():
+            for request in list(self._admission.waiting):
+                self._end_if_too_large(request)
+        self._admission.let_in()
+
+    def move(self, serving: Serving) -> None:
+        """All requests to another plan: running ones in front, in the order they came."""
+        admission = self._admission
+        running = sorted(admission.running.values(), key=lambda request: request.arrived_at)
+        for request in running:
+            admission.leave_path(request)
+            request.begin_anew(now=self._clock())
+        for request in reversed(running):
+            admission.waiting.add_front(request)
+        for request in admission.waiting:
+            request.serving = serving
+
+    def refuse(self, sender: str, entry: Entry) -> None:
+        """The stage of `sender` does not run what `entry` names."""
+        running = self._admission.running
+        request = running.get(entry.request)
+        if request is None or entry.epoch != request.epoch or request.pipeline is None:
+            return
+        if sender not in {stage.node for stage in request.pipeline.stages}:
+            self._link.complain(f"{sender!r} refused a request that is not on its way through it")
+            return
+        if self._may_begin_anew(request, entry.reason):
+            self._route_again(request)
+            if entry.reason in _PASSING:
+                self._try_at_tick = True
+            elif not running or entry.reason == Reason.PREFIX_GONE:
+                self._admission.let_in()
+            return
+        code, words = NACKS.get(entry.reason, ("refused", "refused the request; try again"))
+        self._admission.fail(request, f"node {sender!r} {words}", code=code)
+
+    def tick(self) -> None:
+        """Try again what was refused for a passing reason."""
+        if self._try_at_tick:
+            self._try_at_tick = False
+            self._admission.let_in()
+
+    def _begin_anew(self, lost: Sequence[LiveRequest]) -> None:
+        """In front of what waits, in their order."""
+        for request in reversed(lost):
+            self._route_again(request)
+        self._admission.let_in()
+
+    def _may_begin_anew(self, request: LiveRequest, reason: Reason) -> bool:
+        """Whether it lost only its place: prompt and tokens are known, so it can go on from them.
+
+        For want of pages alone it is tried once, or while others run that will give theirs back.
+        """
+        if request.epoch >= _MOST_EPOCHS:
+            return False
+        if reason == Reason.NO_KV_PAGES:
+            return request.epoch == 0 or len(self._admission.running) > 1
+        return reason in (Reason.PREEMPTED, Reason.PREFIX_GONE) or reason in _PASSING
+
+    def _route_again(self, request: LiveRequest) -> None:
+        """Let it wait in front of all others, for a new epoch.
+
+        No waiting helps a request that has outgrown every pipeline: it ends here.
+        """
+        self._admission.leave_path(request)
+        request.begin_anew(now=self._clock())
+        self._admission.waiting.add_front(request)
+        self._end_if_too_large(request)
+
+    def _end_if_too_large(self, request: LiveRequest) -> None:
+        can_ever_serve = request.serving.router.can_ever_serve
+        if not can_ever_serve(request.size):
+            request.predict_least()  # it may be about to end
+        if not can_ever_serve(request.size):
+            self._admission.fail(
+                request,
+                f"its {request.next_position} tokens so far need more KV cache than any pipeline "
+                "of this cluster has; shorten the prompt or lower max_tokens",
+                code="kv_capacity_exceeded",
+            )
