@@ -200,11 +200,18 @@ class Admission:
         )
 
     def _wait_again(self, number: int, *, tokens: int) -> bool:
-        """In front of all others, with what it has so far as its prompt; see `hear`."""
+        """In front of all others, with what it has so far as its prompt; see `hear`.
+
+        Where that and the predicted tokens never fit together, it asks for one more only, as it may
+        be about to end (`runtime/coordinator/dispatcher.py`).
+        """
         running = self._running[number]
         running.attempts += 1
         running.size = replace(running.size, prompt_tokens=tokens)
-        if running.attempts > MOST_ATTEMPTS or not self._router.can_ever_serve(running.size):
+        can_ever_serve = self._router.can_ever_serve
+        if not can_ever_serve(running.size):
+            running.size = replace(running.size, predicted_output_tokens=1)
+        if running.attempts > MOST_ATTEMPTS or not can_ever_serve(running.size):
             del self._running[number]
             self._engine.give_up(number)
             self.failed += 1

@@ -100,6 +100,37 @@ def test_a_request_that_outgrows_the_whole_room_fails_and_lets_the_others_in():
     assert forecast.e2e.count == 1
 
 
+@pytest.mark.parametrize("engine_maker", [new_engine, PythonEngine])
+def test_a_preempted_request_goes_on_where_its_tokens_fit_and_only_those_predicted_do_not(
+    engine_maker,
+):
+    """The slow request, by n0, keeps one of six pages from the fast one until that needs them all.
+
+    Its 81 tokens and 30 more would take seven pages; the nine that it still wants fit into six.
+    """
+    problem = cluster_problem(
+        [(0.1, 1.0), (0.1, 0.01), (0.1, 0.01)], num_layers=2, kv_token_layers=6 * 16
+    )
+    arrivals = [
+        Request(arrival_s=0.0, lengths=lengths(2, 10)),
+        Request(arrival_s=1.0, lengths=lengths(2, 88)),
+    ]
+    records = []
+    forecast = run(
+        problem,
+        placed((0, 1), (0, 1), (1, 2)),
+        Arrivals(requests=iter(arrivals)),
+        options=dataclasses.replace(NO_COPY, fixed_output_tokens=30),
+        engine_maker=engine_maker,
+        on_request=records.append,
+    )
+    assert (forecast.requests_preempted, forecast.requests_failed) == (1, 0)
+    slow, fast = records
+    assert (slow.attempts, fast.attempts) == (1, 2)
+    assert fast.output_tokens == 88
+    assert fast.finished_s > slow.finished_s
+
+
 def test_the_coordinator_hears_late_that_a_far_node_has_no_pages():
     """Refused at once by n1; until the coordinator knows it, the request holds its pages of n0."""
     problem = cluster_problem([(0.1, 0.01), (0.1, 0.01)], num_layers=2, kv_token_layers=48)
