@@ -2,6 +2,7 @@
 
 A connection of its own to each, so that no prompt is in the way. A process that ends is seen when
 the kernel closes its end, once a second connection is refused: one broken connection is no death.
+As long as it is not made again and nobody says that nobody is there, that is tried again and again.
 All else is found by heartbeats, see `pulse`.
 """
 
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 _LATE_S = 0.1  # a turn of ours that comes later tells nothing of others
 _KNOCK_PATIENCE_S = 1.0
+_KNOCKS_AGAIN_S = (0.05, 2.0)  # the first after so long, each after twice as long, up to
 _PEERS_AT_FULL_RATE = 200  # with more, each is beaten at more rarely: a beat costs some 60 us
 
 
@@ -44,6 +46,9 @@ class _Watched:
         self.door: tuple[tuple[str, int], socket.AddressFamily] | None = None
         self.knock: Knock | None = None
         self.knocked_s = 0.0
+        self.is_broken = False  # the connection, and was not made again
+        self.knocks_again_s = 0.0
+        self.knock_pause_s = 0.0
 
     def close(self) -> None:
         self.forget_knock()
@@ -130,8 +135,7 @@ class Watch:
                 self._hear(watched)
             if watched.monitor in readable:
                 self._look(watched)
-            if watched.knock is not None:
-                self._listen(watched, watched.knock)
+            self._ask(watched)
         now_s = self._clock()
         late_s = now_s - self._beat_s
         if late_s >= 0:
@@ -156,7 +160,8 @@ class Watch:
         knocks = [watched.knock for watched in self._watched.values() if watched.knock is not None]
         for knock in knocks:
             self._poller.register(knock.fd, zmq.POLLIN if knock.is_connected else zmq.POLLOUT)
-        wait_s = max(0.0, self._beat_s - self._clock())
+        wakes = [w.knocks_again_s for w in self._watched.values() if w.is_broken and not w.knock]
+        wait_s = max(0.0, min((self._beat_s, *wakes)) - self._clock())
         readable = {socket for socket, _ in self._poller.poll(int(wait_s * 1000) + 1)}
         for knock in knocks:
             self._poller.unregister(knock.fd)
@@ -203,21 +208,33 @@ class Watch:
             if event["event"] == zmq.EVENT_CONNECTED:
                 watched.door = _other_end(event["value"]) or watched.door
             elif event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                watched.is_broken = False
                 self._beat(watched)
             elif watched.door is not None:
                 watched.forget_knock()
-                watched.knock = Knock(*watched.door)
-                watched.knocked_s = self._clock()
-                self._listen(watched, watched.knock)
+                watched.is_broken = True
+                watched.knocks_again_s, watched.knock_pause_s = self._clock(), _KNOCKS_AGAIN_S[0]
 
-    def _listen(self, watched: _Watched, knock: Knock) -> None:
+    def _ask(self, watched: _Watched) -> None:
+        """Whether anybody is there, as long as the connection is broken."""
         now_s = self._clock()
-        answer = knock.answer()
+        if not watched.is_broken or watched.door is None:
+            watched.forget_knock()
+            return
+        if watched.knock is None:
+            if now_s < watched.knocks_again_s:
+                return
+            watched.knock, watched.knocked_s = Knock(*watched.door), now_s
+        answer = watched.knock.answer()
         if answer is None and now_s - watched.knocked_s < _KNOCK_PATIENCE_S:
             return
         watched.forget_knock()
-        if answer is Answer.NOBODY and watched.pulse.end():
-            self._tell(watched, silent_s=watched.pulse.silent_s(now_s=now_s))
+        watched.knocks_again_s = now_s + watched.knock_pause_s
+        watched.knock_pause_s = min(2 * watched.knock_pause_s, _KNOCKS_AGAIN_S[1])
+        if answer is Answer.NOBODY:
+            watched.is_broken = False  # the next connection is another process's
+            if watched.pulse.end():
+                self._tell(watched, silent_s=watched.pulse.silent_s(now_s=now_s))
 
     def _tell(self, watched: _Watched, *, silent_s: float) -> None:
         news = Sighting(peer=watched.peer, loss=watched.pulse.loss, silent_s=silent_s)

@@ -176,6 +176,8 @@ class Relay:
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._accepting.start()
         self.port: int = self._listener.getsockname()[1]
+        self.is_deaf = False  # accepts, and passes nothing on
+        self.held = 0  # accepted while deaf
         self.answered_bytes = 0  # since the last break
 
     def break_all(self) -> None:
@@ -184,10 +186,15 @@ class Relay:
                 end.shutdown(socket.SHUT_RDWR)
         self.answered_bytes = 0
 
+    def refuse(self) -> None:
+        """Who connects from now on."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
+
     def close(self) -> None:
         self.break_all()
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._accepting.join()
+        self.refuse()
         for end in (self._listener, *self._ends):
             end.close()
 
@@ -196,6 +203,9 @@ class Relay:
             while True:
                 near, _ = self._listener.accept()
                 self._ends.append(near)
+                if self.is_deaf:
+                    self.held += 1
+                    continue
                 try:
                     far = socket.create_connection(("127.0.0.1", self._target_port))
                 except ConnectionRefusedError:
@@ -244,6 +254,25 @@ def test_a_broken_connection_is_no_death_and_a_death_behind_a_relay_is_seen(
         time.sleep(0.01)
     transport.close()
     watching.until_last_is(Loss.ENDED)
+
+
+def test_a_death_is_seen_although_the_port_first_answered_to_nobody(
+    watching: Watching, relays: Callable[[int], Relay]
+) -> None:
+    transport, address = transport_of("peer")
+    relay = relays(int(address.endpoint.rpartition(":")[2]))
+    watching.follow(address.model_copy(update={"endpoint": f"tcp://127.0.0.1:{relay.port}"}))
+    assert watching.until(1) == [None]
+    relay.is_deaf = True
+    relay.break_all()
+    watching.until_last_is(Loss.SILENT)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while relay.held < 3:  # ZeroMQ's own, whose handshake goes on and on, a knock, and another
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    relay.refuse()
+    watching.until_last_is(Loss.ENDED)
+    transport.close()
 
 
 def test_a_socket_to_beat_on_never_stops_reading_for_want_of_room() -> None:
