@@ -4,7 +4,6 @@ import gc
 import os
 import warnings
 
-import plotly.graph_objects as go
 from django.core.asgi import get_asgi_application
 from django.urls import get_resolver
 
@@ -17,12 +16,10 @@ application = get_asgi_application()
 def _settle() -> None:
     """Load what the first request of each page would, and keep it out of garbage collections.
 
-    What Django, Plotly and the templates are made of stays as long as the process; with a thousand
-    nodes, looking through it all took some pages 0.1 s longer.
+    What Django and the templates are made of stays as long as the process; with a thousand nodes,
+    looking through it all took some pages 0.1 s longer.
     """
     get_resolver().url_patterns  # noqa: B018 - imports all views
-    for kind in (go.Scatter, go.Bar, go.Heatmap, go.Sankey):
-        kind()  # imports its checks
     gc.collect()
     gc.freeze()
 

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import plotly.graph_objects as go
-
 from helixweb.charts.chart import (
     Chart,
     Legend,
@@ -20,6 +18,7 @@ from helixweb.charts.chart import (
     plain,
     shortened,
     tokens_per_s,
+    trace,
 )
 from helixweb.words import gettext as _
 from helixweb.words import gettext_noop
@@ -88,7 +87,8 @@ def flow_diagram(problem: Problem, plan: Plan) -> Chart:
     keys = [key for column in columns for key in column]
     number_of = {key: number for number, key in enumerate(keys)}
     colours = colours_by_name([profile.gpu for profile in problem.compute_profiles.values()])
-    trace = go.Sankey(
+    sankey = trace(
+        "sankey",
         arrangement="fixed",
         textfont={"color": "var(--text)", "size": 11},
         node={
@@ -116,7 +116,7 @@ def flow_diagram(problem: Problem, plan: Plan) -> Chart:
     if len(columns) > COLUMNS_THAT_FIT:
         layout["width"] = PX_PER_COLUMN * len(columns)
     return Chart(
-        figure=figure_json([trace], layout),
+        figure=figure_json([sankey], layout),
         summary=_summary(plan, used, grouped=len(vertices) - 2 < len(plan.placement.layers)),
         columns=(_("From"), _("To"), _("Flow (tokens/s)"), _("Capacity (tokens/s)"), _("Limits")),
         rows=tuple(

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
 from helixweb.charts.chart import (
     MOST_ROWS,
     UNKNOWN,
     Chart,
+    Trace,
     figure_json,
     node_axis,
     plain,
     those_drawn,
+    trace,
 )
 from helixweb.words import gettext as _
 
@@ -68,8 +68,9 @@ def flow_share(shares: Sequence[FlowShare]) -> Chart:
     )
 
 
-def _bars(name: str, nodes: list[str], values: Sequence[float | None], *, colour: str) -> go.Bar:
-    return go.Bar(
+def _bars(name: str, nodes: list[str], values: Sequence[float | None], *, colour: str) -> Trace:
+    return trace(
+        "bar",
         name=name,
         orientation="h",
         y=nodes,

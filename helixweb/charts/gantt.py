@@ -3,9 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
-from helixweb.charts.chart import Chart, Legend, figure_json, height_for_rows, node_axis, plain
+from helixweb.charts.chart import (
+    Chart,
+    Legend,
+    Trace,
+    figure_json,
+    height_for_rows,
+    node_axis,
+    plain,
+    trace,
+)
 from helixweb.charts.quantities import duration_text
 from helixweb.words import gettext as _
 from helixweb.words import gettext_noop, ngettext
@@ -74,7 +81,7 @@ def gantt(
         for phase in PHASES
         if any((bar.kind, bar.phase) == (kind, phase) for bar in bars)
     ]
-    traces: list[go.Bar | go.Scatter] = [
+    traces: list[Trace] = [
         _bars(kind, phase, [bar for bar in bars if (bar.kind, bar.phase) == (kind, phase)])
         for kind, phase in kinds
     ]
@@ -116,9 +123,10 @@ def gantt(
     )
 
 
-def _bars(kind: str, phase: str, bars: Sequence[Bar]) -> go.Bar:
+def _bars(kind: str, phase: str, bars: Sequence[Bar]) -> Trace:
     shared = kind in _AT_COORDINATOR
-    return go.Bar(
+    return trace(
+        "bar",
         name=_(TITLES[kind]) if shared else f"{_(TITLES[kind])} ({_(PHASES[phase])})",
         orientation="h",
         y=[bar.row for bar in bars],
@@ -146,8 +154,9 @@ def _bar_text(bar: Bar) -> str:
     )
 
 
-def _tokens(row: str, tokens_s: Sequence[float]) -> go.Scatter:
-    return go.Scatter(
+def _tokens(row: str, tokens_s: Sequence[float]) -> Trace:
+    return trace(
+        "scatter",
         name=_("token"),
         mode="markers",
         x=list(tokens_s),

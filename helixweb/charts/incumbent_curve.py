@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import plotly.graph_objects as go
-
-from helixweb.charts.chart import UNKNOWN, Chart, figure_json, tokens_per_s
+from helixweb.charts.chart import UNKNOWN, Chart, figure_json, tokens_per_s, trace
 from helixweb.words import gettext as _
 
 
@@ -54,7 +52,8 @@ def incumbent_curve(
     bounds = [point.upper_bound_tokens_per_s for point in points]
     step = {"shape": "hv"}
     traces = [
-        go.Scatter(
+        trace(
+            "scatter",
             name=_("best flow") if goal is None else _("its flow"),
             mode="lines",
             x=[*seconds, until_s],
@@ -64,7 +63,8 @@ def incumbent_curve(
             else {**step, "color": "var(--muted)", "width": 2},
             hoverinfo="skip",
         ),
-        go.Scatter(
+        trace(
+            "scatter",
             name=_("proven upper bound"),
             mode="lines",
             x=[*seconds, until_s],
@@ -72,7 +72,8 @@ def incumbent_curve(
             line={**step, "color": "var(--warn)", "width": 2, "dash": "dash"},
             hovertemplate=_("%{x:.1f} s: at most %{y:,.1f} tokens/s") + "<extra></extra>",
         ),
-        go.Scatter(
+        trace(
+            "scatter",
             mode="markers",
             showlegend=False,
             ids=[point.id for point in points],
@@ -88,7 +89,8 @@ def incumbent_curve(
     ]
     if goal is not None:
         traces.append(
-            go.Scatter(
+            trace(
+                "scatter",
                 name=f"{_(goal.name).lower()} ({_(goal.known)})",
                 mode="lines",
                 x=[*seconds, until_s],

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-import plotly.graph_objects as go
-
-from helixweb.charts.chart import Chart, figure_json
+from helixweb.charts.chart import Chart, figure_json, trace
 from helixweb.charts.quantities import duration_text
 from helixweb.words import gettext as _
 
@@ -37,7 +35,8 @@ def latency_heat(
     ]
     numbers = [[0 if column is None else column[row] for column in counts] for row in rows]
     shown = [labels[row] for row in rows]
-    trace = go.Heatmap(
+    heatmap = trace(
+        "heatmap",
         x=[time.isoformat() for time in times],
         y=shown,
         z=shares,
@@ -63,7 +62,7 @@ def latency_heat(
     }
     totals = [sum(column[row] for column in counts if column is not None) for row in rows]
     return Chart(
-        figure=figure_json([trace], layout),
+        figure=figure_json([heatmap], layout),
         summary=_summary(shown, totals),
         columns=(_("Latency"), _("Count"), _("Share")),
         rows=tuple(

@@ -2,8 +2,6 @@
 
 from collections import Counter
 
-import plotly.graph_objects as go
-
 from helixweb.charts.chart import (
     MOST_ROWS,
     Chart,
@@ -12,12 +10,12 @@ from helixweb.charts.chart import (
     height_for_rows,
     node_axis,
     plain,
+    trace,
+    whole_ticks,
 )
 from helixweb.words import gettext as _
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
-
-MOST_SINGLE_TICKS = 12
 
 
 def layer_map(problem: Problem, placement: Placement) -> Chart:
@@ -31,7 +29,8 @@ def layer_map(problem: Problem, placement: Placement) -> Chart:
     for gpu in sorted(set(gpu_of.values())):
         rows = [(name, held) for name, held in ordered if gpu_of[name] == gpu]
         traces.append(
-            go.Bar(
+            trace(
+                "bar",
                 name=plain(gpu),
                 orientation="h",
                 y=[name for name, _ in rows],
@@ -56,8 +55,7 @@ def layer_map(problem: Problem, placement: Placement) -> Chart:
         "xaxis": {
             "title": {"text": _("layer")},
             "range": [0, problem.model.num_layers],
-            # Layers are whole: Plotly would mark half ones where there are few.
-            "dtick": 1 if problem.model.num_layers <= MOST_SINGLE_TICKS else None,
+            **whole_ticks(problem.model.num_layers),
             "zeroline": False,
         },
         "yaxis": node_axis([name for name, _ in ordered]),

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
-from helixweb.charts.chart import Chart, figure_json, height_for_rows, plain, shortened
+from helixweb.charts.chart import Chart, figure_json, height_for_rows, plain, shortened, trace
 from helixweb.charts.quantities import bit_rate_text
 from helixweb.words import gettext as _
 
@@ -30,7 +28,8 @@ def link_bars(loads: Sequence[LinkLoad]) -> Chart:
     shown = ordered[:SHOWN]
     keys = [str(number) for number in range(len(shown))]
     traces = [
-        go.Bar(
+        trace(
+            "bar",
             orientation="h",
             y=keys,
             x=[load.busy for load in shown],

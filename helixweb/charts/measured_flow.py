@@ -4,22 +4,23 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
 from helixweb.charts.chart import (
     UNKNOWN,
     Chart,
     Legend,
+    Trace,
     figure_json,
     plain,
     shortened,
     tokens_per_s,
+    trace,
 )
 from helixweb.words import gettext as _
 from helixweb.words import gettext_noop
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.plan import Plan
 
+Ends = tuple[str, str]
 # Okabe-Ito; what a colour says stands in the table in words, too.
 LESS, AS_PLANNED, MORE, NOTHING = "#E69F00", "#0072B2", "#CC79A7", "#999999"
 WORDS = {
@@ -46,18 +47,53 @@ class _Connection:
     measured: float | None
 
 
-def measured_flow(plan: Plan, measured: Mapping[tuple[str, str], float] | None) -> Chart:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedFlow:
+    """What of the diagram is the plan's: tokens/s between its ends, the widest first.
+
+    `ends_of` has those of every connection in use by (source, target); they are nodes, or groups of
+    nodes.
+    """
+
+    value_tokens_per_s: float
+    hops: float
+    between: Mapping[Ends, float]
+    ends_of: Mapping[Ends, Ends]
+
+
+def planned_flow(plan: Plan) -> PlannedFlow:
+    """Between nodes; from `GROUPED_FROM` nodes on between those that hold the same layers."""
+    layers, key_of = plan.placement.layers, {SOURCE: SOURCE, SINK: SINK}
+    grouped, title = len(layers) >= GROUPED_FROM, _("layers %(held)s")
+    for name, held in layers.items():
+        key_of[name] = title % {"held": held} if grouped else name
+    between: defaultdict[Ends, float] = defaultdict(float)
+    ends_of: dict[Ends, Ends] = {}
+    for edge in plan.flow.edges:
+        if edge.flow_tokens_per_s > 0:
+            ends = key_of[edge.source], key_of[edge.target]
+            between[ends] += edge.flow_tokens_per_s
+            ends_of[edge.source, edge.target] = ends
+    return PlannedFlow(
+        value_tokens_per_s=plan.flow.value_tokens_per_s,
+        hops=plan.hops,
+        between=dict(sorted(between.items(), key=lambda item: -item[1])),
+        ends_of=ends_of,
+    )
+
+
+def measured_flow(planned: PlannedFlow, measured: Mapping[Ends, float] | None) -> Chart:
     """Links as wide as planned, coloured by how their share of the flow compares with the plan's.
 
     `measured` is tokens/s by (source, target); None: not known. Shares are compared, not rates:
     at half the load every link carries half of what it could.
     """
-    connections = _connections(plan, measured)
+    connections = _connections(planned, measured)
     whole = None
     if measured is not None:
         whole = sum(rate for (source, _), rate in measured.items() if source == SOURCE)
     colours = [
-        _colour(each, whole=whole or 0.0, planned_whole=plan.flow.value_tokens_per_s)
+        _colour(each, whole=whole or 0.0, planned_whole=planned.value_tokens_per_s)
         for each in connections
     ]
     names = list(dict.fromkeys(end for each in connections for end in (each.source, each.target)))
@@ -65,7 +101,7 @@ def measured_flow(plan: Plan, measured: Mapping[tuple[str, str], float] | None) 
         "height": HEIGHT_PX + PX_PER_NODE * len(names),
         "margin": {"l": 8, "r": 8, "t": 20, "b": 20},
     }
-    steps = round(plan.hops) + 2
+    steps = round(planned.hops) + 2
     if steps > STEPS_THAT_FIT:
         layout["width"] = PX_PER_STEP * steps
     return Chart(
@@ -92,28 +128,19 @@ def measured_flow(plan: Plan, measured: Mapping[tuple[str, str], float] | None) 
     )
 
 
-def _connections(plan: Plan, measured: Mapping[tuple[str, str], float] | None) -> list[_Connection]:
-    """Those that the plan uses, the widest first; between groups their sums."""
-    layers, key_of = plan.placement.layers, {SOURCE: SOURCE, SINK: SINK}
-    grouped, title = len(layers) >= GROUPED_FROM, _("layers %(held)s")
-    for name, held in layers.items():
-        key_of[name] = title % {"held": held} if grouped else name
-    planned: defaultdict[tuple[str, str], float] = defaultdict(float)
-    passed: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for edge in plan.flow.edges:
-        if edge.flow_tokens_per_s > 0:
-            ends = key_of[edge.source], key_of[edge.target]
-            planned[ends] += edge.flow_tokens_per_s
-            if measured is not None:
-                passed[ends] += measured.get((edge.source, edge.target), 0.0)
+def _connections(planned: PlannedFlow, measured: Mapping[Ends, float] | None) -> list[_Connection]:
+    passed: defaultdict[Ends, float] = defaultdict(float)
+    for connection, rate in (measured or {}).items():
+        if connection in planned.ends_of:
+            passed[planned.ends_of[connection]] += rate
     return [
         _Connection(
-            source=source,
-            target=target,
+            source=ends[0],
+            target=ends[1],
             planned=rate,
-            measured=None if measured is None else passed[source, target],
+            measured=None if measured is None else passed[ends],
         )
-        for (source, target), rate in sorted(planned.items(), key=lambda item: -item[1])
+        for ends, rate in planned.between.items()
     ]
 
 
@@ -126,9 +153,10 @@ def _colour(each: _Connection, *, whole: float, planned_whole: float) -> str:
     return MORE if ratio > 1 + TOLERANCE else AS_PLANNED
 
 
-def _sankey(connections: list[_Connection], names: list[str], colours: list[str]) -> go.Sankey:
+def _sankey(connections: list[_Connection], names: list[str], colours: list[str]) -> Trace:
     number_of = {name: number for number, name in enumerate(names)}
-    return go.Sankey(
+    return trace(
+        "sankey",
         textfont={"color": "var(--text)", "size": 11},
         node={
             "label": [shortened(_shown(name)) for name in names],

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
 from helixweb.charts.chart import (
     PALETTE,
     Chart,
@@ -13,6 +11,7 @@ from helixweb.charts.chart import (
     height_for_rows,
     node_axis,
     plain,
+    trace,
 )
 from helixweb.charts.quantities import bytes_text
 from helixweb.words import gettext as _
@@ -45,7 +44,8 @@ def memory_bars(bars: Sequence[MemoryBar]) -> Chart:
     components = list(dict.fromkeys(part for bar in bars for part in bar.parts))
     shown = [part for part in components if any(bar.parts.get(part, 0.0) > 0 for bar in bars)]
     traces = [
-        go.Bar(
+        trace(
+            "bar",
             name=_(part),
             orientation="h",
             y=[bar.name for bar in bars],

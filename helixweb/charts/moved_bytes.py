@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
-from helixweb.charts.chart import Chart, figure_json, tokens_per_s
+from helixweb.charts.chart import Chart, figure_json, tokens_per_s, trace
 from helixweb.charts.quantities import bytes_text
 from helixweb.words import gettext as _
 
@@ -26,7 +24,8 @@ def moved_bytes(answers: Sequence[Answer]) -> Chart:
     """Marks for the answers, fewest bytes first, over steps: what so many bytes buy at most."""
     chosen = [answer for answer in answers if answer.is_chosen]
     traces = [
-        go.Scatter(
+        trace(
+            "scatter",
             name=_("answers"),
             mode="lines+markers",
             x=[answer.moved_bytes / GB for answer in answers],
@@ -36,7 +35,8 @@ def moved_bytes(answers: Sequence[Answer]) -> Chart:
             marker={"size": 7, "color": "var(--accent)"},
             hovertemplate="%{x:,.4g} GB: %{y:,.1f} tokens/s, %{customdata}<extra></extra>",
         ),
-        go.Scatter(
+        trace(
+            "scatter",
             name=_("this plan"),
             mode="markers",
             x=[answer.moved_bytes / GB for answer in chosen],

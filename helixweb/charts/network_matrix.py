@@ -6,9 +6,16 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-import plotly.graph_objects as go
-
-from helixweb.charts.chart import Chart, Legend, figure_json, height_for_rows, plain, shortened
+from helixweb.charts.chart import (
+    Chart,
+    Legend,
+    Trace,
+    figure_json,
+    height_for_rows,
+    plain,
+    shortened,
+    trace,
+)
 from helixweb.charts.quantities import bit_rate_text, duration_text
 from helixweb.words import gettext as _
 from helixweb.words import gettext_noop
@@ -84,10 +91,11 @@ def _heatmap(
     cells: Mapping[tuple[str, str], MatrixCell],
     values: Sequence[float],
     measure: Measure,
-) -> go.Heatmap:
+) -> Trace:
     low, high = (math.log10(min(values)), math.log10(max(values))) if values else (0.0, 1.0)
     ticks = sorted({low, (low + high) / 2, high})
-    return go.Heatmap(
+    return trace(
+        "heatmap",
         x=list(names),
         y=list(names),
         z=[

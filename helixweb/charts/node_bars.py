@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
 from helixweb.charts.chart import (
     MOST_ROWS,
     UNKNOWN,
@@ -14,6 +12,7 @@ from helixweb.charts.chart import (
     node_axis,
     plain,
     those_drawn,
+    trace,
 )
 from helixweb.words import gettext as _
 
@@ -36,7 +35,8 @@ def node_bars(shares: Sequence[NodeShare], *, what: str) -> Chart:
     if of > MOST_ROWS:
         shares = sorted(shares, key=lambda row: -(row.share or 0.0))[:MOST_ROWS]
     traces = [
-        go.Bar(
+        trace(
+            "bar",
             orientation="h",
             y=[row.node for row in shares],
             x=[row.share for row in shares],

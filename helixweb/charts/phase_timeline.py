@@ -3,9 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
-from helixweb.charts.chart import Chart, figure_json, height_for_rows, node_axis, plain
+from helixweb.charts.chart import (
+    Chart,
+    Trace,
+    figure_json,
+    height_for_rows,
+    node_axis,
+    plain,
+    trace,
+)
 from helixweb.words import gettext as _
 
 # Okabe-Ito, with a word on every bar that is wide enough and in the legend.
@@ -72,8 +78,9 @@ def phase_timeline(spans: Sequence[PhaseSpan]) -> Chart:
     )
 
 
-def _bars(phase: str, spans: Sequence[PhaseSpan]) -> go.Bar:
-    return go.Bar(
+def _bars(phase: str, spans: Sequence[PhaseSpan]) -> Trace:
+    return trace(
+        "bar",
         name=_(phase),
         orientation="h",
         y=[span.node for span in spans],

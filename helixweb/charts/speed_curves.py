@@ -3,12 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
-from helixweb.charts.chart import PALETTE, UNKNOWN, Chart, figure_json, plain, tokens_per_s
+from helixweb.charts.chart import (
+    PALETTE,
+    UNKNOWN,
+    Chart,
+    figure_json,
+    plain,
+    tokens_per_s,
+    trace,
+    whole_ticks,
+)
 from helixweb.words import gettext as _
-
-MOST_SINGLE_TICKS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +28,8 @@ class SpeedCurve:
 def speed_curves(curves: Sequence[SpeedCurve]) -> Chart:
     """On a logarithmic scale: speed falls about as one over the layers."""
     traces = [
-        go.Scatter(
+        trace(
+            "scatter",
             name=plain(curve.name),
             mode="lines+markers",
             x=list(range(1, len(curve.tokens_per_s) + 1)),
@@ -48,8 +54,7 @@ def speed_curves(curves: Sequence[SpeedCurve]) -> Chart:
         "xaxis": {
             "title": {"text": _("layers held")},
             "rangemode": "tozero",
-            # Layers are whole: Plotly would mark half ones where there are few.
-            "dtick": 1 if longest <= MOST_SINGLE_TICKS else None,
+            **whole_ticks(longest),
         },
         "yaxis": {
             "title": {"text": _("tokens/s")},

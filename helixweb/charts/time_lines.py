@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-import plotly.graph_objects as go
-
-from helixweb.charts.chart import UNKNOWN, Chart, figure_json
+from helixweb.charts.chart import UNKNOWN, Chart, figure_json, trace
 from helixweb.words import gettext as _
+
+# Of many moments nobody reads more in a table.
+LISTED = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +24,13 @@ class Line:
 def time_lines(times: Sequence[datetime], lines: Sequence[Line], *, unit: str) -> Chart:
     """Traces in the order of `lines`; monitor.js appends to them.
 
-    The table tells moments in the zone that they come in, the axis in that of the reader.
+    The table has the newest `LISTED` moments, the newest first, in the zone that they come in; the
+    axis is in that of the reader.
     """
     moments = [moment.isoformat() for moment in times]
     traces = [
-        go.Scatter(
+        trace(
+            "scatter",
             name=line.name,
             mode="lines",
             x=moments,
@@ -52,10 +55,10 @@ def time_lines(times: Sequence[datetime], lines: Sequence[Line], *, unit: str) -
         columns=(_("Time"), *(f"{line.name} ({unit})" for line in lines)),
         rows=tuple(
             (
-                moment.strftime("%Y-%m-%d %H:%M:%S"),
+                times[index].strftime("%Y-%m-%d %H:%M:%S"),
                 *(_cell(line.values[index]) for line in lines),
             )
-            for index, moment in enumerate(times)
+            for index in reversed(range(max(0, len(times) - LISTED), len(times)))
         ),
     )
 

@@ -1,7 +1,5 @@
 """Flow against compute capacity of every node, and what limits a plan in words."""
 
-import plotly.graph_objects as go
-
 from helixweb.charts.chart import (
     MOST_ROWS,
     Chart,
@@ -11,6 +9,7 @@ from helixweb.charts.chart import (
     plain,
     those_drawn,
     tokens_per_s,
+    trace,
 )
 from helixweb.words import gettext as _
 from planner.domain.cluster import SINK, SOURCE
@@ -27,7 +26,8 @@ def utilisation(problem: Problem, plan: Plan) -> Chart:
     ordered = sorted(nodes.items(), key=lambda item: (-item[1].utilisation, item[0]))[:MOST_ROWS]
     cut = set(plan.flow.min_cut.nodes)
     traces = [
-        go.Bar(
+        trace(
+            "bar",
             orientation="h",
             y=[name for name, _ in ordered],
             x=[node.utilisation for _, node in ordered],

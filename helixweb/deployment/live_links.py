@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from helixweb.common.json_fields import member
 from helixweb.deployment.models import SERVING, Deployment, LatestReport, NodeAssignment
 from planner.domain.cluster import COORDINATOR
-from runtime.protocol.control import CoordinatorReport, LinkStats, Phase
+from runtime.protocol.control import LinkStats, Phase
 
 _LINKS = TypeAdapter(dict[str, LinkStats])
 
@@ -58,11 +58,13 @@ def live_links(deployment: Deployment, *, now: datetime) -> list[LiveLink]:
         if links  # most of many nodes send to few others, or to none lately
         for link in _links(name, _LINKS.validate_python(links).items(), at=at, now=now)
     ]
-    row = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id).first()
-    if row is not None:
-        report = CoordinatorReport.model_validate(row.report)
-        if report.generation == deployment.generation:
-            found += _links(COORDINATOR, report.links.items(), at=row.at, now=now)
+    # A report also has every request that ended lately: not all of it is read.
+    reports = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id)
+    told = reports.values_list("report__generation", "report__links", "at")
+    for generation, links, at in told[:1]:
+        if links and generation == deployment.generation:
+            sent = _LINKS.validate_python(links).items()
+            found += _links(COORDINATOR, sent, at=at, now=now)
     return sorted(found, key=lambda link: link.ends)
 
 

@@ -1,8 +1,24 @@
 """The flow of the last minute over every connection. Reads only."""
 
+from helixweb.charts.chart import Chart
+from helixweb.charts.measured_flow import PlannedFlow, measured_flow, planned_flow
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricSample
+from helixweb.monitoring.presentation import Serving
 from helixweb.monitoring.services import SHARE_WINDOW_S
+from helixweb.planning.stored import kept
+from planner.domain.plan import Plan
+from planner.domain.problem import Problem
+
+
+def flow_chart(cluster: Cluster, serving: Serving, sample: MetricSample | None) -> Chart:
+    """Measured until `sample` beside planned."""
+    return measured_flow(_planned(serving.row), measured_rates(cluster, sample))
+
+
+@kept
+def _planned(_problem: Problem, plan: Plan) -> PlannedFlow:
+    return planned_flow(plan)
 
 
 def measured_rates(

@@ -18,7 +18,6 @@ from helixweb.monitoring.history import has_simulated, points, smallest_step_s
 from helixweb.monitoring.latency_counts import latency_columns
 from runtime.protocol.control import LATENCY_BOUNDS_S
 
-TABLE_ROWS = 60
 MARKERS = 20
 KIND_TITLES = {
     "ttft": gettext_lazy("Time to first token"),
@@ -120,10 +119,10 @@ def _deployed(cluster: Cluster, *, since: datetime) -> tuple[Marker, ...]:
 
 
 def _over(ends: list[str], chart: Chart) -> Chart:
-    """The chart on an axis from end to end, its table newest first and no longer than is read."""
+    """The chart on an axis from end to end."""
     layout = chart.figure["layout"]
     figure = {
         **chart.figure,
         "layout": {**layout, "xaxis": {**layout["xaxis"], "range": ends}},
     }
-    return dataclasses.replace(chart, figure=figure, rows=chart.rows[: -TABLE_ROWS - 1 : -1])
+    return dataclasses.replace(chart, figure=figure)

@@ -6,14 +6,16 @@ from helixweb.deployment.link_view import link_rows
 from helixweb.deployment.live_links import live_links
 from helixweb.deployment.models import Deployment, LinkWeights
 from helixweb.monitoring.bottleneck import LinkLoad
+from helixweb.planning.stored import kept
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.domain.flow import EdgeFlow
 from planner.domain.plan import Plan
+from planner.domain.problem import Problem
 
 
-def link_loads(deployment: Deployment, plan: Plan, *, now: datetime) -> list[LinkLoad]:
+def link_loads(deployment: Deployment, *, now: datetime) -> list[LinkLoad]:
     """Of links that carry planned flow and whose rate, or stall, their sender has told."""
-    flows = {_ends(edge): edge for edge in plan.flow.edges if edge.flow_tokens_per_s > 0}
+    flows = _flows(deployment.plan)
     links = [link for link in live_links(deployment, now=now) if link.ends in flows]
     if not links:
         return []
@@ -40,6 +42,12 @@ def link_loads(deployment: Deployment, plan: Plan, *, now: datetime) -> list[Lin
             )
         )
     return loads
+
+
+@kept
+def _flows(_problem: Problem, plan: Plan) -> dict[tuple[str, str], EdgeFlow]:
+    """Of links that carry planned flow, by their ends."""
+    return {_ends(edge): edge for edge in plan.flow.edges if edge.flow_tokens_per_s > 0}
 
 
 def _ends(edge: EdgeFlow) -> tuple[str, str]:

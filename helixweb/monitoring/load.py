@@ -13,6 +13,9 @@ from helixweb.monitoring.presentation import MonitoredNode, Serving, serving_of
 from helixweb.monitoring.services import detailed
 from helixweb.monitoring.step_times import Steps, StepTimes
 from helixweb.monitoring.traces import transfer_ratios
+from helixweb.planning.stored import kept
+from planner.domain.plan import Plan
+from planner.domain.problem import Problem
 
 # Rates of single heartbeats jump; over this long they are steady enough to be judged.
 LATELY_S = 6
@@ -60,11 +63,14 @@ def find(
         running=sample.running,
         waiting=sample.waiting,
         transfer_ratios=transfer_ratios(cluster, now=now),
-        links=[]
-        if serving.deployment is None
-        else link_loads(serving.deployment, serving.plan, now=now),
+        links=[] if serving.deployment is None else link_loads(serving.deployment, now=now),
     )
     return bottleneck(load)
+
+
+@kept
+def _step_times(problem: Problem, _plan: Plan) -> StepTimes:
+    return StepTimes(problem)
 
 
 def _heard(node: MonitoredNode) -> bool:
@@ -84,7 +90,7 @@ def _lately(cluster: Cluster, serving: Serving, sample: MetricSample) -> dict[st
     )
     if before is None or sample.simulated_plan_id is not None:
         return {}
-    rates, times = {}, StepTimes(serving.problem)
+    rates, times = {}, _step_times(serving.row)
     for name in sample.nodes.keys() & before.nodes.keys():
         now, then = NodeSample(**sample.nodes[name]), NodeSample(**before.nodes[name])
         if now.uptime_s is None or then.uptime_s is None or now.uptime_s <= then.uptime_s:

@@ -16,10 +16,10 @@ from helixweb.monitoring.expected import output_forecast
 from helixweb.monitoring.history import FIELDS
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.services import NODE_NUMBERS, cluster_numbers, node_numbers
-from helixweb.planning.stored import stored_plan, stored_problem
+from helixweb.planning.models import Plan
+from helixweb.planning.stored import stored_plan
 from planner.domain.placement import LayerRange
 from planner.domain.plan import Plan as DomainPlan
-from planner.domain.problem import Problem
 
 NO_SHARE = gettext_noop("no report")
 
@@ -57,8 +57,8 @@ class Serving:
     """
 
     deployment: Deployment | None
+    row: Plan
     plan: DomainPlan
-    problem: Problem
     forecast_tokens_per_s: float | None
     nodes: tuple[MonitoredNode, ...]
 
@@ -138,8 +138,8 @@ def serving_of(cluster: Cluster, sample: MetricSample | None) -> Serving | None:
     unknown = dict.fromkeys(NODE_NUMBERS)
     return Serving(
         deployment=deployment,
+        row=row,
         plan=plan,
-        problem=stored_problem(row),
         forecast_tokens_per_s=output_forecast(row, plan),
         nodes=tuple(
             MonitoredNode(
@@ -157,17 +157,22 @@ def serving_of(cluster: Cluster, sample: MetricSample | None) -> Serving | None:
 
 def node_charts(serving: Serving) -> NodeCharts:
     """monitor.js replaces the values of these bars."""
+    pages, no_share = _("%(kv_used_pages)s of %(kv_total_pages)s pages"), _(NO_SHARE)
     return NodeCharts(
         busy=node_bars(
             [
-                NodeShare(node=node.name, share=node.busy_ratio, text=_percent(node.busy_ratio))
+                NodeShare(
+                    node=node.name, share=node.busy_ratio, text=_percent(node.busy_ratio, no_share)
+                )
                 for node in serving.nodes
             ],
             what=_("time computing"),
         ),
         kv=node_bars(
             [
-                NodeShare(node=node.name, share=node.kv_used_ratio, text=_pages(node))
+                NodeShare(
+                    node=node.name, share=node.kv_used_ratio, text=_pages(node, pages, no_share)
+                )
                 for node in serving.nodes
             ],
             what=_("KV cache in use"),
@@ -186,14 +191,11 @@ def numbers(sample: MetricSample | None) -> Mapping[str, Any]:
     return dict.fromkeys(FIELDS) if sample is None else cluster_numbers(sample)
 
 
-def _percent(share: float | None) -> str:
-    return _(NO_SHARE) if share is None else f"{share:.0%}"
+def _percent(share: float | None, unknown: str) -> str:
+    return unknown if share is None else f"{share:.0%}"
 
 
-def _pages(node: MonitoredNode) -> str:
+def _pages(node: MonitoredNode, words: str, unknown: str) -> str:
     if node.kv_used_pages is None:
-        return _(NO_SHARE)
-    return _("%(kv_used_pages)s of %(kv_total_pages)s pages") % {
-        "kv_used_pages": node.kv_used_pages,
-        "kv_total_pages": node.kv_total_pages,
-    }
+        return unknown
+    return words % {"kv_used_pages": node.kv_used_pages, "kv_total_pages": node.kv_total_pages}

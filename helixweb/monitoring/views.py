@@ -21,14 +21,13 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from helixweb.charts.measured_flow import measured_flow
 from helixweb.common import events
 from helixweb.common.queries import query_id
 from helixweb.deployment.services import current_generation
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring import chat_proxy
 from helixweb.monitoring.endpoints import NoEndpoint, all_endpoints, endpoint_of
-from helixweb.monitoring.flow_view import measured_rates
+from helixweb.monitoring.flow_view import flow_chart
 from helixweb.monitoring.history import (
     SILENT_AFTER_S,
     age_s,
@@ -82,7 +81,7 @@ def monitor(request: HttpRequest) -> HttpResponse:
         else None,
         "history": history(cluster, chosen, now=now),
         "finding": find(cluster, serving, sample, now=now),
-        "flow": measured_flow(serving.plan, measured_rates(cluster, sample)) if serving else None,
+        "flow": flow_chart(cluster, serving, sample) if serving else None,
         "kinds": KIND_TITLES,
         "kind": kind,
         "heat": heat(cluster, kind, chosen, now=now),
@@ -121,7 +120,7 @@ def _chart(pk: int, name: str, kind: str, range_: Range) -> dict[str, Any]:
         serving = serving_of(cluster, sample)
         if serving is None:
             raise Http404(_("Cluster %(cluster)s serves nothing.") % {"cluster": cluster})
-        chart = measured_flow(serving.plan, measured_rates(cluster, sample))
+        chart = flow_chart(cluster, serving, sample)
     return {"figure": chart.figure, "summary": chart.summary, "rows": chart.rows}
 
 

@@ -9,10 +9,10 @@ from helixweb.planning.attempts import placement_of
 from helixweb.planning.models import Incumbent, PlanRun
 from helixweb.planning.objectives import ObjectiveFigure, objective_figure
 from helixweb.planning.options import options_from_json
+from helixweb.planning.stored import run_problem
 from planner.domain.flow import NodeFlow
 from planner.domain.placement import LayerRange
 from planner.max_flow import max_flow
-from planner.serialization import problem_from_dict
 
 # More of them nobody reads; the chart shows all.
 LISTED = 50
@@ -47,7 +47,7 @@ class IncumbentView:
 
 def incumbent_view(row: Incumbent) -> IncumbentView:
     """`row` with its run."""
-    problem = problem_from_dict(row.run.problem)
+    problem = run_problem(row.run)
     options = options_from_json(row.run.options)
     placement = placement_of(row.placement, row.components)
     flow = max_flow(

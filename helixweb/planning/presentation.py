@@ -12,16 +12,16 @@ from helixweb.charts.moved_bytes import Answer, moved_bytes
 from helixweb.charts.utilisation import bottlenecks, utilisation
 from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan
 from helixweb.planning.objectives import AXIS_UNITS, LABELS, objective_figure
-from helixweb.planning.stored import stored_plan, stored_problem
+from helixweb.planning.stored import kept, stored_problem
 from planner.domain.flow import NodeFlow
 from planner.domain.placement import LayerRange
 from planner.domain.plan import Plan as DomainPlan
 from planner.domain.problem import Problem
 
-FIGURES: dict[str, Callable[[Problem, DomainPlan], Chart]] = {
-    "flow": flow_diagram,
-    "layers": lambda problem, plan: layer_map(problem, plan.placement),
-    "utilisation": utilisation,
+FIGURES: dict[str, Callable[["PlanView"], Chart]] = {
+    "flow": lambda view: view.flow,
+    "layers": lambda view: view.layers,
+    "utilisation": lambda view: view.utilisation,
 }
 # A chart of more points shows nothing more.
 MAX_BOUND_POINTS = 300
@@ -29,7 +29,7 @@ MAX_BOUND_POINTS = 300
 
 def figure_of(row: Plan, name: str) -> Chart:
     """One of FIGURES for a stored plan; raises KeyError for another name."""
-    return FIGURES[name](stored_problem(row), stored_plan(row))
+    return FIGURES[name](plan_view(row))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +57,9 @@ class PlanView:
     idle_nodes: tuple[str, ...]
 
 
-def plan_view(row: Plan) -> PlanView:
+@kept
+def plan_view(problem: Problem, plan: DomainPlan) -> PlanView:
     """Charts, table and sentences of a stored plan."""
-    problem, plan = stored_problem(row), stored_plan(row)
     limiting = set(plan.flow.min_cut.nodes)
     placed = sorted(
         plan.placement.layers.items(), key=lambda item: (item[1].first, item[1].end, item[0])

@@ -1,18 +1,23 @@
-"""Plans and problems as the planner has them, kept once read.
+"""Plans and problems as the planner has them, and what is made of them, kept once read.
 
 A stored plan never changes, and reading one of a thousand nodes takes longer than a whole page
 may. The time of its making is part of what names it: a database that was set back gives numbers
 again.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 from functools import lru_cache
+from typing import TypeVar
 
-from helixweb.planning.models import Plan
+from django.utils.translation import get_language
+
+from helixweb.planning.models import Plan, PlanRun
 from planner.domain.plan import Plan as DomainPlan
 from planner.domain.problem import Problem
 from planner.serialization import plan_from_dict, problem_from_dict
 
+Made = TypeVar("Made")
 # A few MB each where there are a thousand nodes.
 KEPT = 16
 
@@ -27,6 +32,21 @@ def stored_problem(row: Plan) -> Problem:
     return _problem(row.pk, row.created_at)
 
 
+def run_problem(row: PlanRun) -> Problem:
+    """What the run searches on; the column is read only if the problem is not kept."""
+    return _run_problem(row.pk, row.created_at)
+
+
+def kept(make: Callable[[Problem, DomainPlan], Made]) -> Callable[[Plan], Made]:
+    """`make` of a stored plan, its results kept for each plan and language of a reader."""
+
+    @lru_cache(maxsize=KEPT)
+    def made(pk: int, created_at: datetime, _language: str | None) -> Made:
+        return make(_problem(pk, created_at), _plan(pk, created_at))
+
+    return lambda row: made(row.pk, row.created_at, get_language())
+
+
 @lru_cache(maxsize=KEPT)
 def _plan(pk: int, created_at: datetime) -> DomainPlan:
     document = Plan.objects.values_list("document", flat=True).get(pk=pk, created_at=created_at)
@@ -36,4 +56,10 @@ def _plan(pk: int, created_at: datetime) -> DomainPlan:
 @lru_cache(maxsize=KEPT)
 def _problem(pk: int, created_at: datetime) -> Problem:
     problem = Plan.objects.values_list("problem", flat=True).get(pk=pk, created_at=created_at)
+    return problem_from_dict(problem)
+
+
+@lru_cache(maxsize=KEPT)
+def _run_problem(pk: int, created_at: datetime) -> Problem:
+    problem = PlanRun.objects.values_list("problem", flat=True).get(pk=pk, created_at=created_at)
     return problem_from_dict(problem)

@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from helixweb.charts.measured_flow import measured_flow
+from helixweb.charts.measured_flow import measured_flow, planned_flow
 from helixweb.deployment import services as deployment
 from helixweb.deployment.options import DeployOptions
 from helixweb.inventory.models import Cluster
@@ -176,7 +176,9 @@ def rates_as_planned(plan: Plan, *, share: float) -> dict[tuple[str, str], float
 
 
 def test_flow_at_half_the_load_is_as_planned(plan: Plan) -> None:
-    chart = measured_flow(plan_from_dict(plan.document), rates_as_planned(plan, share=0.5))
+    chart = measured_flow(
+        planned_flow(plan_from_dict(plan.document)), rates_as_planned(plan, share=0.5)
+    )
     assert {row[4] for row in chart.rows} == {"as planned"}
     assert "0 of" in chart.summary
 
@@ -185,11 +187,11 @@ def test_a_connection_that_carries_another_share_is_told_apart(plan: Plan) -> No
     rates = rates_as_planned(plan, share=1.0)
     ends = [edge for edge in rates if SINK not in edge and SOURCE not in edge and rates[edge] > 0]
     rates[ends[0]] *= 0.3
-    chart = measured_flow(plan_from_dict(plan.document), rates)
+    chart = measured_flow(planned_flow(plan_from_dict(plan.document)), rates)
     odd = {(row[0], row[1]): row[4] for row in chart.rows if row[4] != "as planned"}
     assert odd == {ends[0]: "less than planned"}
     assert "nothing passed" in {row[4] for row in measured_flow(
-        plan_from_dict(plan.document), dict.fromkeys(rates, 0.0)).rows}  # fmt: skip
+        planned_flow(plan_from_dict(plan.document)), dict.fromkeys(rates, 0.0)).rows}  # fmt: skip
 
 
 def test_rates_are_of_the_last_minute_of_the_same_coordinator(cluster: Cluster) -> None:

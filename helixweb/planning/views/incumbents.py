@@ -18,7 +18,9 @@ def incumbent(request: HttpRequest, pk: int, incumbent_pk: int) -> HttpResponse:
     `?page=` of its nodes.
     """
     row = get_object_or_404(
-        Incumbent.objects.select_related("run__cluster", "run__model"), pk=incumbent_pk, run=pk
+        Incumbent.objects.select_related("run__cluster", "run__model").defer("run__problem"),
+        pk=incumbent_pk,
+        run=pk,
     )
     view = incumbent_view(row)
     better = Incumbent.objects.filter(run=pk).defer("placement", "components")

@@ -1,0 +1,125 @@
+"""Plotly itself finds nothing wrong with any figure; the site makes them without its classes."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+
+import helixweb.charts
+from helixweb.charts.chart import Chart, figure_json, trace
+from helixweb.charts.flow_diagram import flow_diagram
+from helixweb.charts.flow_share import FlowShare, flow_share
+from helixweb.charts.gantt import Bar, Share, gantt
+from helixweb.charts.incumbent_curve import CurveGoal, CurvePoint, incumbent_curve
+from helixweb.charts.latency import latency
+from helixweb.charts.latency_heat import latency_heat
+from helixweb.charts.layer_map import layer_map
+from helixweb.charts.link_bars import LinkLoad, link_bars
+from helixweb.charts.markers import Marker, marked
+from helixweb.charts.measured_flow import measured_flow, planned_flow
+from helixweb.charts.memory_bars import MemoryBar, memory_bars
+from helixweb.charts.moved_bytes import Answer, moved_bytes
+from helixweb.charts.network_matrix import MatrixCell, network_matrix
+from helixweb.charts.node_bars import NodeShare, node_bars
+from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
+from helixweb.charts.speed_curves import SpeedCurve, speed_curves
+from helixweb.charts.utilisation import utilisation
+from planner.compute_plan import PlanOptions, compute_plan
+from planner.domain.plan import Plan
+from planner.domain.problem import Problem
+from planner.placers.base import NeverCancelled
+from planner.serialization import problem_from_dict
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+TIMES = [AT, AT + timedelta(seconds=1)]
+POINTS = [
+    CurvePoint(
+        id="1",
+        elapsed_s=1.0,
+        flow_tokens_per_s=5.0,
+        upper_bound_tokens_per_s=None,
+        placer="milp",
+        objective_value=2.0,
+    )
+]
+CELLS = {("a", "b"): MatrixCell(bandwidth_bytes_per_s=1e9, latency_s=0.01, in_use=True)}
+CHARTS: dict[str, Callable[[Problem, Plan], Chart]] = {
+    "flow_diagram": flow_diagram,
+    "flow_share": lambda _problem, _plan: flow_share(
+        [FlowShare(node="tower", planned=1.0, measured=None)]
+    ),
+    "gantt": lambda _problem, _plan: gantt(
+        rows=["tower"],
+        bars=[
+            Bar(row="tower", kind=kind, phase="prompt", begins_s=0, ends_s=1, busy_s=1, count=2)
+            for kind in ("queue", "compute")
+        ],
+        shares=[Share(row="tower", kind="compute", phase="prompt", seconds=1.0, count=1)],
+        tokens_s=[0.5, 1.0],
+        end_to_end_s=1.0,
+    ),
+    "incumbent_curve": lambda _problem, _plan: incumbent_curve(
+        POINTS, until_s=2.0, goal=CurveGoal(name="Cost", unit="tokens per price")
+    ),
+    "latency_heat": lambda _problem, _plan: latency_heat(TIMES, [[1, 2, 0], None], bounds_s=[1, 2]),
+    "layer_map": lambda problem, plan: layer_map(problem, plan.placement),
+    "link_bars": lambda _problem, _plan: link_bars(
+        [LinkLoad(source="a", target="b", busy=0.5, bytes_per_s=1e6, queued=0.5, queued_peak=2)]
+    ),
+    "measured_flow": lambda _problem, plan: measured_flow(planned_flow(plan), None),
+    "memory_bars": lambda _problem, _plan: memory_bars([MemoryBar(name="a", parts={"left": 1e9})]),
+    "moved_bytes": lambda _problem, _plan: moved_bytes(
+        [Answer(moved_bytes=1e9, flow_tokens_per_s=2.0, method="annealed", is_chosen=True)]
+    ),
+    "network_matrix": lambda _problem, _plan: network_matrix(["a", "b"], CELLS),
+    "node_bars": lambda _problem, _plan: node_bars(
+        [NodeShare(node="tower", share=0.5, text="half")], what="KV cache in use"
+    ),
+    "phase_timeline": lambda _problem, _plan: phase_timeline(
+        [PhaseSpan(node="tower", phase="ready", begin_s=0.0, end_s=1.0)]
+    ),
+    "speed_curves": lambda _problem, _plan: speed_curves(
+        [SpeedCurve(name="A100", tokens_per_s=(9.0, 5.0), is_measured=True)]
+    ),
+    "time_lines": lambda _problem, _plan: marked(
+        latency(TIMES, p50_s=[0.1, None], p95_s=[None, 0.2]), [Marker(at=AT, label="#1")]
+    ),
+    "utilisation": utilisation,
+}
+
+
+@pytest.fixture
+def problem(tiny_problem: dict[str, Any]) -> Problem:
+    return problem_from_dict(tiny_problem)
+
+
+@pytest.fixture
+def plan(problem: Problem) -> Plan:
+    return compute_plan(
+        problem,
+        options=PlanOptions(objective="flow", time_limit_s=1),
+        progress=lambda _: None,
+        cancel=NeverCancelled(),
+    )
+
+
+def test_plotly_knows_every_attribute_of_every_chart(problem: Problem, plan: Plan) -> None:
+    for name, make in CHARTS.items():
+        figure = make(problem, plan).figure
+        checked = go.Figure(data=figure["data"], layout=figure["layout"])
+        assert [each.type for each in checked.data] == [each["type"] for each in figure["data"]]
+        assert checked.data, name
+
+
+def test_every_chart_that_draws_is_checked_here() -> None:
+    folder = Path(helixweb.charts.__file__).parent
+    drawing = {file.stem for file in folder.glob("*.py") if "figure_json(" in file.read_text()}
+    assert drawing - {"chart"} == set(CHARTS)
+
+
+def test_a_number_that_json_does_not_know_is_a_gap() -> None:
+    figure = figure_json([trace("bar", x=[1.0, float("inf"), float("nan")])], {})
+    assert figure["data"] == [{"type": "bar", "x": [1.0, None, None]}]
