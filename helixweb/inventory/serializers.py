@@ -72,7 +72,7 @@ class ClusterSerializer(RowSerializer):
         model = Cluster
         fields = [
             "id", "name", "coordinator_region", "mean_prompt_tokens", "mean_output_tokens",
-            "source", "created_at",
+            "replanning", "source", "created_at",
         ]  # fmt: skip
         read_only_fields = ["created_at"]
 
@@ -171,6 +171,9 @@ class ChangedSerializer(serializers.Serializer[Any]):
 
 class ChangeSerializer(serializers.ModelSerializer[Change]):
     """`before` and `after` hold what differs; null where there is none."""
+
+    before = serializers.DictField(read_only=True, allow_null=True)
+    after = serializers.DictField(read_only=True, allow_null=True)
 
     class Meta:
         model = Change

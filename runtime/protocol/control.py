@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from planner.domain.layer_times import LayerTimes
 from planner.domain.placement import Placement
 from planner.domain.problem import Workload
+from runtime.protocol.bounds import Count, SmallCount
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.request_trace import RequestTrace
 
@@ -38,7 +39,7 @@ class Phase(StrEnum):
 
 class Gpu(_Message):
     name: str
-    memory_bytes: int = Field(ge=0)
+    memory_bytes: Count
 
 
 class Hardware(_Message):
@@ -51,7 +52,7 @@ class Hardware(_Message):
 
     hostname: str
     cpu_count: int = Field(ge=1)
-    memory_bytes: int = Field(ge=0)
+    memory_bytes: Count
     memory_budget_bytes: int = Field(gt=0)
     relative_speed: float = Field(default=1.0, gt=0, le=1.0)
     gpus: tuple[Gpu, ...] = ()
@@ -114,7 +115,7 @@ class StageAssignment(_Message):
     generation: int = Field(ge=1)
     model_name: str
     checkpoint: str
-    first: int = Field(ge=0)
+    first: Count
     end: int = Field(ge=1)
     num_layers: int = Field(ge=1)
     page_tokens: int = Field(default=16, ge=1)
@@ -129,7 +130,7 @@ class StageAssignment(_Message):
 class DesiredState(_Message):
     """GET /api/v1/agent/desired. No assignment: hold nothing."""
 
-    generation: int = Field(ge=0)
+    generation: SmallCount
     assignment: StageAssignment | None = None
 
 
@@ -150,18 +151,18 @@ class LinkStats(_Message):
     bandwidth_is_floor: bool = True
     rtt_s: float | None = Field(default=None, ge=0)
     queueing_s: float = Field(default=0.0, ge=0)
-    waiting_bytes: int = Field(default=0, ge=0)
-    in_flight_bytes: int = Field(default=0, ge=0)
+    waiting_bytes: Count = 0
+    in_flight_bytes: Count = 0
     urgent_bytes_per_s: float = Field(default=0.0, ge=0)
     bulk_bytes_per_s: float = Field(default=0.0, ge=0)
-    urgent_bytes_total: int = Field(default=0, ge=0)
-    urgent_messages_total: int = Field(default=0, ge=0)
-    bulk_bytes_total: int = Field(default=0, ge=0)
-    chunks_total: int = Field(default=0, ge=0)
-    filler_bytes_total: int = Field(default=0, ge=0)
-    sent_again_total: int = Field(default=0, ge=0)
-    starved_total: int = Field(default=0, ge=0)
-    longest_wait_decodes: int = Field(default=0, ge=0)
+    urgent_bytes_total: Count = 0
+    urgent_messages_total: Count = 0
+    bulk_bytes_total: Count = 0
+    chunks_total: Count = 0
+    filler_bytes_total: Count = 0
+    sent_again_total: Count = 0
+    starved_total: Count = 0
+    longest_wait_decodes: Count = 0
     stalled: bool = False
 
 
@@ -176,23 +177,23 @@ class StageStats(_Message):
     there.
     """
 
-    kv_pages_total: int = Field(ge=0)
-    kv_pages_used: int = Field(ge=0)
-    sequences: int = Field(ge=0)
-    steps_total: int = Field(ge=0)
-    prompt_tokens_total: int = Field(ge=0)
-    decode_tokens_total: int = Field(ge=0)
+    kv_pages_total: Count
+    kv_pages_used: Count
+    sequences: Count
+    steps_total: Count
+    prompt_tokens_total: Count
+    decode_tokens_total: Count
     busy_s_total: float = Field(ge=0)
     delayed_s_total: float | None = Field(default=None, ge=0)
     uptime_s: float = Field(ge=0)
-    weights_bytes: int = Field(ge=0)
-    kv_bytes: int = Field(ge=0)
+    weights_bytes: Count
+    kv_bytes: Count
     decode_cap: int | None = Field(default=None, ge=1)
     micro_batches: float | None = Field(default=None, ge=1)
     steps_at_once: float | None = Field(default=None, ge=1)
-    kv_pages_cached: int = Field(default=0, ge=0)
-    preemptions_total: int = Field(default=0, ge=0)
-    prefix_tokens_total: int = Field(default=0, ge=0)
+    kv_pages_cached: Count = 0
+    preemptions_total: Count = 0
+    prefix_tokens_total: Count = 0
     emulated: bool = False
     links: dict[str, LinkStats] = {}  # by the peer sent to
 
@@ -204,7 +205,7 @@ class ObservedState(_Message):
     `loaded_ratio` is the share of the weights read so far, while loading.
     """
 
-    generation: int = Field(ge=0)
+    generation: SmallCount
     phase: Phase
     message: str = ""
     loaded_ratio: float | None = Field(default=None, ge=0, le=1.0)
@@ -251,7 +252,7 @@ class ServingPlan(_Message):
 class CoordinatorDesired(_Message):
     """GET /api/v1/coordinator/desired. Key hashes are hex sha256 of whole API keys."""
 
-    generation: int = Field(ge=0)
+    generation: SmallCount
     plan: ServingPlan | None = None
     api_key_hashes: tuple[str, ...] = ()
 
@@ -267,7 +268,7 @@ class NodeTraffic(_Message):
 
     kv_estimate_token_layers: float = Field(ge=0)
     kv_capacity_token_layers: float = Field(ge=0)
-    tokens_total: int = Field(ge=0)
+    tokens_total: Count
     ready: bool
 
 
@@ -277,17 +278,17 @@ class CoordinatorReport(_Message):
     Percentiles cover the last `window_s` seconds and are null when nothing finished in it.
     """
 
-    generation: int = Field(ge=0)
+    generation: SmallCount
     serving: bool
     message: str = ""
     window_s: float = Field(gt=0)
-    requests_running: int = Field(ge=0)
-    requests_waiting: int = Field(ge=0)
-    requests_total: int = Field(ge=0)
-    requests_failed_total: int = Field(ge=0)
-    requests_rejected_total: int = Field(ge=0)
-    prompt_tokens_total: int = Field(ge=0)
-    output_tokens_total: int = Field(ge=0)
+    requests_running: SmallCount
+    requests_waiting: SmallCount
+    requests_total: Count
+    requests_failed_total: Count
+    requests_rejected_total: Count
+    prompt_tokens_total: Count
+    output_tokens_total: Count
     prompt_tokens_per_s: float = Field(ge=0)
     output_tokens_per_s: float = Field(ge=0)
     ttft_p50_s: float | None = None
@@ -301,10 +302,10 @@ class CoordinatorReport(_Message):
     queue_p50_s: float | None = None
     nodes: dict[str, NodeTraffic] = {}
     # "source->target": tokens routed over the edge since start
-    edge_tokens_total: dict[str, int] = {}
+    edge_tokens_total: dict[str, Count] = {}
     # ttft, itl, tpot, e2e: how many were in each of the intervals that LATENCY_BOUNDS_S ends, and
     # above them
-    latency_counts: dict[str, tuple[int, ...]] = {}
+    latency_counts: dict[str, tuple[Count, ...]] = {}
     # requests that ended lately; sent again until a report that held them was answered
     traces: tuple[RequestTrace, ...] = ()
     links: dict[str, LinkStats] = {}  # by the stage sent to

@@ -4,9 +4,10 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from runtime.protocol.bounds import UnixTime
+
 MAX_LINES = 100
 MAX_LINE_CHARS = 500
-_LAST_SECOND = 253_402_300_799  # of the year 9999: what a date can say
 
 
 class _Message(BaseModel):
@@ -32,7 +33,7 @@ class LogSource(StrEnum):
 class LogLine(_Message):
     """`at_s`: seconds since 1970 by the node's own clock."""
 
-    at_s: float = Field(ge=0, le=_LAST_SECOND)
+    at_s: UnixTime
     source: LogSource
     level: LogLevel
     text: str = Field(max_length=MAX_LINE_CHARS)

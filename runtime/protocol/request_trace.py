@@ -4,6 +4,8 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from runtime.protocol.bounds import Count, SmallCount, UnixTime
+
 
 class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -37,7 +39,7 @@ class TracePart(_Message):
     kind: PartKind
     phase: PartPhase
     seconds: float
-    count: int = Field(ge=0)
+    count: Count
 
 
 class TraceRow(_Message):
@@ -58,7 +60,7 @@ class TraceStage(_Message):
     """A stage of the pipeline; layers [first, end)."""
 
     node: str
-    first: int = Field(ge=0)
+    first: Count
     end: int = Field(ge=1)
 
 
@@ -70,16 +72,16 @@ class RequestTrace(_Message):
     """
 
     request: str = Field(pattern=r"^[0-9a-f]{16}$")
-    generation: int = Field(ge=1)
+    generation: int = Field(ge=1, lt=2**31)
     model_name: str
-    arrived_at: float
+    arrived_at: UnixTime
     outcome: str = Field(max_length=64)
-    prompt_tokens: int = Field(ge=0)
-    output_tokens: int = Field(ge=0)
+    prompt_tokens: SmallCount
+    output_tokens: SmallCount
     queue_s: float = Field(ge=0)
     ttft_s: float | None = Field(default=None, ge=0)
     e2e_s: float = Field(ge=0)
-    attempts: int = Field(ge=1)
+    attempts: int = Field(ge=1, lt=2**31)
     pipeline: tuple[TraceStage, ...]
     parts: tuple[TracePart, ...]
     rows: tuple[TraceRow, ...]

@@ -1,0 +1,12 @@
+"""How large numbers in messages may be: what every database keeps, and JSON's readers agree on."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+# Of such as have a column of 32 bits.
+SmallCount = Annotated[int, Field(ge=0, lt=2**31)]
+# A thousand of them still add up to less than 2^63.
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+# Seconds since 1970, until the end of the year 9999: what a date can say.
+UnixTime = Annotated[float, Field(ge=0, le=253_402_300_799)]
