@@ -38,7 +38,8 @@ WORDS_OF_ROWS = (
     gettext_noop("link"),
     gettext_noop("profile"),
     gettext_noop("added"), gettext_noop("changed"), gettext_noop("removed"),
-    gettext_noop("noted"),
+    gettext_noop("noted"), gettext_noop("joined"), gettext_noop("online again"),
+    gettext_noop("fell silent"), gettext_noop("announced itself anew"),
     # labels that forms make of the names of columns
     gettext_noop("Username"), gettext_noop("Name"), gettext_noop("Coordinator region"),
     gettext_noop("Mean prompt tokens"), gettext_noop("Mean output tokens"), gettext_noop("Region"),

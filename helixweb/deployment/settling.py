@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
+from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import announce
 from helixweb.deployment.models import LIVE, SERVING, Deployment, Status
 from helixweb.inventory.models import NodeState
@@ -88,7 +91,7 @@ def settle(deployment_id: int, *, now: datetime) -> None:
         if verdict.status is Status.STOPPED:
             deployment.ended_at = now
         deployment.save(update_fields=["status", "message", "ready_at", "ended_at"])
-        announce(deployment, text=_sentence(deployment, len(reports)))
+        announce(deployment, said=_said(deployment, len(reports)))
 
 
 def live_ids() -> list[int]:
@@ -111,14 +114,18 @@ def _reports(deployment: Deployment, now: datetime) -> list[NodeReport]:
     ]
 
 
-def _sentence(deployment: Deployment, nodes: int) -> str:
-    name = deployment.model_name
+def _said(deployment: Deployment, nodes: int) -> dict[str, Any]:
+    name, why = deployment.model_name, deployment.message
     if deployment.status == Status.READY:
-        return f"{name} is ready on {nodes} {'node' if nodes == 1 else 'nodes'}."
+        if nodes == 1:
+            return sentence(gettext_noop("%(name)s is ready on one node."), name=name)
+        return sentence(
+            gettext_noop("%(name)s is ready on %(nodes)s nodes."), name=name, nodes=nodes
+        )
     if deployment.status == Status.DEGRADED:
-        return f"{name} is degraded: {deployment.message}."
+        return sentence(gettext_noop("%(name)s is degraded: %(why)s."), name=name, why=why)
     if deployment.status == Status.FAILED:
-        return f"{name} failed: {deployment.message}"
+        return sentence(gettext_noop("%(name)s failed: %(why)s"), name=name, why=why)
     if deployment.status == Status.STOPPED:
-        return f"{name} is stopped."
-    return f"{name} is not ready: a node is loading."
+        return sentence(gettext_noop("%(name)s is stopped."), name=name)
+    return sentence(gettext_noop("%(name)s is not ready: a node is loading."), name=name)

@@ -5,7 +5,9 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
+from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import announce
 from helixweb.deployment.link_rates import REPLAN_BELOW, Ends, counted_rates, is_news
 from helixweb.deployment.live_links import LiveLink, live_links
@@ -61,8 +63,12 @@ def hold_weights(deployment: Deployment, *, held: bool, user: Any, now: datetime
                 "flow_tokens_per_s": deployment.plan.flow_tokens_per_s,
             },
         )
-        how = "by the plan's weights" if held else "by what links do"
-        announce(deployment, text=f"{user} has requests routed {how}.")
+        message = (
+            gettext_noop("%(user)s has requests routed by the plan's weights.")
+            if held
+            else gettext_noop("%(user)s has requests routed by what links do.")
+        )
+        announce(deployment, said=sentence(message, user=str(user)))
         wake_coordinator(deployment.cluster_id)
 
 
@@ -118,24 +124,38 @@ def _write(
         },
     )
     if row is None or not row.held:
-        announce(deployment, text=_sentence(counted, found.flow_tokens_per_s, plan=plan))
+        announce(deployment, said=_said(counted, found.flow_tokens_per_s, plan=plan))
         wake_coordinator(deployment.cluster_id)
     return True
 
 
-def _sentence(counted: Mapping[Ends, float], flow_tokens_per_s: float, *, plan: Plan) -> str:
+def _said(counted: Mapping[Ends, float], flow_tokens_per_s: float, *, plan: Plan) -> dict[str, Any]:
     if not counted:
-        return "Links do what was planned with again; requests are routed by the plan's weights."
+        return sentence(
+            gettext_noop(
+                "Links do what was planned with again; requests are routed by the plan's weights."
+            )
+        )
     named = [
-        f"{source} → {target} does {mbit_per_s_from_bytes_per_s(rate):.3g} Mb/s"
+        f"{source} → {target}: {mbit_per_s_from_bytes_per_s(rate):.3g} Mb/s"
         for (source, target), rate in sorted(counted.items())
     ]
-    shown = ", ".join(named[:3]) + (f" and {len(named) - 3} more links" if len(named) > 3 else "")
     planned = plan.flow.value_tokens_per_s
-    text = f"{shown}, other than planned; requests are routed by that."
-    if flow_tokens_per_s < REPLAN_BELOW * planned:
-        text += (
-            f" The layers where they are now allow {flow_tokens_per_s:.0f} of "
-            f"{planned:.0f} tokens/s: another placement may do more."
+    message = (
+        gettext_noop(
+            "Links that do other than planned: %(count)s (%(links)s). Requests are routed by that. "
+            "The layers where they are now allow %(flow)s of %(planned)s tokens/s: another "
+            "placement may do more."
         )
-    return text
+        if flow_tokens_per_s < REPLAN_BELOW * planned
+        else gettext_noop(
+            "Links that do other than planned: %(count)s (%(links)s). Requests are routed by that."
+        )
+    )
+    return sentence(
+        message,
+        count=len(named),
+        links=", ".join(named[:3]) + (", …" if len(named) > 3 else ""),
+        flow=f"{flow_tokens_per_s:.0f}",
+        planned=f"{planned:.0f}",
+    )

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from helixweb.common.models import Event
+from helixweb.common.sentences import in_words
 from helixweb.deployment.models import LIVE, Deployment
 from helixweb.inventory.models import Cluster, NodeState
 from helixweb.inventory.node_list import state_counts_by_cluster
@@ -118,6 +119,6 @@ def _news() -> tuple[NewsItem, ...]:
     names = {f"cluster:{cluster.pk}": cluster.name for cluster in Cluster.objects.all()}
     rows = Event.objects.filter(topic__in=list(names), data__text__isnull=False).order_by("-pk")
     return tuple(
-        NewsItem(at=row.created_at, cluster=names[row.topic], text=row.data["text"])
+        NewsItem(at=row.created_at, cluster=names[row.topic], text=in_words(row.data))
         for row in rows[:LAST_EVENTS]
     )

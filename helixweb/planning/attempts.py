@@ -10,9 +10,11 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import F
+from django.utils.translation import gettext_noop
 
 from helixweb.common import events, leases
 from helixweb.common.models import FINISHED
+from helixweb.common.sentences import sentence
 from helixweb.planning import turns
 from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan, Simulation
 from helixweb.planning.objectives import objective_figure
@@ -22,6 +24,11 @@ from planner.replan import ReplanPoint
 from planner.serialization import plan_to_dict
 
 Status = PlanRun.Status
+_ENDED = {
+    Status.SUCCEEDED: gettext_noop("Plan run %(id)s succeeded."),
+    Status.FAILED: gettext_noop("Plan run %(id)s failed."),
+    Status.CANCELLED: gettext_noop("Plan run %(id)s was cancelled."),
+}
 # A run that has taken its worker down this often is not tried again.
 MAX_ATTEMPTS = 3
 
@@ -214,13 +221,8 @@ def _announce(run: PlanRun, status: PlanRun.Status, **data: int | str) -> None:
     content = {"run": run.pk, "status": status.value, **data}
     events.emit(run.topic, "plan-run", content)
     if status in FINISHED:
-        events.emit(
-            f"cluster:{run.cluster_id}", "event", {"text": f"Plan run {run.pk} {_ended(status)}."}
-        )
-
-
-def _ended(status: PlanRun.Status) -> str:
-    return "was cancelled" if status == Status.CANCELLED else status.value
+        said = sentence(_ENDED[status], id=run.pk)
+        events.emit(f"cluster:{run.cluster_id}", "event", said)
 
 
 def _finite(value: float) -> float | None:

@@ -88,7 +88,7 @@ def test_weights_follow_a_slow_link_say_so_and_go_back_with_it(serving: Serving)
     assert serving.weights == expected.routing_weights
     assert serving.weights != planned
     source, target = serving.ends
-    assert f"{source} → {target} does 0.016 Mb/s" in texts()[-1]
+    assert f"{source} → {target}: 0.016 Mb/s" in texts()[-1]
     assert "another placement may do more" in texts()[-1]
     serving.tell(slow(1.05 * SLOW))  # no news
     assert serving.weights == expected.routing_weights

@@ -113,6 +113,8 @@ def test_what_serves_is_shown_in_numbers_against_the_plan(
     used = STATS.kv_pages_used / STATS.kv_pages_total
     assert f"{used:.1%}".replace("%", " %") in html
     assert "is ready on 3 nodes." in html
+    browser.cookies["language"] = "zh-hans"
+    assert "已在 3 个节点上就绪。" in page(browser)
 
 
 def test_numbers_of_a_coordinator_that_fell_silent_are_not_shown_as_of_now(

@@ -5,8 +5,10 @@ from typing import Any
 
 from django.db import transaction
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 from rest_framework.exceptions import APIException
 
+from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import announce
 from helixweb.deployment.models import LIVE, SERVING, Deployment, NodeAssignment, Status
 from helixweb.deployment.options import DeployOptions
@@ -73,7 +75,14 @@ def deploy(
             changed_at=now,
         )
         _write_orders(deployment, now=now)
-        announce(deployment, text=f"Deploying {plan.model.name} (plan {plan.pk}).")
+        announce(
+            deployment,
+            said=sentence(
+                gettext_noop("Deploying %(model)s (plan %(plan)s)."),
+                model=plan.model.name,
+                plan=plan.pk,
+            ),
+        )
         push_after_commit(deployment.pk)
     return deployment
 
@@ -101,7 +110,12 @@ def stop(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
                 % {"id": current.pk, "status": _(current.status)}
             )
         current.refresh_from_db()
-        announce(current, text=f"{user} stops {current.model_name}.")
+        announce(
+            current,
+            said=sentence(
+                gettext_noop("%(user)s stops %(model)s."), user=str(user), model=current.model_name
+            ),
+        )
         push_after_commit(current.pk)
     return current
 
@@ -140,7 +154,10 @@ def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
         _write_orders(deployment, now=now)
         announce(
             deployment,
-            text=f"{deployment.model_name} starts again: a process listens at a new address.",
+            said=sentence(
+                gettext_noop("%(model)s starts again: a process listens at a new address."),
+                model=deployment.model_name,
+            ),
         )
         push_after_commit(deployment.pk)
 
@@ -159,7 +176,14 @@ def _supersede(live: Deployment, *, now: datetime) -> None:
     live.status = Status.SUPERSEDED
     live.ended_at = now
     live.save(update_fields=["status", "ended_at"])
-    announce(live, text=f"Deployment {live.pk} of {live.model_name} is superseded.")
+    announce(
+        live,
+        said=sentence(
+            gettext_noop("Deployment %(id)s of %(model)s is superseded."),
+            id=live.pk,
+            model=live.model_name,
+        ),
+    )
 
 
 def _changed_meanwhile(cluster: Cluster, live: Deployment | None) -> str:

@@ -27,6 +27,7 @@ from helixweb.inventory.services.problems import (
     build_problem,
     import_problem,
     import_problem_document,
+    models_by_cluster,
     models_of,
 )
 from helixweb.inventory.services.rows import create, delete, update
@@ -58,6 +59,7 @@ __all__ = [
     "import_problem",
     "import_problem_document",
     "join_command",
+    "models_by_cluster",
     "models_of",
     "prune_changes",
     "record_seen",

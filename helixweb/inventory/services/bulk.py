@@ -9,8 +9,10 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Q
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from helixweb.common import events
+from helixweb.common.sentences import sentence
 from helixweb.inventory.models import Change, Cluster, Link, Node, NodeTag
 from helixweb.inventory.services.change_log import Values, change_of, values_of
 from helixweb.inventory.services.shared_bandwidths import forget_members
@@ -20,6 +22,15 @@ from planner.domain.errors import InvalidProblem
 Value = TypeVar("Value", int, str)
 # Values in one IN (…): SQLite refuses more parameters than some thousands.
 AT_ONCE = 500
+# Of one node, and of more.
+_CHANGED = (
+    gettext_noop("One node was changed."),
+    gettext_noop("%(count)s nodes were changed together."),
+)
+_REMOVED = (
+    gettext_noop("One node was removed."),
+    gettext_noop("%(count)s nodes were removed together."),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +85,7 @@ def change_nodes(node_ids: Iterable[int], changes: NodeChanges) -> int:
         ]
         told = [line for line in lines if line is not None]
         Change.objects.bulk_create(told, batch_size=AT_ONCE)
-        _announce([nodes[line.row_id] for line in told], "changed")
+        _announce([nodes[line.row_id] for line in told], "changed", _CHANGED)
     return len(told)
 
 
@@ -88,7 +99,7 @@ def delete_nodes(node_ids: Iterable[int]) -> int:
             for node in nodes.values()
         ]
         Change.objects.bulk_create([line for line in lines if line is not None], batch_size=AT_ONCE)
-        _announce(nodes.values(), "removed")
+        _announce(nodes.values(), "removed", _REMOVED)
         by_cluster: dict[int, list[str]] = {}
         for node in nodes.values():
             by_cluster.setdefault(node.cluster_id, []).append(node.name)
@@ -130,13 +141,13 @@ def _check_profile(nodes: Iterable[Node], profile_name: str | None) -> None:
         )
 
 
-def _announce(nodes: Iterable[Node], what: str) -> None:
+def _announce(nodes: Iterable[Node], state: str, messages: tuple[str, str]) -> None:
     counts: dict[int, int] = {}
     for node in nodes:
         counts[node.cluster_id] = counts.get(node.cluster_id, 0) + 1
     for cluster_id, count in counts.items():
-        text = f"{count} node{'' if count == 1 else 's'} {what} together."
-        events.emit(f"cluster:{cluster_id}", "node", {"name": "", "state": what, "text": text})
+        said = sentence(messages[count > 1], count=count)
+        events.emit(f"cluster:{cluster_id}", "node", {"name": "", "state": state, **said})
 
 
 def _parts(values: Sequence[Value]) -> Iterable[Sequence[Value]]:

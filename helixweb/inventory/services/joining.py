@@ -3,6 +3,7 @@
 import secrets
 import shlex
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -12,9 +13,11 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from helixweb.common import events
 from helixweb.common.auth import sha256_hex
+from helixweb.common.sentences import sentence
 from helixweb.inventory.models import (
     VERSION_LENGTH,
     Change,
@@ -28,6 +31,10 @@ from helixweb.inventory.services.errors import JoinRefused, NameTaken
 from runtime.protocol.control import RegisterReply, RegisterRequest, Role
 
 TOKEN_VALID_FOR = timedelta(hours=1)
+_JOINED: dict[type[Node] | type[Coordinator], str] = {
+    Node: gettext_noop("Node %(name)s joined."),
+    Coordinator: gettext_noop("Coordinator %(name)s joined."),
+}
 FRESH_COMMAND = "copy a fresh join command from the cluster's page"
 
 
@@ -133,7 +140,7 @@ def register(request: RegisterRequest, now: datetime) -> Registration:
                 if isinstance(fresh, Node)
                 else _admit_coordinator(fresh, identity)
             )
-            announce(row, now=now, text=f"{_title(row)} joined.")
+            announce(row, now=now, said=sentence(_JOINED[type(row)], name=row.name))
             record(row, Change.Action.NOTED, text="joined")
     except IntegrityError as error:  # another machine took the name between look-up and insert
         raise _name_taken(request.name, "another machine") from error
@@ -148,13 +155,13 @@ def register(request: RegisterRequest, now: datetime) -> Registration:
     )
 
 
-def announce(row: Node | Coordinator, *, now: datetime, text: str) -> None:
-    """Tell open pages how the process is."""
+def announce(row: Node | Coordinator, *, now: datetime, said: Mapping[str, Any]) -> None:
+    """Tell open pages how the process is; `said` is a `sentence`."""
     kind = "node" if isinstance(row, Node) else "coordinator"
     events.emit(
         f"cluster:{row.cluster_id}",
         "node",
-        {kind: row.pk, "name": row.name, "state": row.state_at(now), "text": text},
+        {kind: row.pk, "name": row.name, "state": row.state_at(now), **said},
     )
 
 
@@ -167,10 +174,6 @@ def check_fields(row: Node | Coordinator) -> None:
         raise JoinRefused(
             f"{field} {str(getattr(row, field))[:80]!r} is refused: {messages[0]}"
         ) from None
-
-
-def _title(row: Node | Coordinator) -> str:
-    return f"Node {row.name}" if isinstance(row, Node) else f"Coordinator {row.name}"
 
 
 def _use_token(request: RegisterRequest, now: datetime) -> Cluster:

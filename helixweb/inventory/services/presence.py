@@ -5,8 +5,10 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from helixweb.common.auth import sha256_hex
+from helixweb.common.sentences import sentence
 from helixweb.inventory.models import VERSION_LENGTH, Change, Coordinator, Node, NodeState
 from helixweb.inventory.services.change_log import record, values_of
 from helixweb.inventory.services.joining import announce, check_fields
@@ -38,7 +40,11 @@ def record_seen(process: Node | Coordinator, now: datetime) -> None:
         rows.update(last_seen_at=now, silence_announced=False)
         process.last_seen_at = row.last_seen_at = now
         if before is not NodeState.ONLINE:
-            announce(row, now=now, text=f"{row.name} is online again.")
+            announce(
+                row,
+                now=now,
+                said=sentence(gettext_noop("%(name)s is online again."), name=row.name),
+            )
             record(row, Change.Action.NOTED, text="online again")
 
 
@@ -70,7 +76,11 @@ def update_identity(
         record_seen(row, now)
         row = rows.select_related("cluster").get()
         if changed:
-            announce(row, now=now, text=f"{row.name} announced itself anew.")
+            announce(
+                row,
+                now=now,
+                said=sentence(gettext_noop("%(name)s announced itself anew."), name=row.name),
+            )
             record(
                 row,
                 Change.Action.CHANGED,
@@ -91,7 +101,11 @@ def announce_silent(now: datetime) -> int:
             with transaction.atomic():
                 if not silent.filter(pk=row.pk).update(silence_announced=True):
                     continue
-                announce(row, now=now, text=f"{row.name} fell silent.")
+                announce(
+                    row,
+                    now=now,
+                    said=sentence(gettext_noop("%(name)s fell silent."), name=row.name),
+                )
                 record(row, Change.Action.NOTED, text="fell silent")
                 count += 1
     return count

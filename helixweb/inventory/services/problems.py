@@ -1,13 +1,16 @@
 """Problem files in, problems out: the inventory as `planner.domain.Problem` and back."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, models, transaction
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from helixweb.common import events
+from helixweb.common.sentences import sentence
 from helixweb.inventory.models import (
     Change,
     Cluster,
@@ -23,7 +26,6 @@ from helixweb.inventory.services.change_log import record, values_of
 from helixweb.inventory.services.errors import Conflicting, NameTaken
 from helixweb.inventory.services.shared_bandwidths import shared_of
 from planner.domain import cluster as domain
-from planner.domain.cluster import COORDINATOR
 from planner.domain.errors import InvalidProblem
 from planner.domain.model_spec import ModelSpec
 from planner.domain.problem import Problem, Workload
@@ -102,7 +104,12 @@ def _store(problem: Problem, *, cluster_name: str, user: Any) -> Cluster:
         events.emit(
             f"cluster:{cluster.pk}",
             "event",
-            {"text": f"{user} imported cluster {cluster.name} with {count} nodes."},
+            sentence(
+                gettext_noop("%(user)s imported cluster %(cluster)s with %(count)s nodes."),
+                user=str(user),
+                cluster=cluster.name,
+                count=count,
+            ),
         )
     return cluster
 
@@ -199,20 +206,35 @@ def models_of(cluster: Cluster) -> list[LanguageModel]:
     return list(LanguageModel.objects.filter(profiles__cluster=cluster).distinct())
 
 
+def models_by_cluster() -> dict[int, list[LanguageModel]]:
+    """The same of every cluster that has any, by its id, in the order of their names."""
+    known = {model.pk: model for model in LanguageModel.objects.all()}
+    pairs = Profile.objects.order_by("model__name").values_list("cluster", "model").distinct()
+    found: dict[int, list[LanguageModel]] = {}
+    for cluster, model in pairs:
+        found.setdefault(cluster, []).append(known[model])
+    return found
+
+
 def build_problem(cluster: Cluster, model: LanguageModel) -> Problem:
     """The planner's view of the cluster for one model, with the cluster's workload.
 
     Raises InvalidProblem naming the node or link that is missing and the remedy.
     """
     profiles = {row.name: compute_profile(row) for row in _profile_rows(cluster, model)}
-    nodes = list(cluster.nodes.defer("hardware").order_by("pk"))
+    nodes = [
+        domain.Node(name=name, region=region, compute_profile=profile, price_per_hour=price)
+        for name, region, profile, price in cluster.nodes.order_by("pk").values_list(
+            "name", "region", "profile_name", "price_per_hour"
+        )
+    ]
     if not nodes:
         raise InvalidProblem(
             _("cluster %(name)s has no nodes; join one with the command on its page")
             % {"name": repr(cluster.name)}
         )
     for node in nodes:
-        if node.profile_name not in profiles:
+        if node.compute_profile not in profiles:
             raise InvalidProblem(_missing_profile(node, model, sorted(profiles)))
     problem = Problem(
         name=cluster.name,
@@ -226,15 +248,7 @@ def build_problem(cluster: Cluster, model: LanguageModel) -> Problem:
         cluster=domain.Cluster(
             name=cluster.name,
             coordinator_region=cluster.coordinator_region,
-            nodes=tuple(
-                domain.Node(
-                    name=node.name,
-                    region=node.region,
-                    compute_profile=node.profile_name,
-                    price_per_hour=node.price_per_hour,
-                )
-                for node in nodes
-            ),
+            nodes=tuple(nodes),
             region_links=tuple(domain_link(row) for row in cluster.region_links.order_by("pk")),
             links=tuple(domain_link(row) for row in cluster.links.order_by("pk")),
             shared=tuple(shared_of(cluster)),
@@ -268,13 +282,13 @@ def compute_profile(row: Profile) -> ComputeProfile:
     return profile_from_dict(section, name=row.name)
 
 
-def _missing_profile(node: Node, model: LanguageModel, known: list[str]) -> str:
+def _missing_profile(node: domain.Node, model: LanguageModel, known: list[str]) -> str:
     choice = (
         _("choose one of %(names)s on its page") % {"names": ", ".join(known)}
         if known
         else _("add a profile first")
     )
-    if not node.profile_name:
+    if not node.compute_profile:
         return _("node %(name)s has no compute profile for model %(model)s; %(choice)s") % {
             "name": repr(node.name),
             "model": repr(model.name),
@@ -285,7 +299,7 @@ def _missing_profile(node: Node, model: LanguageModel, known: list[str]) -> str:
         "%(model)s; %(choice)s, or measure it with `python -m runtime profile`"
     ) % {
         "name": repr(node.name),
-        "profile_name": repr(node.profile_name),
+        "profile_name": repr(node.compute_profile),
         "model": repr(model.name),
         "choice": choice,
     }
@@ -293,12 +307,24 @@ def _missing_profile(node: Node, model: LanguageModel, known: list[str]) -> str:
 
 def _check_reachable(cluster: domain.Cluster) -> None:
     """Every node must have a link in and a link out, by name or by region."""
-    names = [COORDINATOR, *(node.name for node in cluster.nodes)]
+    members = Counter([cluster.coordinator_region, *(node.region for node in cluster.nodes)])
+    arriving, leaving = set(), set()
+    for link in cluster.links:
+        arriving.add(link.target)
+        leaving.add(link.source)
+    entered, left = set(), set()
+    for link in cluster.region_links:
+        # Within a region it joins a node to the others there.
+        others = members[link.source] - (link.source == link.target)
+        if others > 0 and members[link.target]:
+            entered.add(link.target)
+            left.add(link.source)
     for node in cluster.nodes:
-        arriving = (cluster.link_between(name, node.name) for name in names if name != node.name)
-        leaving = (cluster.link_between(node.name, name) for name in names if name != node.name)
-        for word, links in (("to", arriving), ("from", leaving)):
-            if not any(links):
+        for word, is_linked in (
+            ("to", node.name in arriving or node.region in entered),
+            ("from", node.name in leaving or node.region in left),
+        ):
+            if not is_linked:
                 raise InvalidProblem(
                     _(
                         "no link leads %(word)s node %(name)s (region %(region)s); add links for "

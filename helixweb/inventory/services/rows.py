@@ -6,8 +6,10 @@ from django.db import IntegrityError, models, transaction
 from django.db.models import ProtectedError, RestrictedError
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from helixweb.common import events
+from helixweb.common.sentences import sentence
 from helixweb.inventory.models import (
     Change,
     Cluster,
@@ -32,12 +34,40 @@ from planner.domain.cluster import COORDINATOR
 from planner.domain.errors import InvalidProblem
 
 Row = TypeVar("Row", bound=models.Model)
+# What open pages are told of a row, by its kind.
+_SAID: dict[tuple[type[models.Model], ...], dict[Change.Action, str]] = {
+    (Node,): {
+        Change.Action.ADDED: gettext_noop("Node %(name)s was added."),
+        Change.Action.CHANGED: gettext_noop("Node %(name)s was changed."),
+        Change.Action.REMOVED: gettext_noop("Node %(name)s was removed."),
+    },
+    (Coordinator,): {
+        Change.Action.ADDED: gettext_noop("Coordinator %(name)s was added."),
+        Change.Action.CHANGED: gettext_noop("Coordinator %(name)s was changed."),
+        Change.Action.REMOVED: gettext_noop("Coordinator %(name)s was removed."),
+    },
+    (Link, RegionLink): {
+        Change.Action.ADDED: gettext_noop("Link %(name)s was added."),
+        Change.Action.CHANGED: gettext_noop("Link %(name)s was changed."),
+        Change.Action.REMOVED: gettext_noop("Link %(name)s was removed."),
+    },
+    (SharedBandwidth,): {
+        Change.Action.ADDED: gettext_noop("Shared bandwidth %(name)s was added."),
+        Change.Action.CHANGED: gettext_noop("Shared bandwidth %(name)s was changed."),
+        Change.Action.REMOVED: gettext_noop("Shared bandwidth %(name)s was removed."),
+    },
+    (Profile,): {
+        Change.Action.ADDED: gettext_noop("Profile %(name)s was added."),
+        Change.Action.CHANGED: gettext_noop("Profile %(name)s was changed."),
+        Change.Action.REMOVED: gettext_noop("Profile %(name)s was removed."),
+    },
+}
 
 
 def create(row_type: type[Row], **fields: Any) -> Row:
     """A new row. Raises InvalidProblem, NameTaken."""
     row = row_type(**fields)
-    _save(row, "was added", before=None)
+    _save(row, before=None)
     return row
 
 
@@ -50,7 +80,7 @@ def update(row: Row, **changes: Any) -> Row:
             _rename_in_network(row, old=before["name"], new=changes.get("name", row.name))
         for name, value in changes.items():
             setattr(row, name, value)
-        _save(row, "was changed", before=before)
+        _save(row, before=before)
     return row
 
 
@@ -70,7 +100,7 @@ def delete(
             named = models.Q(source=row.name) | models.Q(target=row.name)
             Link.objects.filter(named, cluster=row.cluster).delete()
             forget_members(row.cluster_id, {row.name})
-        _announce(row, "was removed")
+        _announce(row, Change.Action.REMOVED)
         record(row, Change.Action.REMOVED, before=values_of(row))
         try:
             row.delete()
@@ -90,14 +120,14 @@ def delete(
             ) from error
 
 
-def _save(row: models.Model, what: str, *, before: Values | None) -> None:
+def _save(row: models.Model, *, before: Values | None) -> None:
     _check(row)
     try:
         with transaction.atomic():
             row.save()
             action = Change.Action.ADDED if before is None else Change.Action.CHANGED
             record(row, action, before=before, after=values_of(row))
-            _announce(row, what)
+            _announce(row, action)
     except IntegrityError as error:
         raise NameTaken(
             _("%(row)s exists already; choose another name or change that one.") % {"row": row}
@@ -173,18 +203,17 @@ def _rename_in_network(node: Node, *, old: str, new: str) -> None:
     rename_member(node.cluster, old=old, new=new)
 
 
-def _announce(row: models.Model, what: str) -> None:
-    if isinstance(row, Node | Coordinator):
-        text = f"{type(row).__name__} {row.name} {what}."
-        if what == "was removed":
-            data = {"name": row.name, "state": "removed", "text": text}
-            events.emit(f"cluster:{row.cluster_id}", "node", data)
-        else:
-            announce(row, now=timezone.now(), text=text)
-    elif isinstance(row, Link | RegionLink):
-        events.emit(f"cluster:{row.cluster_id}", "link", {"text": f"Link {row} {what}."})
-    elif isinstance(row, SharedBandwidth):
-        text = f"Shared bandwidth {row} {what}."
-        events.emit(f"cluster:{row.cluster_id}", "link", {"text": text})
-    elif isinstance(row, Profile):
-        events.emit(f"cluster:{row.cluster_id}", "model", {"text": f"Profile {row} {what}."})
+def _announce(row: models.Model, action: Change.Action) -> None:
+    if not isinstance(row, Node | Coordinator | Link | RegionLink | SharedBandwidth | Profile):
+        return
+    messages = next(said for kinds, said in _SAID.items() if isinstance(row, kinds))
+    if not isinstance(row, Node | Coordinator):
+        type_ = "model" if isinstance(row, Profile) else "link"
+        events.emit(f"cluster:{row.cluster_id}", type_, sentence(messages[action], name=str(row)))
+        return
+    said = sentence(messages[action], name=row.name)
+    if action is Change.Action.REMOVED:
+        data = {"name": row.name, "state": "removed", **said}
+        events.emit(f"cluster:{row.cluster_id}", "node", data)
+    else:
+        announce(row, now=timezone.now(), said=said)

@@ -55,6 +55,11 @@ class ChangeLine:
         """Of what row, in words."""
         return gettext(WORDS.get(self.change.kind, self.change.kind))
 
+    @property
+    def text(self) -> str:
+        """What the site noted; its words are of `helixweb.words`."""
+        return gettext(self.change.text) if self.change.text else ""
+
 
 @require_GET
 @never_cache

@@ -6,8 +6,10 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from helixweb.common import events, leases
+from helixweb.common.sentences import sentence
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services import build_problem
 from helixweb.planning import tasks
@@ -57,7 +59,10 @@ def start_model_mix(
                 mix=mix, model=model, weight=share.weight, problem=problem_to_dict(share.problem)
             )
         names = ", ".join(model.name for model in weights)
-        events.emit(f"cluster:{cluster.pk}", "event", {"text": f"{user} started a mix of {names}."})
+        said = sentence(
+            gettext_noop("%(user)s started a mix of %(names)s."), user=str(user), names=names
+        )
+        events.emit(f"cluster:{cluster.pk}", "event", said)
         transaction.on_commit(lambda: tasks.wake_model_mix(mix.pk), robust=True)
     return mix
 

@@ -5,9 +5,11 @@ from typing import Any
 
 from django.db import transaction
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from helixweb.common import events
 from helixweb.common.problems import Conflict
+from helixweb.common.sentences import sentence
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services import build_problem
 from helixweb.planning import tasks
@@ -162,6 +164,11 @@ def announce_start(run: PlanRun) -> None:
     events.emit(
         f"cluster:{run.cluster_id}",
         "event",
-        {"text": f"{run.created_by} started plan run {run.pk} for {run.model.name}."},
+        sentence(
+            gettext_noop("%(user)s started plan run %(id)s for %(model)s."),
+            user=str(run.created_by or "HelixWeb"),
+            id=run.pk,
+            model=run.model.name,
+        ),
     )
     transaction.on_commit(lambda: tasks.wake_plan_run(run.pk), robust=True)
