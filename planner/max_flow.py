@@ -5,6 +5,8 @@ same by any. Where bandwidth is shared and that flow, which knows nothing of it,
 linear program decides; its prices take the place of the cut.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import compress
 
 import numpy as np
@@ -15,6 +17,7 @@ from planner.domain.problem import Problem
 from planner.flow_graph import (
     SINK_VERTEX,
     SOURCE_VERTEX,
+    Bools,
     Floats,
     FlowGraph,
     FlowGraphs,
@@ -30,6 +33,15 @@ from planner.linear_flow import LinearFlow, solve_linear_flow
 # measurement, and cut where nothing computes, so that they fit into 63 bits.
 _UNITS_PER_TOKEN = 2**30
 _AMPLE_TOKENS_PER_S = 2.0**32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowThroughNodes:
+    """Of a max flow its value, what passes each node, and the nodes of its minimum cut."""
+
+    value_tokens_per_s: float
+    nodes: Mapping[str, NodeFlow]
+    in_cut: frozenset[str]
 
 
 def max_flow(
@@ -67,6 +79,26 @@ def flow_value_tokens_per_s(problem: Problem, placement: Placement, graph: FlowG
     if _keeps_to(gates, whole.flows / _UNITS_PER_TOKEN):
         return whole.value / _UNITS_PER_TOKEN
     return solve_linear_flow(problem, placement, graph, gates).value_tokens_per_s
+
+
+def flow_through_nodes(problem: Problem, placement: Placement, graph: FlowGraph) -> FlowThroughNodes:
+    """What `max_flow` says of nodes, without the time for connections; `graph` is the placement's."""
+    gates = gates_of(problem, graph)
+    whole = _integer_flow(graph)
+    flow_E = whole.flows / _UNITS_PER_TOKEN
+    if _keeps_to(gates, flow_E):
+        return FlowThroughNodes(
+            value_tokens_per_s=whole.value / _UNITS_PER_TOKEN,
+            nodes=_node_flows(graph, flow_E),
+            in_cut=frozenset(compress(graph.names, _crosses_cut(graph, whole))),
+        )
+    solved = solve_linear_flow(problem, placement, graph, gates)
+    prices = zip(graph.names, solved.edge_prices_E.tolist(), strict=False)
+    return FlowThroughNodes(
+        value_tokens_per_s=solved.value_tokens_per_s,
+        nodes=_node_flows(graph, solved.flow_tokens_per_s_E),
+        in_cut=frozenset(name for name, price in prices if price > 0),
+    )
 
 
 def routing_weights(flow: Flow) -> dict[str, dict[str, float]]:
@@ -176,10 +208,16 @@ def _node_flows(graph: FlowGraph, flow_E: Floats) -> dict[str, NodeFlow]:
     }
 
 
+def _crosses_cut(graph: FlowGraph, whole: IntegerFlow) -> Bools:
+    """[e]: whether edge e leads out of what more flow could still reach."""
+    is_reached = whole.from_source > 0
+    crosses: Bools = is_reached[graph.tails] & ~is_reached[graph.heads]
+    return crosses
+
+
 def _min_cut(graph: FlowGraph, whole: IntegerFlow) -> MinCut:
     """The edges that lead out of what more flow could still reach."""
-    is_reached = whole.from_source > 0
-    crosses = is_reached[graph.tails] & ~is_reached[graph.heads]
+    crosses = _crosses_cut(graph, whole)
     count = len(graph.names)
     return MinCut(
         nodes=tuple(compress(graph.names, crosses[:count])),

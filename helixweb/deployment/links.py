@@ -3,8 +3,10 @@
 from typing import Any
 
 from helixweb.deployment.models import LIVE, Deployment
-from helixweb.planning.stored import stored_plan
+from helixweb.planning.stored import kept
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE
+from planner.domain.plan import Plan
+from planner.domain.problem import Problem
 
 
 def links_in_use(*, cluster_id: int, **_: Any) -> frozenset[tuple[str, str]]:
@@ -17,10 +19,14 @@ def links_in_use(*, cluster_id: int, **_: Any) -> frozenset[tuple[str, str]]:
     )
     if live is None:
         return frozenset()
-    flow = stored_plan(live.plan).flow
+    return _used(live.plan)
+
+
+@kept
+def _used(_problem: Problem, plan: Plan) -> frozenset[tuple[str, str]]:
     return frozenset(
         (_name(edge.source), _name(edge.target))
-        for edge in flow.edges
+        for edge in plan.flow.edges
         if edge.flow_tokens_per_s > 0
     )
 

@@ -51,17 +51,20 @@ def live_links(deployment: Deployment, *, now: datetime) -> list[LiveLink]:
         observed_generation=deployment.generation,
         phase=Phase.READY.value,
         stats__isnull=False,
-    ).values_list("node_name", member("stats", "links"), "updated_at")
+    )
+    # Most of many nodes send to few others, or to none lately.
+    telling = rows.annotate(links=member("stats", "links")).exclude(links={})
+    told = telling.values_list("node_name", "links", "updated_at")
     found = [
         link
-        for name, links, at in rows
-        if links  # most of many nodes send to few others, or to none lately
+        for name, links, at in told
+        if links
         for link in _links(name, _LINKS.validate_python(links).items(), at=at, now=now)
     ]
     # A report also has every request that ended lately: not all of it is read.
     reports = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id)
-    told = reports.values_list("report__generation", "report__links", "at")
-    for generation, links, at in told[:1]:
+    said = reports.values_list("report__generation", "report__links", "at")
+    for generation, links, at in said[:1]:
         if links and generation == deployment.generation:
             sent = _LINKS.validate_python(links).items()
             found += _links(COORDINATOR, sent, at=at, now=now)

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.utils.translation import gettext as _
 
@@ -20,10 +21,13 @@ from helixweb.deployment.models import (
     PhaseChange,
     Status,
 )
-from helixweb.inventory.models import Coordinator, NodeState
-from helixweb.planning.stored import stored_plan
+from helixweb.inventory.models import Coordinator, Node, NodeState
+from helixweb.inventory.node_list import in_state
+from helixweb.planning.stored import kept, stored_plan
 from planner.domain.placement import LayerRange
-from runtime.protocol.control import CoordinatorReport, Phase
+from planner.domain.plan import Plan
+from planner.domain.problem import Problem
+from runtime.protocol.control import Phase
 
 SILENT = "silent"
 PHASE_KINDS = {
@@ -39,24 +43,30 @@ TAIL = 0.25
 SHORTEST_TAIL = timedelta(seconds=2)
 
 
+class _Change(NamedTuple):
+    """A node of the deployment entered a phase."""
+
+    node: str
+    phase: str
+    message: str
+    at: datetime
+
+
 def timeline_of(deployment: Deployment, *, now: datetime) -> Chart:
     """Each node's phases from the start of the deployment until a little after the last change.
 
     Of more than `MOST_ROWS` nodes those that entered a phase last.
     """
-    changes = list(
-        PhaseChange.objects.filter(assignment__deployment=deployment)
-        .select_related("assignment")
-        .defer("assignment__desired", "assignment__stats")
+    rows = PhaseChange.objects.filter(assignment__deployment=deployment).values_list(
+        "assignment__node_name", "phase", "message", "at"
     )
-    changes_of: dict[str, list[PhaseChange]] = defaultdict(list)
+    changes = [_Change(*row) for row in rows]
+    changes_of: dict[str, list[_Change]] = defaultdict(list)
     for change in changes:
-        changes_of[change.assignment.node_name].append(change)
+        changes_of[change.node].append(change)
     start = deployment.created_at
     end = _end(deployment, changes, now)
-    layers = stored_plan(deployment.plan).placement.layers
-    named = deployment.assignments.values_list("node_name", flat=True)
-    names = sorted(named, key=lambda name: (layers[name].first, layers[name].end, name))
+    names: Sequence[str] = placed_names(deployment.plan)
     if len(names) > MOST_ROWS:
         latest = {name: mine[-1].at for name, mine in changes_of.items()}
         names = sorted(names, key=lambda name: latest.get(name, end), reverse=True)[:MOST_ROWS]
@@ -81,7 +91,7 @@ def timeline_of(deployment: Deployment, *, now: datetime) -> Chart:
     return phase_timeline(spans)
 
 
-def _end(deployment: Deployment, changes: list[PhaseChange], now: datetime) -> datetime:
+def _end(deployment: Deployment, changes: Sequence[_Change], now: datetime) -> datetime:
     """Now while something is under way; else a little after the last change."""
     moving = {Status.DEPLOYING, Status.STOPPING}
     if deployment.status in moving or not changes:
@@ -109,14 +119,23 @@ class NodeRow:
     heard_at: datetime | None
 
 
-def node_rows(deployment: Deployment, *, now: datetime) -> list[NodeRow]:
+@kept
+def placed_names(_problem: Problem, plan: Plan) -> tuple[str, ...]:
     """Every node of the placement in the order of its layers."""
+    layers = plan.placement.layers
+    return tuple(sorted(layers, key=lambda name: (layers[name].first, layers[name].end, name)))
+
+
+def node_rows(deployment: Deployment, names: Sequence[str], *, now: datetime) -> list[NodeRow]:
+    """Of some of its nodes, in this order."""
     layers = stored_plan(deployment.plan).placement.layers
-    rows = [
-        assignment_row(assignment, deployment, layers=layers[assignment.node_name], now=now)
-        for assignment in deployment.assignments.select_related("node").defer("desired")
+    rows = deployment.assignments.filter(node_name__in=names).select_related("node")
+    by_name = {row.node_name: row for row in rows.defer("desired")}
+    return [
+        assignment_row(by_name[name], deployment, layers=layers[name], now=now)
+        for name in names
+        if name in by_name
     ]
-    return sorted(rows, key=lambda row: (row.layers.first, row.layers.end, row.name))
 
 
 def assignment_row(
@@ -158,18 +177,22 @@ def assignment_row(
     )
 
 
-def silence_of(deployment: Deployment, nodes: Sequence[NodeRow], *, now: datetime) -> list[str]:
+def silence_of(deployment: Deployment, *, now: datetime) -> list[str]:
     """Who should be heard and is not, one sentence each."""
     if deployment.status not in SERVING:
         return []
+    lost = Node.objects.filter(
+        in_state(NodeState.LOST, now=now), assignments__deployment=deployment
+    )
+    silent = set(lost.values_list("assignments__node_name", flat=True))
     sentences = [
         _(
             "The agent of %(name)s is silent; its stage may serve on, but nobody "
             "would start it again. Start the agent."
         )
-        % {"name": node.name}
-        for node in nodes
-        if node.phase == SILENT
+        % {"name": name}
+        for name in placed_names(deployment.plan)
+        if name in silent
     ]
     coordinator = Coordinator.objects.filter(cluster=deployment.cluster_id).first()
     if coordinator is None:
@@ -182,13 +205,16 @@ def silence_of(deployment: Deployment, nodes: Sequence[NodeRow], *, now: datetim
     return sentences
 
 
-def latest_report(deployment: Deployment) -> CoordinatorReport | None:
-    """The coordinator's last word on this very generation."""
-    row = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id).first()
-    if row is None or deployment.status not in LIVE:
-        return None
-    report = CoordinatorReport.model_validate(row.report)
-    return report if report.generation == deployment.generation else None
+def coordinator_says(deployment: Deployment) -> str:
+    """The message of the coordinator's last report on this very generation; "" if there is none."""
+    if deployment.status not in LIVE:
+        return ""
+    # A report also has every request that ended lately: not all of it is read.
+    told = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id)
+    for generation, message in told.values_list("report__generation", "report__message")[:1]:
+        if generation == deployment.generation:
+            return message or ""
+    return ""
 
 
 def endpoint_url(deployment: Deployment) -> str:

@@ -1,11 +1,12 @@
 """How many ranks share the layers of each node of a deployment, and what forbids it."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from django.utils.translation import gettext as _
 
 from helixweb.deployment.options import DeployOptions
-from helixweb.inventory.models import LanguageModel, Node
+from helixweb.inventory.models import LanguageModel
 from runtime.protocol.head_shares import why_not_shared
 
 
@@ -15,20 +16,24 @@ def ranks_of(options: DeployOptions, node_name: str) -> int:
 
 
 def obstacles_to_ranks(
-    options: DeployOptions, *, model: LanguageModel, nodes: Mapping[str, Node | None]
+    options: DeployOptions, *, model: LanguageModel, hardware: Mapping[str, Any]
 ) -> Iterator[str]:
-    """One sentence each, with its remedy. `nodes` are those of the placement; None: removed."""
-    for name in sorted(set(options.tensor_parallel_by_node) - set(nodes)):
+    """One sentence each, with its remedy.
+
+    `hardware` is that of every node of the placement; None: not known, or of no matter since no
+    ranks share its layers.
+    """
+    for name in sorted(set(options.tensor_parallel_by_node) - set(hardware)):
         yield _(
             "Ranks are asked of node %(name)s, which holds no layers in this plan; leave it out."
         ) % {"name": name}
-    for name, node in sorted(nodes.items()):
-        ranks, hardware = ranks_of(options, name), node.hardware if node else None
-        if ranks == 1 or not hardware:
+    for name, known in sorted(hardware.items()):
+        ranks = ranks_of(options, name)
+        if ranks == 1 or not known:
             continue
-        places, what = len(hardware["gpus"]), "GPUs"
+        places, what = len(known["gpus"]), "GPUs"
         if not places:
-            places, what = hardware["cpu_count"], _("processors and no GPU")
+            places, what = known["cpu_count"], _("processors and no GPU")
         if ranks > places:
             yield (
                 _(
@@ -45,7 +50,7 @@ def obstacles_to_ranks(
             )
     if model.num_heads is None or model.num_kv_heads is None:
         return
-    for ranks in sorted({ranks_of(options, name) for name in nodes}):
+    for ranks in sorted({ranks_of(options, name) for name in hardware}):
         why = why_not_shared(heads=model.num_heads, kv_heads=model.num_kv_heads, ranks=ranks)
         if why:
             yield _("Model %(name)s: %(why)s.") % {"name": model.name, "why": why}

@@ -13,10 +13,11 @@ from helixweb.deployment import services
 from helixweb.deployment.forms import DeployForm
 from helixweb.deployment.models import SERVING, Deployment
 from helixweb.deployment.presentation import (
+    coordinator_says,
     curl_command,
     endpoint_url,
-    latest_report,
     node_rows,
+    placed_names,
     silence_of,
     timeline_of,
 )
@@ -87,13 +88,14 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
     )
     now = timezone.now()
     base_url = endpoint_url(row)
-    nodes = node_rows(row, now=now)
+    page = Paginator(placed_names(row.plan), NODES_PER_PAGE).get_page(request.GET.get("page"))
+    page.object_list = node_rows(row, page.object_list, now=now)
     context = {
         "deployment": row,
         "can_stop": row.status in SERVING,
-        "page": Paginator(nodes, NODES_PER_PAGE).get_page(request.GET.get("page")),
-        "silence": silence_of(row, nodes, now=now),
-        "report": latest_report(row),
+        "page": page,
+        "silence": silence_of(row, now=now),
+        "coordinator_says": coordinator_says(row),
         "base_url": base_url,
         "curl": curl_command(row, base_url),
         "last_event_id": last_event_id,

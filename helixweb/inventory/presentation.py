@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import Count
-from django.utils.translation import gettext as _
 
 from helixweb.inventory.models import (
     Cluster,
@@ -34,18 +33,6 @@ class NodeRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterView:
-    """`gpus` and `regions` count nodes."""
-
-    nodes: tuple[NodeRow, ...]
-    online: int
-    lost: int
-    gpus: tuple[tuple[str, int], ...]
-    regions: tuple[tuple[str, int], ...]
-    memory_bytes: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
     """How often the layers of a model fit into a cluster: `layers` held at most, of `needed`."""
 
@@ -65,22 +52,6 @@ class Fit:
         return self.layers / self.needed
 
 
-def cluster_view(cluster: Cluster, *, now: datetime) -> ClusterView:
-    """Nodes and their counts."""
-    profiles = {profile.name: profile for profile in cluster.profiles.all()}
-    rows = tuple(row_of(node, profiles.get(node.profile_name), now) for node in
-                 cluster.nodes.all())  # fmt: skip
-    states = Counter(row.state for row in rows)
-    return ClusterView(
-        nodes=rows,
-        online=states[NodeState.ONLINE],
-        lost=states[NodeState.LOST],
-        gpus=tuple(Counter(row.gpu or _("unknown") for row in rows).most_common()),
-        regions=tuple(Counter(row.node.region for row in rows).most_common()),
-        memory_bytes=sum(row.memory_bytes for row in rows),
-    )
-
-
 def node_row(node: Node, *, now: datetime) -> NodeRow:
     """One node, for its own page."""
     profile = node.cluster.profiles.filter(name=node.profile_name).first()
@@ -90,12 +61,9 @@ def node_row(node: Node, *, now: datetime) -> NodeRow:
 def row_of(node: Node, profile: Profile | None, now: datetime) -> NodeRow:
     """`profile` is its cluster's of that name, for any model; None: there is none."""
     hardware: dict[str, Any] = node.hardware or {}
-    detected = Counter(gpu["name"] for gpu in hardware.get("gpus", []))
-    names = [f"{count} x {name}" if count > 1 else name for name, count in detected.items()]
-    if hardware:
-        gpu, memory_bytes = ", ".join(names) or "CPU", hardware["memory_budget_bytes"]
-    else:
-        gpu, memory_bytes = (profile.gpu, profile.vram_bytes) if profile else ("", 0)
+    gpu, memory_bytes = gpu_and_memory(
+        hardware.get("gpus"), hardware.get("memory_budget_bytes"), profile
+    )
     return NodeRow(
         node=node,
         state=node.state_at(now),
@@ -104,6 +72,17 @@ def row_of(node: Node, profile: Profile | None, now: datetime) -> NodeRow:
         is_slowed=hardware.get("relative_speed", 1.0) < 1,
         is_emulated=bool(hardware.get("emulated")),
     )
+
+
+def gpu_and_memory(
+    gpus: Sequence[Mapping[str, Any]] | None, budget_bytes: float | None, profile: Profile | None
+) -> tuple[str, float]:
+    """As its agent detected, else as the profile says."""
+    if gpus is None or budget_bytes is None:
+        return (profile.gpu, profile.vram_bytes) if profile else ("", 0.0)
+    detected = Counter(gpu["name"] for gpu in gpus)
+    names = [f"{count} x {name}" if count > 1 else name for name, count in detected.items()]
+    return ", ".join(names) or "CPU", budget_bytes
 
 
 def cluster_network(cluster: Cluster) -> Network:

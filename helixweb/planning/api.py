@@ -198,7 +198,9 @@ class PlanViewSet(viewsets.ReadOnlyModelViewSet[Plan]):
         return Response(
             UnmovedSerializer(
                 {
-                    "flow_tokens_per_s": services.flow_without_moves(plan, options=options),
+                    "flow_tokens_per_s": services.flow_without_moves(
+                        plan, changes, options=options
+                    ),
                     "gone": changes.gone,
                     "added": changes.added,
                     "silent": changes.silent,

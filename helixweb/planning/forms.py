@@ -27,6 +27,7 @@ from helixweb.planning.rule_lines import (
     pins_from_lines,
     upgrades_from_lines,
 )
+from helixweb.planning.services.fit import BASELINE_TITLES
 from helixweb.planning.services.simulating import MAX_BURST_SIZE, MAX_SHARE, MIN_SHARE
 from helixweb.planning.what_if import AddedNodes, Edits
 from planner.compute_plan import PlanOptions
@@ -61,9 +62,7 @@ LIMITS_OF = {
 WARM_START_LABELS = {
     "best": gettext_lazy("The best baseline or plan known"),
     "none": gettext_lazy("Nothing"),
-    "separate_pipelines": gettext_lazy("Separate pipelines"),
-    "swarm": gettext_lazy("Swarm"),
-    "petals": gettext_lazy("Petals"),
+    **BASELINE_TITLES,
 }
 
 

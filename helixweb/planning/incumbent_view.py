@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
 
 from helixweb.charts.chart import Chart
 from helixweb.charts.layer_map import layer_map
@@ -12,7 +14,8 @@ from helixweb.planning.options import options_from_json
 from helixweb.planning.stored import run_problem
 from planner.domain.flow import NodeFlow
 from planner.domain.placement import LayerRange
-from planner.max_flow import max_flow
+from planner.flow_graph import FlowGraphs
+from planner.max_flow import flow_through_nodes
 
 # More of them nobody reads; the chart shows all.
 LISTED = 50
@@ -48,17 +51,11 @@ class IncumbentView:
 def incumbent_view(row: Incumbent) -> IncumbentView:
     """`row` with its run."""
     problem = run_problem(row.run)
-    options = options_from_json(row.run.options)
     placement = placement_of(row.placement, row.components)
-    flow = max_flow(
-        problem,
-        placement,
-        partial_inference=options.partial_inference,
-        max_hops=options.rules.max_hops,
-    )
+    graphs = _flow_graphs(row.run_id, row.run.created_at)
+    flow = flow_through_nodes(problem, placement, graphs.graph_of(placement))
     earlier = Incumbent.objects.filter(run=row.run_id, pk__lt=row.pk).order_by("-pk").first()
     before = placement_of(earlier.placement, earlier.components).layers if earlier else {}
-    limiting = set(flow.min_cut.nodes)
     placed = sorted(
         placement.layers.items(), key=lambda item: (item[1].first, item[1].end, item[0])
     )
@@ -69,7 +66,7 @@ def incumbent_view(row: Incumbent) -> IncumbentView:
             layers=layers,
             before=before.get(name),
             flow=flow.nodes[name],
-            limits=name in limiting,
+            limits=name in flow.in_cut,
         )
         for name, layers in placed
     )
@@ -82,6 +79,18 @@ def incumbent_view(row: Incumbent) -> IncumbentView:
         figure=None
         if row.objective_value is None
         else objective_figure(row.run.goal, row.objective_value),
+    )
+
+
+# People look at one incumbent of a run after the other.
+@lru_cache(maxsize=2)
+def _flow_graphs(run_id: int, created_at: datetime) -> FlowGraphs:
+    run = PlanRun.objects.defer("problem").get(pk=run_id, created_at=created_at)
+    options = options_from_json(run.options)
+    return FlowGraphs(
+        run_problem(run),
+        partial_inference=options.partial_inference,
+        max_hops=options.rules.max_hops,
     )
 
 

@@ -4,7 +4,15 @@ The use case is `compute_replan.py`; shell commands, explanations and the web im
 """
 
 from planner.replan.answers import Replan, ReplanPoint, ReplanProgress
-from planner.replan.compute_replan import replan, zero_moves
+from planner.replan.compute_replan import replan, unmoved_tokens_per_s, zero_moves
 from planner.replan.options import ReplanOptions
 
-__all__ = ["Replan", "ReplanOptions", "ReplanPoint", "ReplanProgress", "replan", "zero_moves"]
+__all__ = [
+    "Replan",
+    "ReplanOptions",
+    "ReplanPoint",
+    "ReplanProgress",
+    "replan",
+    "unmoved_tokens_per_s",
+    "zero_moves",
+]

@@ -26,6 +26,7 @@ from planner.feasibility import check_rules, conform, restricted_problem
 from planner.flow_check import check_flow
 from planner.placers.alignment import aligned_to
 from planner.placers.base import CancelToken
+from planner.placers.flow_meter import FlowMeter
 from planner.replan.answers import Front, Replan, ReplanPoint, ReplanProgress
 from planner.replan.around import Around
 from planner.replan.by_stages import ByStages
@@ -48,6 +49,17 @@ def zero_moves(problem: Problem, running: Placement, *, options: PlanOptions) ->
     restricted = restricted_problem(problem, options.rules)
     front = Front(restricted, running, options=options, elapsed=lambda: 0.0, hear=lambda _: None)
     return front.point(conform(restricted, running, options.rules), method=ZERO_MOVES)
+
+
+def unmoved_tokens_per_s(problem: Problem, running: Placement, *, options: PlanOptions) -> float:
+    """The flow of `zero_moves`, without the time to say what flows over every connection.
+
+    Raises InvalidRules and ModelDoesNotFit.
+    """
+    check_rules(problem, options.rules)
+    restricted = restricted_problem(problem, options.rules)
+    meter = FlowMeter(restricted, options.search_options(time_limit_s=options.time_limit_s))
+    return meter.tokens_per_s(conform(restricted, running, options.rules))
 
 
 def replan(

@@ -1,5 +1,6 @@
 """Plotly itself finds nothing wrong with any figure; the site makes them without its classes."""
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,6 +28,7 @@ from helixweb.charts.node_bars import NodeShare, node_bars
 from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
 from helixweb.charts.speed_curves import SpeedCurve, speed_curves
 from helixweb.charts.utilisation import utilisation
+from helixweb.common.templatetags.bulk import plain_json_script, table_rows
 from planner.compute_plan import PlanOptions, compute_plan
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
@@ -121,5 +123,16 @@ def test_every_chart_that_draws_is_checked_here() -> None:
 
 
 def test_a_number_that_json_does_not_know_is_a_gap() -> None:
-    figure = figure_json([trace("bar", x=[1.0, float("inf"), float("nan")])], {})
-    assert figure["data"] == [{"type": "bar", "x": [1.0, None, None]}]
+    figure = figure_json([trace("bar", x=[1.0, float("inf")], y=["a", float("nan")])], {})
+    assert figure["data"] == [{"type": "bar", "x": [1.0, None], "y": ["a", None]}]
+
+
+def test_a_chart_cannot_break_out_of_its_script_or_its_table() -> None:
+    evil = "</script><td>&"
+    script = plain_json_script({"name": evil}, "chart")
+    assert script.startswith('<script id="chart" type="application/json">')
+    assert script.count("<") == 2
+    assert json.loads(script.partition(">")[2].removesuffix("</script>")) == {"name": evil}
+    assert table_rows([(evil, 1.5)]) == (
+        "<tr><td>&lt;/script&gt;&lt;td&gt;&amp;</td><td>1.5</td></tr>"
+    )

@@ -7,12 +7,14 @@ from django.test import Client
 from django.utils import timezone
 
 from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.inventory.services import build_problem
 from helixweb.planning import attempts, services
 from helixweb.planning.models import Explanation, PlanRun, Simulation
 from helixweb.planning.options import options_from_json
-from planner.compute_plan import PlanOptions, compute_plan
+from planner.compute_plan import BASELINES, PlanOptions, compute_plan
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
+from planner.max_flow import max_flow
 from planner.placers.base import NeverCancelled
 from planner.serialization import problem_from_dict
 
@@ -208,6 +210,24 @@ def test_the_preview_counts_layers_and_bounds_the_flow(
     assert "can hold 7 layers; tiny-llama has 4" in page
     assert "No placement can exceed" in page
     assert browser.get("/plans/new/fit?cluster=x&model=1").status_code == 404
+
+
+def test_the_preview_has_the_baselines_beside_and_follows_the_inventory(
+    browser: Client, cluster: Cluster, form: dict[str, Any]
+) -> None:
+    address = f"/plans/new/fit?cluster={form['cluster']}&model={form['model']}"
+    page = text(browser, address)
+    fit = services.preview_fit(cluster=cluster, model=LanguageModel.objects.get())
+    problem = build_problem(cluster, LanguageModel.objects.get())
+    for baseline in fit.baselines:
+        assert baseline.title in page
+        placed, flow = BASELINES[baseline.name](problem), None
+        if placed is not None:
+            flow = max_flow(problem, placed, partial_inference=True).value_tokens_per_s
+        assert baseline.flow_tokens_per_s == flow
+    assert any(baseline.flow_tokens_per_s for baseline in fit.baselines)
+    cluster.nodes.filter(name="laptop").delete()
+    assert "can hold 5 layers" in text(browser, address)
 
 
 def test_the_preview_says_what_the_inventory_lacks(

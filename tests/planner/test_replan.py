@@ -11,7 +11,7 @@ from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 from planner.placers.base import InvalidOptions, NeverCancelled
 from planner.placers.budgeted_moves import moved_layers
-from planner.replan import ReplanOptions, replan, zero_moves
+from planner.replan import ReplanOptions, replan, unmoved_tokens_per_s, zero_moves
 
 BYTES_PER_LAYER = 1e6
 CLUSTER = tiny_problem([[90.0, 50.0, 30.0], [40.0, 20.0], [40.0, 20.0], [40.0, 20.0]], num_layers=4)
@@ -43,6 +43,8 @@ def answer(problem, running=RUNNING, *, heard=None, cancel=None, **options):
 def test_without_moves_a_lost_node_takes_its_layers_with_it_and_the_rest_is_rerouted():
     left = lost(CLUSTER, "n1")
     point = zero_moves(left, RUNNING, options=PlanOptions())
+    flow = unmoved_tokens_per_s(left, RUNNING, options=PlanOptions())
+    assert flow == point.flow_tokens_per_s
     assert point.moved_bytes == 0
     assert point.placement == placement(n0=(0, 2), n2=(2, 4), n3=(2, 3))
     expected = max_flow(left, point.placement, partial_inference=True)
@@ -62,6 +64,8 @@ def test_without_moves_a_slower_link_only_slows():
         ),
     )
     point = zero_moves(slower, RUNNING, options=PlanOptions())
+    flow = unmoved_tokens_per_s(slower, RUNNING, options=PlanOptions())
+    assert flow == point.flow_tokens_per_s
     assert point.placement == RUNNING
     assert point.flow_tokens_per_s == pytest.approx(30.0)
 

@@ -11,7 +11,8 @@ from planner.domain.cluster import COORDINATOR, SharedBandwidth
 from planner.domain.errors import InvalidProblem
 from planner.domain.flow import Price
 from planner.flow_check import FlowCheckFailed, check_flow, flow_value_by_linear_program
-from planner.max_flow import max_flow
+from planner.flow_graph import build_flow_graph
+from planner.max_flow import flow_through_nodes, max_flow
 
 FOUR = tiny_problem([[10.0], [10.0], [10.0], [10.0]], num_layers=2)
 TWO_BY_TWO = placement(n0=(0, 1), n1=(0, 1), n2=(1, 2), n3=(1, 2))
@@ -28,6 +29,18 @@ def test_a_flow_over_shared_bandwidth_is_what_all_pipelines_together_can_carry(p
     second = flow_value_by_linear_program(problem, layers, partial_inference=partial)
     assert second == pytest.approx(expected, rel=1e-6, abs=1e-5)
     assert flow.value_tokens_per_s <= upper_bound_tokens_per_s(problem) * (1 + 1e-9)
+
+
+@settings(max_examples=60)
+@given(shared_problems(), st.booleans())
+def test_what_passes_the_nodes_alone_is_what_the_whole_flow_says(placed, partial):
+    problem, layers = placed
+    whole = max_flow(problem, layers, partial_inference=partial)
+    graph = build_flow_graph(problem, layers, partial_inference=partial)
+    nodes = flow_through_nodes(problem, layers, graph)
+    assert nodes.value_tokens_per_s == whole.value_tokens_per_s
+    assert nodes.nodes == whole.nodes
+    assert nodes.in_cut == set(whole.min_cut.nodes)
 
 
 def test_members_share_their_way_out_however_many_links_they_have():

@@ -6,8 +6,9 @@ from datetime import datetime
 from django.utils.translation import gettext as _
 
 from helixweb.deployment.options import DEFAULTS, DeployOptions
-from helixweb.deployment.tensor_parallel import obstacles_to_ranks
+from helixweb.deployment.tensor_parallel import obstacles_to_ranks, ranks_of
 from helixweb.inventory.models import Coordinator, Node, NodeState
+from helixweb.inventory.node_list import in_state
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan
 
@@ -62,8 +63,11 @@ def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[st
                 "placed": stored.num_layers,
             }
         )
-    nodes = {node.name: node for node in Node.objects.filter(cluster=plan.cluster_id)}
-    for name in sorted(stored.placement.layers):
+    rows = Node.objects.filter(cluster=plan.cluster_id)
+    # Of a thousand nodes most are there, and need no more than their names.
+    online = rows.filter(in_state(NodeState.ONLINE, now=now)).values_list("name", flat=True)
+    nodes = {node.name: node for node in rows.exclude(in_state(NodeState.ONLINE, now=now))}
+    for name in sorted(set(stored.placement.layers).difference(online)):
         node = nodes.get(name)
         if node is None:
             yield _(
@@ -77,10 +81,15 @@ def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[st
                 )
                 % {"name": name}
             )
-        elif node.state_at(now) is NodeState.LOST:
+        else:
             yield _("Node %(name)s is silent; start its agent again.") % {"name": name}
-    placed = {name: nodes.get(name) for name in stored.placement.layers}
-    yield from obstacles_to_ranks(options, model=model, nodes=placed)
+    sharing = [name for name in stored.placement.layers if ranks_of(options, name) > 1]
+    hardware = dict(rows.values_list("name", "hardware")) if sharing else {}
+    yield from obstacles_to_ranks(
+        options,
+        model=model,
+        hardware={name: hardware.get(name) for name in stored.placement.layers},
+    )
     coordinator = Coordinator.objects.filter(cluster=plan.cluster_id).first()
     if coordinator is None:
         yield _("No coordinator has joined; run its join command from the cluster's page.")

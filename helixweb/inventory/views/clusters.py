@@ -14,27 +14,27 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from helixweb.common import events
 from helixweb.inventory import services
+from helixweb.inventory.cluster_counts import ClusterCounts, cluster_counts, first_nodes
 from helixweb.inventory.forms import ClusterForm, ImportForm, JoinForm
 from helixweb.inventory.models import Cluster, Coordinator, LanguageModel
-from helixweb.inventory.presentation import ClusterView, cluster_network, cluster_view
+from helixweb.inventory.presentation import cluster_network
 from helixweb.inventory.profile_view import profile_view
 from helixweb.inventory.services import InventoryError
 from helixweb.inventory.views.editing import UNPROCESSABLE, Page, by_htmx, delete_page, edit_page
 from planner.domain.errors import InvalidProblem, PlannerError
 from planner.serialization import problem_to_dict
 
+# On the page of a cluster; all of them are in the list of nodes.
+NODES_SHOWN = 50
+
 
 @require_GET
 def clusters(request: HttpRequest) -> HttpResponse:
     """All clusters."""
-    now = timezone.now()
+    found = list(Cluster.objects.all())
+    counts, models = cluster_counts(found, now=timezone.now()), services.models_by_cluster()
     rows = [
-        {
-            "cluster": row,
-            "view": cluster_view(row, now=now),
-            "models": sorted({profile.model for profile in row.profiles.all()}, key=str),
-        }
-        for row in Cluster.objects.prefetch_related("nodes", "profiles__model")
+        {"cluster": row, "view": counts[row.pk], "models": models.get(row.pk, ())} for row in found
     ]
     has_demo = Cluster.objects.filter(name=services.DEMO_NAME).exists()
     return render(request, "inventory/clusters.html", {"rows": rows, "has_demo": has_demo})
@@ -132,7 +132,7 @@ def cluster_import(request: HttpRequest) -> HttpResponse:
 def cluster(request: HttpRequest, pk: int) -> HttpResponse:
     """Nodes, network, profiles, and how to join; alive by server-sent events."""
     last_event_id = events.latest_id()
-    row = get_object_or_404(Cluster.objects.prefetch_related("nodes", "profiles"), pk=pk)
+    row = get_object_or_404(Cluster, pk=pk)
     if by_htmx(request):
         return render(request, "inventory/_live.html", _live_context(row))
     return render(request, "inventory/cluster.html", _context(row, last_event_id=last_event_id))
@@ -143,7 +143,7 @@ def cluster(request: HttpRequest, pk: int) -> HttpResponse:
 def cluster_join(request: HttpRequest, pk: int) -> HttpResponse:
     """Make a one-time token and show the command that uses it, this once."""
     last_event_id = events.latest_id()
-    row = get_object_or_404(Cluster.objects.prefetch_related("nodes", "profiles"), pk=pk)
+    row = get_object_or_404(Cluster, pk=pk)
     form = JoinForm(request.POST)
     context = _context(row, last_event_id=last_event_id) | {"join_form": form}
     if form.is_valid():
@@ -205,9 +205,11 @@ def coordinator_delete(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _live_context(row: Cluster) -> dict[str, Any]:
+    now = timezone.now()
     return {
         "cluster": row,
-        "view": cluster_view(row, now=timezone.now()),
+        "view": cluster_counts([row], now=now)[row.pk],
+        "nodes": first_nodes(row, most=NODES_SHOWN, now=now),
         "coordinator": Coordinator.objects.filter(cluster=row).first(),
     }
 
@@ -223,12 +225,12 @@ def _context(row: Cluster, *, last_event_id: int) -> dict[str, Any]:
     }
 
 
-def _next_to_join(row: Cluster, view: ClusterView) -> dict[str, Any]:
+def _next_to_join(row: Cluster, view: ClusterCounts) -> dict[str, Any]:
     """The first declared node that has not joined, else a free name."""
-    declared = [shown.node for shown in view.nodes if shown.node.uuid is None]
-    if declared:
-        return {"name": declared[0].name, "region": declared[0].region}
+    declared = row.nodes.filter(uuid=None).first()
+    if declared is not None:
+        return {"name": declared.name, "region": declared.region}
     region = view.regions[0][0] if view.regions else row.coordinator_region
-    taken = {shown.node.name for shown in view.nodes}
+    taken = set(row.nodes.values_list("name", flat=True))
     number = next(n for n in range(1, len(taken) + 2) if f"node-{n}" not in taken)
     return {"name": f"node-{number}", "region": region}

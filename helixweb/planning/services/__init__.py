@@ -2,7 +2,7 @@
 
 from helixweb.planning.services.ending import accept_best_so_far, cancel_plan_run
 from helixweb.planning.services.explaining import explain_anew
-from helixweb.planning.services.fit import Fit, ProfileFit, preview_fit
+from helixweb.planning.services.fit import BaselineFit, Fit, ProfileFit, preview_fit
 from helixweb.planning.services.imagining import (
     NothingToCompare,
     WhatIfAnswer,
@@ -21,6 +21,7 @@ from helixweb.planning.services.simulating import cancel_simulation, start_simul
 from helixweb.planning.services.starting import extend_plan_run, start_plan_run, start_what_if
 
 __all__ = [
+    "BaselineFit",
     "Changes",
     "Fit",
     "NothingToCompare",

@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 
 from helixweb.common.problems import Conflict
 from helixweb.inventory.models import NodeState
+from helixweb.inventory.node_list import in_state
 from helixweb.inventory.services import build_problem
 from helixweb.planning import attempts
 from helixweb.planning.models import Plan, PlanRun, Replan
@@ -22,14 +23,15 @@ from planner.compute_plan import PlanOptions
 from planner.domain.problem import Problem
 from planner.feasibility import check_rules
 from planner.placers.base import InvalidOptions
-from planner.replan import ReplanOptions, zero_moves
+from planner.replan import ReplanOptions, unmoved_tokens_per_s
 from planner.serialization import problem_from_dict, problem_to_dict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """How the cluster differs from the one a plan was computed for."""
+    """How the cluster, now as `problem` has it, differs from the one a plan was computed for."""
 
+    problem: Problem
     gone: tuple[str, ...]
     added: tuple[str, ...]
     silent: tuple[str, ...]
@@ -62,15 +64,14 @@ def start_replan(
     return run
 
 
-def flow_without_moves(plan: Plan, *, options: PlanOptions) -> float:
-    """Tokens/s of the plan's placement on the cluster as it is now: new routing weights only.
+def flow_without_moves(plan: Plan, changes: Changes, *, options: PlanOptions) -> float:
+    """Tokens/s of the plan's placement on the changed cluster: new routing weights only.
 
-    Raises InvalidProblem, InvalidRules, InvalidOptions and ModelDoesNotFit.
+    Raises InvalidRules, InvalidOptions and ModelDoesNotFit.
     """
-    problem = build_problem(plan.cluster, plan.model)
-    _check_same_layers(plan, problem)
+    _check_same_layers(plan, changes.problem)
     running = stored_plan(plan).placement
-    return zero_moves(problem, running, options=options).flow_tokens_per_s
+    return unmoved_tokens_per_s(changes.problem, running, options=options)
 
 
 def changes_since(plan: Plan, *, now: datetime) -> Changes:
@@ -79,13 +80,11 @@ def changes_since(plan: Plan, *, now: datetime) -> Changes:
     after = build_problem(plan.cluster, plan.model)
     names = {node.name for node in before.cluster.nodes}
     names_now = {node.name for node in after.cluster.nodes}
-    silent = sorted(
-        node.name
-        for node in plan.cluster.nodes.defer("hardware")
-        if node.state_at(now) is NodeState.LOST
-    )
+    lost = plan.cluster.nodes.filter(in_state(NodeState.LOST, now=now))
+    silent = sorted(lost.values_list("name", flat=True))
     gone, added = sorted(names - names_now), sorted(names_now - names)
     return Changes(
+        problem=after,
         gone=tuple(gone),
         added=tuple(added),
         silent=tuple(silent),

@@ -44,7 +44,7 @@ def replan_plan(request: HttpRequest, pk: int) -> HttpResponse:
         else:
             return redirect("plan-run", run.pk)
     context = {"plan": plan, **_standing(plan)}
-    context["form"] = form or ReplanForm(initial=_initial(plan, context["changes"]))
+    context["form"] = form or ReplanForm(initial=_initial(context["search"]))
     status = 200 if form is None else 422
     return render(request, "planning/replan.html", context, status=status)
 
@@ -67,16 +67,16 @@ def _standing(plan: Plan) -> dict[str, Any]:
     try:
         changes = services.changes_since(plan, now=timezone.now())
         search = _search_without(plan, changes)
-        unmoved = services.flow_without_moves(plan, options=search)
+        unmoved = services.flow_without_moves(plan, changes, options=search)
     except PlannerError as error:
-        return {"changes": None, "standing_error": str(error)}
-    return {"changes": changes, "unmoved_tokens_per_s": unmoved}
+        return {"search": None, "standing_error": str(error)}
+    return {"changes": changes, "search": search, "unmoved_tokens_per_s": unmoved}
 
 
 def _search_without(plan: Plan, changes: services.Changes) -> PlanOptions:
     """The options that the plan was searched for with, without the nodes that are silent."""
     search = options_from_json(plan.run.options) if plan.run else DEFAULTS
-    known = {node.name for node in plan.cluster.nodes.all()}
+    known = {node.name for node in changes.problem.cluster.nodes}
     rules = replace(
         search.rules,
         excluded_nodes=(search.rules.excluded_nodes & known) | set(changes.silent),
@@ -92,7 +92,5 @@ def _search_without(plan: Plan, changes: services.Changes) -> PlanOptions:
     return replace(search, rules=rules)
 
 
-def _initial(plan: Plan, changes: services.Changes | None) -> dict[str, Any]:
-    if changes is None:
-        return {"time_limit_s": TIME_LIMIT_S}
-    return {**initial_from(_search_without(plan, changes)), "time_limit_s": TIME_LIMIT_S}
+def _initial(search: PlanOptions | None) -> dict[str, Any]:
+    return {**(initial_from(search) if search else {}), "time_limit_s": TIME_LIMIT_S}
