@@ -164,6 +164,7 @@ def serve(
             relative_speed=launch.relative_speed,
             core_delay=delay_reader(),
             forecast=sockets.forecast,
+            on_step=sockets.works_on,
             # of an emulated node only the links that it acts as having would say anything
             link_stats=dict if opened.backend.emulated else sockets.link_stats,
             measure=lambda order: _measure(sockets, order),

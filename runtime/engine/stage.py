@@ -72,7 +72,8 @@ class Stage:
     `core_delay` says how long the thread that runs steps has so waited since it began, in seconds;
     None: nobody knows. `on_report` gets the stage's counters about once a second. `shared_cores`:
     what finds out whether the deployment's stages share this machine's cores; None: they do not.
-    `forecast` is told of steps with decodes, so that links know when the next ones come;
+    `forecast` is told of steps with decodes, so that links know when the next ones come; `on_step`
+    of every step that begins, how many rows it has, so that a long one is not taken for a hang;
     `link_stats` is asked for the stage's counters of links; `measure` gets the coordinator's orders
     to find out what unused links do. `clock` and `sleep` are in seconds.
     """
@@ -91,6 +92,7 @@ class Stage:
         core_delay: Callable[[], float] | None = None,
         shared_cores: SharedCores | None = None,
         forecast: DecodeForecast | None = None,
+        on_step: Callable[[int], None] = lambda _: None,
         link_stats: Callable[[], dict[str, LinkStats]] = dict,
         measure: Callable[[MeasureOrder], None] = lambda _: None,
         on_report: Callable[[StageStats], None] = lambda _: None,
@@ -109,6 +111,7 @@ class Stage:
         self._core_delay = core_delay
         self._shared_cores = shared_cores
         self._forecast = forecast or DecodeForecast()
+        self._on_step = on_step
         self._link_stats = link_stats
         self._measure_link = measure
         self._on_report = on_report
@@ -264,6 +267,7 @@ class Stage:
             self._end_and_refuse([_entry_of(youngest)], Reason.PREEMPTED)
 
     def _run_step(self, step: list[Work]) -> None:
+        self._on_step(sum(work.chunk.n_tokens for work in step))
         began_s, delay_s = self._clock(), self._delay_s()
         self._forecast.step_began(tokens=_decode_tokens(step), now_s=began_s)
         try:

@@ -2,7 +2,7 @@
 
     beat  whoever watches -> watched    sequence
     echo  watched -> whoever watches    the same sequence; how long its process's turn lasts so far,
-                                        and how long turns lasted lately
+                                        and how long turns like it lasted lately
 
 One ZeroMQ frame each, on a connection of their own. The echo is given by the transport's thread,
 whatever the process's own thread does: that it hangs is told by its turn.
@@ -29,7 +29,7 @@ class Beat:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Echo:
     """I am. `turn_s`: since when the process has taken no messages, 0 while it waits for some;
-    `longest_turn_s`: the longest of those before."""
+    `longest_turn_s`: the longest of those before that had as much to do."""
 
     sequence: int
     turn_s: float

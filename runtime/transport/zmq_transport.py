@@ -188,6 +188,10 @@ class ZmqTransport:
             ) from None
         self._lanes.on_urgent(peer, sum(memoryview(frame).nbytes for frame in frames))
 
+    def works_on(self, rows: int) -> None:
+        """Until messages are taken again, a step of so many rows runs: it may last accordingly."""
+        self._lanes.turns.works_on(rows)
+
     def receive(self, *, timeout_s: float) -> list[Received]:
         """All that is there; waits up to `timeout_s` for the first. Bad frames are dropped."""
         self._lanes.turns.rest()

@@ -202,6 +202,35 @@ def test_turns_are_measured_between_takings_and_waiting_is_none() -> None:
     assert 0.2 < turns.longest_s < 1.0
 
 
+def test_a_turn_with_more_rows_than_any_before_may_last_longer_in_proportion() -> None:
+    now_s = [0.0]
+    turns = Turns(lambda: now_s[0])
+
+    def take_turn(rows: int, seconds: float) -> None:
+        turns.begin()
+        turns.works_on(rows)
+        now_s[0] += seconds
+        turns.rest()
+
+    def expected_s(rows: int) -> float:
+        turns.begin()
+        turns.works_on(rows)
+        return turns.longest_s
+
+    assert expected_s(512) > expected_s(1) > 0, "nobody knows, but more take longer"
+    take_turn(32, 0.4)
+    assert expected_s(512) == pytest.approx(16 * 0.4)
+    assert expected_s(8) == 0.4
+    take_turn(8, 0.06)
+    assert expected_s(8) == expected_s(15) == 0.06
+    assert expected_s(16) == pytest.approx(2 * 0.06)
+    take_turn(512, 6.5)
+    assert expected_s(1000) == 6.5
+    assert expected_s(32) == 0.4
+    turns.begin()
+    assert turns.longest_s == 0.0, "a turn without a step is another matter"
+
+
 def test_heartbeats_have_the_same_bytes_in_every_release() -> None:
     beat, echo = Beat(sequence=258), Echo(sequence=258, turn_s=0.5, longest_turn_s=2.0)
     assert encode_beat(beat) == b"HLB1\x02\x01\0\0\0\0\0\0"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from emulated_cluster import LAYERS, emulation_of
 from virtual_cluster import VirtualCluster
@@ -15,7 +16,7 @@ from runtime.engine.prompt_steps import PromptSteps
 from runtime.engine.sequence import Chunk, RequestKey, Sequence
 from runtime.engine.stage import Stage
 from runtime.protocol.control import LinkStats
-from runtime.protocol.data import Hop, Kind, Message, Route, Sampling
+from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route, Sampling
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.measure_order import MeasureOrder, pack_order
 from runtime.transport.base import UnknownPeer
@@ -72,7 +73,10 @@ def test_the_rate_of_late_follows_what_went_and_fades() -> None:
 
 
 def stage_that(
-    network: InMemoryNetwork, *, measure: Callable[[MeasureOrder], None] = lambda _: None
+    network: InMemoryNetwork,
+    *,
+    measure: Callable[[MeasureOrder], None] = lambda _: None,
+    on_step: Callable[[int], None] = lambda _: None,
 ) -> Stage:
     return Stage(
         name="a",
@@ -83,7 +87,34 @@ def stage_that(
         transport=network.join("a"),
         options=EngineOptions(),
         measure=measure,
+        on_step=on_step,
     )
+
+
+def test_a_stage_says_how_much_a_step_has_to_do_before_it_runs() -> None:
+    network = InMemoryNetwork()
+    network.join(COORDINATOR)
+    rows: list[int] = []
+    stage = stage_that(network, on_step=rows.append)
+    route = Route(
+        hops=(Hop(node="a", first=0, end=LAYERS),),
+        sampling=Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=2),
+        prompt_tokens=13,
+    )
+    entry = Entry(
+        request=1, epoch=1, position=0, n_tokens=13, hop=0, flags=Flag.PROMPT_END, route=route
+    )
+    prompt = Message(
+        kind=Kind.PROMPT,
+        generation=1,
+        entries=(entry,),
+        dtype=DType.INT32,
+        payload=np.arange(13, dtype="<i4").tobytes(),
+    )
+    network.deliver(COORDINATOR, "a", prompt)
+    turns = iter((False, False, False, True))
+    stage.run(lambda: next(turns))
+    assert rows == [8, 5, 1], "the prompt in steps of at most eight, then a decode"
 
 
 def test_the_coordinators_orders_to_measure_are_passed_on_and_nobody_elses() -> None:
