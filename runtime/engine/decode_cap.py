@@ -58,11 +58,17 @@ class DecodeCap:
     @property
     def micro_batches(self) -> float | None:
         """M: steps of this stage that fit into a cycle, as far as cores can run them at once; None
-        before both times are known."""
+        before both times are known.
+
+        Where cores are short it is whole: a little more than 1 would leave a few requests over,
+        whose steps cost as much as those of all others.
+        """
         if self._fixed_micro_batches is not None:
             return self._fixed_micro_batches
         measured = self._measured
-        return None if measured is None else min(measured, self._steps_at_once)
+        if measured is None or measured <= self._steps_at_once:
+            return measured
+        return float(max(1, math.floor(self._steps_at_once + 0.5)))
 
     @property
     def _measured(self) -> float | None:

@@ -45,6 +45,15 @@ def test_the_cap_never_falls_below_its_floor_nor_micro_batches_rise_above_their_
     assert cap.limit(resident=200) == 50
 
 
+def test_where_cores_are_short_no_few_requests_are_left_over_for_a_step_of_their_own() -> None:
+    cap = observed(FREE, step_s=0.1, away_s=0.25)
+    for steps_at_once, micro_batches in ((1.05, 1.0), (1.6, 2.0), (2.4, 2.0), (7.0, 3.0)):
+        cap.observe_cores(steps_at_once)
+        assert cap.micro_batches == micro_batches
+    cap.observe_cores(1.05)
+    assert cap.limit(resident=32) == 32
+
+
 def test_it_can_be_switched_off_or_fixed() -> None:
     off = observed(EngineOptions(decode_cap="off"), step_s=0.1, away_s=9.0)
     assert off.limit(resident=200) is None
