@@ -13,7 +13,7 @@ from rest_framework.reverse import reverse
 from rest_framework.views import APIView
 
 from helixweb.deployment import services
-from helixweb.deployment.models import Deployment, NodeAssignment
+from helixweb.deployment.models import Deployment, NodeAssignment, Repair
 from helixweb.deployment.node_log import log_tail
 from helixweb.deployment.presentation import timeline_of
 from helixweb.deployment.serializers import (
@@ -21,6 +21,7 @@ from helixweb.deployment.serializers import (
     DeployRequestSerializer,
     LogQuerySerializer,
     NodeLogLineSerializer,
+    RepairSerializer,
 )
 from helixweb.inventory.models import Node
 from runtime.protocol.node_log import LogLevel
@@ -73,6 +74,31 @@ class DeploymentViewSet(viewsets.ReadOnlyModelViewSet[Deployment]):
                 "rows": chart.rows,
             }
         )
+
+
+class RepairViewSet(viewsets.ReadOnlyModelViewSet[Repair]):
+    queryset = Repair.objects.select_related("deployment__cluster", "run__plan__model")
+    serializer_class = RepairSerializer
+    filterset_fields = ["deployment", "state"]
+
+    @extend_schema(request=None, responses={202: DeploymentSerializer})
+    @action(detail=True, methods=["post"])
+    def deploy(self, request: Request, pk: str) -> Response:
+        """Deploy the placement that is offered."""
+        deployed = services.accept(self.get_object(), user=request.user, now=timezone.now())
+        where = reverse("api-deployment-detail", args=[deployed.pk], request=request)
+        return Response(
+            DeploymentSerializer(deployed).data,
+            status=status.HTTP_202_ACCEPTED,
+            headers={"Location": where},
+        )
+
+    @extend_schema(request=None)
+    @action(detail=True, methods=["post"])
+    def dismiss(self, request: Request, pk: str) -> Response:
+        """Leave the layers where they are."""
+        services.dismiss(self.get_object(), user=request.user)
+        return Response(RepairSerializer(self.get_object()).data)
 
 
 class NodeLogView(APIView):

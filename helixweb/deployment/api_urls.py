@@ -7,6 +7,7 @@ from helixweb.deployment import api, process_api
 
 router = SimpleRouter()
 router.register("deployments", api.DeploymentViewSet, basename="api-deployment")
+router.register("repairs", api.RepairViewSet, basename="api-repair")
 
 urlpatterns = [
     path("agent/register", process_api.RegisterView.as_view(), name="agent-register"),

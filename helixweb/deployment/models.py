@@ -200,6 +200,55 @@ class LinkWeights(models.Model):
         return bool(self.rates) and not self.held
 
 
+class Repair(models.Model):
+    """What is done about nodes that a deployment lost, or that joined since its plan was made.
+
+    `lost` and `added` are names of nodes, in order; `left_out` those that the search planned
+    without, being away. `run` found the placement that is offered or deployed, with
+    `flow_tokens_per_s` instead of `unmoved_tokens_per_s` for `moved_bytes` of layers to load.
+    `why` says what failed or ended it.
+    """
+
+    class State(models.TextChoices):
+        WAITING = "waiting"
+        COMPUTING = "computing"
+        OFFERED = "offered"
+        DEPLOYED = "deployed"
+        NEEDLESS = "needless"
+        FAILED = "failed"
+        DISMISSED = "dismissed"
+        OVERTAKEN = "overtaken"
+
+    deployment = models.ForeignKey(Deployment, on_delete=models.CASCADE, related_name="repairs")
+    state = models.CharField(max_length=10, choices=State.choices, default=State.WAITING)
+    lost = models.JSONField(default=list)
+    added = models.JSONField(default=list)
+    left_out = models.JSONField(default=list)
+    run = models.ForeignKey("planning.PlanRun", null=True, on_delete=models.SET_NULL)
+    unmoved_tokens_per_s = models.FloatField(null=True)
+    flow_tokens_per_s = models.FloatField(null=True)
+    moved_bytes = models.FloatField(null=True)
+    why = models.TextField(blank=True)
+    noticed_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["deployment"],
+                condition=Q(state__in=["waiting", "computing", "offered"]),
+                name="repair_one_open_in_deployment",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"repair {self.pk} of {self.deployment}: {self.state}"
+
+
+# Not dealt with yet.
+OPEN = frozenset({Repair.State.WAITING, Repair.State.COMPUTING, Repair.State.OFFERED})
+
+
 class LatestReport(models.Model):
     """The last CoordinatorReport of a coordinator."""
 

@@ -1,7 +1,11 @@
 """How the stages and the coordinator of a deployment run, and what is allowed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from helixweb.deployment.models import Deployment
 
 MAX_TOKENS = 2**20
 MAX_PAGE_TOKENS = 1024
@@ -25,6 +29,11 @@ class DeployOptions:
     max_context_tokens: int | None = None
     tensor_parallel: int = 1
     tensor_parallel_by_node: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, deployment: "Deployment") -> "DeployOptions":
+        """Those it was deployed with."""
+        return cls(**{option.name: getattr(deployment, option.name) for option in fields(cls)})
 
 
 DEFAULTS = DeployOptions()

@@ -6,7 +6,7 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from helixweb.common.serializers import StrictFieldsMixin
-from helixweb.deployment.models import Deployment, NodeAssignment, NodeLogLine
+from helixweb.deployment.models import Deployment, NodeAssignment, NodeLogLine, Repair
 from helixweb.deployment.node_log import KEPT_LINES
 from helixweb.deployment.options import (
     DEFAULTS,
@@ -70,6 +70,25 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
             "id", "cluster", "plan", "model", "model_name", "checkpoint", "generation", "status",
             "message", "emulated", *OPTION_FIELDS, "created_by", "created_at", "ready_at",
             "ended_at", "pushed_at", "assignments",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+
+class RepairSerializer(serializers.ModelSerializer[Repair]):
+    """What is done about nodes that a deployment lost, or that joined since its plan was made.
+
+    `flow_tokens_per_s` instead of `unmoved_tokens_per_s` for `moved_bytes` of layers to load; null
+    until the search has ended.
+    """
+
+    lost = serializers.ListField(child=serializers.CharField(), read_only=True)
+    added = serializers.ListField(child=serializers.CharField(), read_only=True)
+
+    class Meta:
+        model = Repair
+        fields = [
+            "id", "deployment", "state", "lost", "added", "run", "unmoved_tokens_per_s",
+            "flow_tokens_per_s", "moved_bytes", "why", "noticed_at",
         ]  # fmt: skip
         read_only_fields = fields
 

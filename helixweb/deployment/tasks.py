@@ -19,7 +19,9 @@ def push_deployment(*, deployment_id: int) -> None:
 @shared_task
 def tend_deployments() -> None:
     """Beat: push what was not pushed, settle what waits for nodes that report no more, let routing
-    weights follow the links, and keep what was measured of unused ones."""
+    weights follow the links, keep what was measured of unused ones, repair what lost a node."""
+    from helixweb.deployment.services import repair  # imported here: to deploy sends tasks of these
+
     now = timezone.now()
     for deployment_id in pushing.overdue_ids(now):
         pushing.push(deployment_id, now=now)
@@ -27,6 +29,7 @@ def tend_deployments() -> None:
         settling.settle(deployment_id, now=now)
         follow_links(deployment_id, now=now)
         keep_measured(deployment_id, now=now)
+        repair(deployment_id, now=now)
 
 
 @shared_task

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from helixweb.deployment import link_pages, node_log_page, views
+from helixweb.deployment import link_pages, node_log_page, repair_pages, views
 
 urlpatterns = [
     path("deployments/", views.deployments, name="deployments"),
@@ -10,6 +10,8 @@ urlpatterns = [
     path("deployments/<int:pk>/", views.deployment, name="deployment"),
     path("deployments/<int:pk>/stop", views.deployment_stop, name="deployment-stop"),
     path("deployments/<int:pk>/weights", link_pages.deployment_weights, name="deployment-weights"),
+    path("repairs/<int:pk>/deploy", repair_pages.repair_deploy, name="repair-deploy"),
+    path("repairs/<int:pk>/dismiss", repair_pages.repair_dismiss, name="repair-dismiss"),
     path("clusters/<int:pk>/nodes/<int:node_pk>/log", node_log_page.node_log, name="node-log"),
     path(
         "clusters/<int:pk>/network/keep-measured",

@@ -11,7 +11,7 @@ from helixweb.common import events
 from helixweb.common.queries import query_id
 from helixweb.deployment import services
 from helixweb.deployment.forms import DeployForm
-from helixweb.deployment.models import SERVING, Deployment
+from helixweb.deployment.models import SERVING, Deployment, Repair
 from helixweb.deployment.presentation import (
     coordinator_says,
     curl_command,
@@ -25,6 +25,8 @@ from helixweb.planning.models import Plan
 
 DEPLOYMENTS_PER_PAGE = 30
 NODES_PER_PAGE = 100
+# Of repairs: what a person may want to know or do.
+SHOWN = frozenset(Repair.State) - {Repair.State.WAITING, Repair.State.OVERTAKEN}
 
 
 @require_GET
@@ -89,13 +91,14 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
     now = timezone.now()
     base_url = endpoint_url(row)
     page = Paginator(placed_names(row.plan), NODES_PER_PAGE).get_page(request.GET.get("page"))
-    page.object_list = node_rows(row, page.object_list, now=now)
     context = {
         "deployment": row,
         "can_stop": row.status in SERVING,
         "page": page,
+        "nodes": node_rows(row, list(page.object_list), now=now),
         "silence": silence_of(row, now=now),
         "coordinator_says": coordinator_says(row),
+        "repair": row.repairs.filter(state__in=SHOWN).select_related("run").first(),
         "base_url": base_url,
         "curl": curl_command(row, base_url),
         "last_event_id": last_event_id,

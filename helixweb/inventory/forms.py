@@ -40,11 +40,16 @@ MS_PER_S = 1e3
 class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Cluster
-        fields = ["name", "coordinator_region", "mean_prompt_tokens", "mean_output_tokens"]
+        fields = [
+            "name", "coordinator_region", "mean_prompt_tokens", "mean_output_tokens", "replanning",
+        ]  # fmt: skip
         field_classes = {"mean_prompt_tokens": NumberField, "mean_output_tokens": NumberField}
         help_texts = {
             "coordinator_region": gettext_lazy("Where the process runs that faces chat clients."),
             "mean_prompt_tokens": gettext_lazy("Plans are made for requests of this mean length."),
+            "replanning": gettext_lazy(
+                "What to do with a better placement when a node is lost or one more has joined."
+            ),
         }
 
 

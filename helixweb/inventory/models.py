@@ -43,6 +43,14 @@ class NodeState(models.TextChoices):
     LOST = "lost"
 
 
+class Replanning(models.TextChoices):
+    """What is done with a better placement when a node is lost or one more is there."""
+
+    AUTOMATIC = "automatic", gettext_lazy("automatic: deploy it")
+    ASK = "ask", gettext_lazy("ask: offer it")
+    NEVER = "never", gettext_lazy("never: do not look for one")
+
+
 class Cluster(models.Model):
     """Machines that serve together, with the workload they are planned for by default."""
 
@@ -52,6 +60,7 @@ class Cluster(models.Model):
     )
     mean_prompt_tokens = models.FloatField(default=512, validators=[validate_positive])
     mean_output_tokens = models.FloatField(default=128, validators=[validate_positive])
+    replanning = models.CharField(max_length=10, choices=Replanning.choices, default=Replanning.ASK)
     source = models.TextField(blank=True, validators=[validate_text])
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -72,7 +72,7 @@ class ClusterSerializer(RowSerializer):
         model = Cluster
         fields = [
             "id", "name", "coordinator_region", "mean_prompt_tokens", "mean_output_tokens",
-            "source", "created_at",
+            "replanning", "source", "created_at",
         ]  # fmt: skip
         read_only_fields = ["created_at"]
 

@@ -20,7 +20,7 @@ def act_in_settings(person: Person, world: World, theme: str) -> None:
     person.see("[role=status].note-box", "admits nobody any more")
     person.open("/settings/jobs/")
     person.choose("status", "succeeded")
-    person.click("Filter", within="main")
+    person.filter()
     person.see("main tbody", "finished")
 
 
@@ -130,7 +130,7 @@ def act_on_clusters(person: Person, world: World) -> None:
     person.see("[role=status].note-box", f"{name}-renamed is deleted.")
     person.open("/changes/")
     person.fill("actor", world["user"])
-    person.click("Filter", within="main")
+    person.filter()
     person.see("main tbody", f"{name}-renamed")
 
 
@@ -167,7 +167,7 @@ def many_nodes(person: Person, world: World) -> None:
     """Filter, sort, turn the page; then change, tag and delete what is chosen."""
     person.open("/nodes/")
     person.choose("cluster", f"{world['name']}-many")
-    person.click("Filter")
+    person.filter()
     person.see(".page-head", "60 nodes of this filter")
     person.click("Region", within="#nodes thead")
     person.click("Next")
@@ -277,7 +277,7 @@ def act_on_models_and_profiles(person: Person, world: World) -> None:
         person.see("main", name)
     person.open(f"/profiles/?cluster={world['spare']}")
     person.choose("model", f"{world['name']}-model")
-    person.click("Filter")
+    person.filter()
     person.see("main", "3 profiles")
     person.click("Delete unused")
     person.click("Delete profile")

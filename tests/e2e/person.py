@@ -80,6 +80,12 @@ class Person:
         """The visible button, link or summary with these words on it, by a real click."""
         self.until(lambda: self._click(self.look(NAMED, words, within)))
 
+    def filter(self) -> None:
+        """Press the button, and wait until the page is another one."""
+        before = self.browser.current_url
+        self.click("Filter", within="main")
+        self.until(lambda: self.browser.current_url != before)
+
     def tap(self, css: str) -> None:
         """Whatever is there, by a real click."""
         self.until(lambda: self._click(self.look(FIND, css)))

@@ -105,8 +105,7 @@ def compare(person: Person, world: World) -> None:
     person.open("/plans/")
     person.choose("cluster", f"{world['name']}-serving")
     person.choose("status", "succeeded")
-    person.click("Filter")
-    person.until(lambda: "status=succeeded" in person.browser.current_url)
+    person.filter()
     for box in person.browser.find_elements("css selector", "[name=plan]")[:2]:
         person.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", box)
         box.click()

@@ -20,6 +20,7 @@ def act_on_what_serves(person: Person, world: World, chat: ChatDouble) -> None:
     look_into_a_request(person, world)
     read_the_log(person, world)
     follow_links(person, world)
+    repair(person, world)
     stop_and_deploy(person, world)
     watch(person, world)
 
@@ -59,7 +60,7 @@ def talk(person: Person, world: World, chat: ChatDouble) -> None:
 def look_into_a_request(person: Person, world: World) -> None:
     person.open(f"/requests/?cluster={world['cluster']}")
     person.choose("outcome", "complete")
-    person.click("Filter")
+    person.filter()
     person.tap("#requests tbody a")
     person.see("h1", "Request")
     person.click("As table, the parts of the end-to-end time")
@@ -150,6 +151,17 @@ def asked_for(person: Person, path: str) -> bool:
         path,
     )
     return found
+
+
+def repair(person: Person, world: World) -> None:
+    """A node was lost, and another placement found: no, and yes."""
+    person.open(f"/deployments/{world['frayed']}/")
+    person.see("#repair", "Lost: mini.")
+    person.click("Leave the layers where they are")
+    person.see("#repair", "found and dismissed")
+    person.open(f"/deployments/{world['torn']}/")
+    person.click("Deploy this placement")
+    person.see("#deployment-status", "deploying")
 
 
 def stop_and_deploy(person: Person, world: World) -> None:

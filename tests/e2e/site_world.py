@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 PASSWORD = "correct horse battery staple"
+LOST = "mini"
 FAILURE = (
     "No module named 'flash'; install it with pip install '.[agent]', or let the stage run on cpu"
 )
@@ -63,8 +64,12 @@ def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
     broken = FakeCluster(trouble, user)
     failing = deploy(broken.plan, user=user, options=DeployOptions(), now=now)
     _one_fails(broken, generation=failing.generation)
+    torn, frayed = (_offered(f"{name}-{kind}", user=user, now=now) for kind in ("torn", "frayed"))
     _heard_for_an_hour(now)
+    _lose(LOST, torn, frayed, now=now)
     ids |= {
+        "torn": torn.pk,
+        "frayed": frayed.pk,
         "plan": plan.pk,
         "run": run.pk,
         "incumbent": incumbent.pk,
@@ -206,6 +211,40 @@ def _one_fails(doubles: Any, *, generation: int) -> None:
     first.beat(Phase.FAILED, generation=generation, message=FAILURE)
     for agent in others:
         agent.beat(Phase.LOADING, generation=generation, loaded_ratio=0.4)
+
+
+def _offered(cluster_name: str, *, user: Any, now: datetime) -> Any:
+    """A deployment to which another placement is offered, without the node that is lost."""
+    from helixweb.deployment.models import Repair
+    from helixweb.deployment.options import DeployOptions
+    from helixweb.deployment.services import deploy
+    from helixweb.inventory import services as inventory
+    from runtime.protocol.control import Phase
+    from tests.helixweb.process_doubles import FakeCluster, make_plan
+
+    cluster = inventory.import_problem_document(_problem(), user=user, cluster_name=cluster_name)
+    doubles = FakeCluster(cluster, user)
+    deployment = deploy(doubles.plan, user=user, options=DeployOptions(), now=now)
+    for agent in doubles.used_agents.values():
+        agent.beat(Phase.READY, generation=deployment.generation)
+    found = make_plan(cluster, without=LOST)
+    run = _finished_run(found, user=None, now=now)
+    found.delete()
+    Repair.objects.create(
+        deployment=deployment, state=Repair.State.OFFERED, lost=[LOST], left_out=[LOST], run=run,
+        unmoved_tokens_per_s=0.0, flow_tokens_per_s=run.plan.flow_tokens_per_s, moved_bytes=1e6,
+        noticed_at=now,
+    )  # fmt: skip
+    return deployment
+
+
+def _lose(name: str, *deployments: Any, now: datetime) -> None:
+    """As if the agents of that name had said nothing for an hour."""
+    from helixweb.inventory.models import Node
+
+    Node.objects.filter(
+        name=name, cluster__in=[deployment.cluster_id for deployment in deployments]
+    ).update(last_seen_at=now - timedelta(hours=1))
 
 
 def _history(cluster: Any, plan: Any, *, generation: int, now: datetime) -> str:

@@ -89,7 +89,7 @@ def test_every_row_can_be_made_changed_and_deleted(browser: Client, cluster: Clu
     model = LanguageModel.objects.get()
     done = [
         ("cluster-edit", [], {"name": "tiny", "coordinator_region": "home",
-         "mean_prompt_tokens": 9, "mean_output_tokens": 9}),
+         "mean_prompt_tokens": 9, "mean_output_tokens": 9, "replanning": "never"}),
         ("node-new", [], {"name": "attic", "region": "home", "profile_name": "big"}),
         ("region-link-new", [], {"source": "away", "target": "away", **LINK}),
         ("profile-new", [], {"model": model.pk, "name": "fast", "vram_gb": "16",

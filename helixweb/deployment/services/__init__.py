@@ -15,21 +15,25 @@ from helixweb.deployment.services.desired import (
 )
 from helixweb.deployment.services.observing import record_heartbeat, record_report
 from helixweb.deployment.services.obstacles import find_obstacles
+from helixweb.deployment.services.repairing import accept, dismiss, repair
 from helixweb.deployment.weighing import follow_links, hold_weights
 
 __all__ = [
     "DeployRefused",
+    "accept",
     "admit",
     "coordinator_desired",
     "current_generation",
     "deploy",
     "desired_state",
+    "dismiss",
     "find_obstacles",
     "follow_addresses",
     "follow_links",
     "hold_weights",
     "record_heartbeat",
     "record_report",
+    "repair",
     "service_key",
     "stop",
     "take_identity",

@@ -1,0 +1,43 @@
+"""What a person says to a placement that is offered after a node was lost or joined."""
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from helixweb.common.problems import Conflict
+from helixweb.deployment import services
+from helixweb.deployment.models import Repair
+
+
+@require_POST
+def repair_deploy(request: HttpRequest, pk: int) -> HttpResponse:
+    """Deploy the placement that is offered."""
+    row = _repair(pk)
+    try:
+        deployment = services.accept(row, user=request.user, now=timezone.now())
+    except services.DeployRefused as error:
+        messages.error(request, " ".join(error.reasons))
+    except Conflict as error:
+        messages.error(request, str(error.detail))
+    else:
+        return redirect("deployment", deployment.pk)
+    return redirect("deployment", row.deployment_id)
+
+
+@require_POST
+def repair_dismiss(request: HttpRequest, pk: int) -> HttpResponse:
+    """Leave the layers where they are."""
+    row = _repair(pk)
+    try:
+        services.dismiss(row, user=request.user)
+    except Conflict as error:
+        messages.error(request, str(error.detail))
+    return redirect("deployment", row.deployment_id)
+
+
+def _repair(pk: int) -> Repair:
+    return get_object_or_404(
+        Repair.objects.select_related("deployment__cluster", "run__plan__model"), pk=pk
+    )

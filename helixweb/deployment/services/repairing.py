@@ -1,0 +1,276 @@
+"""A node is lost, or one more is there: look for another placement, and say so or deploy it.
+
+Requests go around what is lost at once (the coordinator's doing); this is about the layers. As the
+cluster's policy has it, a better placement is deployed, offered to a person, or not looked for.
+Level-triggered by beat: asked again, it goes on from the row that is there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from helixweb.common.problems import Conflict
+from helixweb.common.sentences import sentence
+from helixweb.deployment.announcing import announce
+from helixweb.deployment.models import OPEN, SERVING, Deployment, LatestReport, Repair, Status
+from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.services.deploying import DeployRefused, deploy
+from helixweb.inventory.models import Node, NodeState, Replanning
+from helixweb.planning.models import Plan, PlanRun, Replan
+from helixweb.planning.options import options_from_json
+from helixweb.planning.services import adopt_point, start_replan
+from helixweb.planning.stored import stored_plan, stored_problem
+from planner.domain.errors import PlannerError
+
+State = Repair.State
+# A process that is started again by its supervisor is back within this.
+WAITS_S = 5.0
+SEARCH_S = 5.0
+# A placement that gains less is not worth that requests wait for layers to load.
+LEAST_GAIN = 1.05
+# Of answers with nearly the most flow, the one that loads the fewest bytes.
+NEARLY = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """Nodes that a deployment should have and has not, and that it might have; in order."""
+
+    lost: tuple[str, ...]
+    added: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.lost or self.added)
+
+
+def repair(deployment_id: int, *, now: datetime) -> None:
+    """Do the next thing about what changed under a deployment, if there is one."""
+    deployment = (
+        Deployment.objects.select_related("cluster", "plan__model", "plan__run")
+        .defer("serving_plan", "plan__document", "plan__problem", "plan__run__problem")
+        .filter(pk=deployment_id, status__in=SERVING)
+        .first()
+    )
+    if deployment is None:
+        return
+    policy = deployment.cluster.replanning
+    row = deployment.repairs.filter(state__in=OPEN).first()
+    changed = changes_of(deployment, now=now)
+    if row is not None and (policy == Replanning.NEVER or not _is_about(row, changed)):
+        _end(row, State.OVERTAKEN, why=gettext_noop("The cluster changed again."))
+        row = None
+    if policy == Replanning.NEVER or not changed:
+        return
+    if row is None:
+        _notice(deployment, changed, now=now)
+    elif row.state == State.WAITING and now - row.noticed_at >= timedelta(seconds=WAITS_S):
+        _search(deployment, row)
+    elif row.state == State.COMPUTING:
+        _conclude(deployment, row, policy=policy, now=now)
+
+
+def changes_of(deployment: Deployment, *, now: datetime) -> Changed:
+    """What is lost and what is there besides, as agents and the coordinator tell.
+
+    While stages load, the coordinator hears of none, and nobody looks for more nodes.
+    """
+    placed = frozenset(stored_plan(deployment.plan).placement.layers)
+    counted = {node.name for node in stored_problem(deployment.plan).cluster.nodes}
+    counted -= _left_out(deployment.plan)
+    rows = {
+        node.name: node
+        for node in Node.objects.filter(cluster=deployment.cluster_id).defer("hardware")
+    }
+    online = {name for name, node in rows.items() if node.state_at(now) is NodeState.ONLINE}
+    lost = placed - online
+    if deployment.status == Status.DEPLOYING:
+        return Changed(lost=tuple(sorted(lost)), added=())
+    return Changed(
+        lost=tuple(sorted(lost | (placed & _not_heard(deployment)))),
+        added=tuple(sorted(online - counted)),
+    )
+
+
+def accept(row: Repair, *, user: Any, now: datetime) -> Deployment:
+    """Deploy what was found. Raises Conflict unless it is offered, DeployRefused as `deploy`."""
+    with transaction.atomic():
+        if not Repair.objects.filter(pk=row.pk, state=State.OFFERED).update(state=State.DEPLOYED):
+            raise Conflict(_not_offered(row))
+        return _deploy(row, user=user, now=now)
+
+
+def dismiss(row: Repair, *, user: Any) -> None:
+    """Leave the layers where they are; raises Conflict unless another placement is offered."""
+    with transaction.atomic():
+        if not Repair.objects.filter(pk=row.pk, state=State.OFFERED).update(state=State.DISMISSED):
+            raise Conflict(_not_offered(row))
+        announce(
+            row.deployment,
+            said=sentence(
+                gettext_noop("%(user)s leaves the layers of %(name)s where they are."),
+                user=str(user),
+                name=row.deployment.model_name,
+            ),
+        )
+
+
+def _left_out(plan: Plan) -> frozenset[str]:
+    """Nodes that an earlier repair planned without, since they were away then."""
+    if plan.run is None:
+        return frozenset()
+    before = Repair.objects.filter(run=plan.run).first()
+    return frozenset() if before is None else frozenset(before.left_out)
+
+
+def _not_heard(deployment: Deployment) -> frozenset[str]:
+    """Nodes whose stages the coordinator has no sign of."""
+    latest = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id).first()
+    if latest is None or latest.report.get("generation") != deployment.generation:
+        return frozenset()
+    nodes: Mapping[str, Any] = latest.report.get("nodes", {})
+    return frozenset(name for name, traffic in nodes.items() if not traffic["ready"])
+
+
+def _is_about(row: Repair, changed: Changed) -> bool:
+    return (tuple(row.lost), tuple(row.added)) == (changed.lost, changed.added)
+
+
+def _notice(deployment: Deployment, changed: Changed, *, now: datetime) -> None:
+    """Unless this very change was dealt with before."""
+    for before in deployment.repairs.exclude(state=State.OVERTAKEN):
+        if _is_about(before, changed):
+            return
+    Repair.objects.create(
+        deployment=deployment, lost=changed.lost, added=changed.added, noticed_at=now
+    )
+
+
+def _search(deployment: Deployment, row: Repair) -> None:
+    away = _away(deployment, row)
+    options = _options(deployment.plan, without=away)
+    try:
+        with transaction.atomic():
+            run = start_replan(deployment.plan, options=options, budget_bytes=None, user=None)
+            Repair.objects.filter(pk=row.pk, state=State.WAITING).update(
+                state=State.COMPUTING, run=run, left_out=sorted(away)
+            )
+    except PlannerError as error:
+        _end(row, State.FAILED, why=str(error))
+        return
+    announce(
+        deployment,
+        said=sentence(
+            gettext_noop("%(what)s: looking for a better placement of %(name)s."),
+            what=in_brief(row),
+            name=deployment.model_name,
+        ),
+    )
+
+
+def in_brief(row: Repair) -> str:
+    """Who is lost and who is new, as -name and +name."""
+    return " ".join([f"-{name}" for name in row.lost] + [f"+{name}" for name in row.added])
+
+
+def _away(deployment: Deployment, row: Repair) -> frozenset[str]:
+    """Nodes that a plan of now cannot use: the lost ones, and what has not joined."""
+    joined = Node.objects.filter(cluster=deployment.cluster_id, joined_at__isnull=False)
+    here = set(joined.values_list("name", flat=True)) - set(row.lost)
+    known = set(Node.objects.filter(cluster=deployment.cluster_id).values_list("name", flat=True))
+    return frozenset(known - here)
+
+
+def _options(plan: Plan, *, without: frozenset[str]) -> Any:
+    before = options_from_json(plan.run.options if plan.run is not None else {})
+    by_person = before.rules.excluded_nodes - _left_out(plan)
+    rules = replace(before.rules, excluded_nodes=by_person | without)
+    return replace(before.for_flow, rules=rules, time_limit_s=SEARCH_S)
+
+
+def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime) -> None:
+    run = row.run
+    if run is None:
+        _end(row, State.FAILED, why=gettext_noop("Its search was deleted."))
+        return
+    if not run.is_finished:
+        return
+    if run.status != PlanRun.Status.SUCCEEDED:
+        _end(row, State.FAILED, why=run.error or gettext_noop("The search was cancelled."))
+        return
+    points = Replan.objects.get(run=run).points
+    unmoved = sum(p["flow_tokens_per_s"] for p in points[:1] if p["moved_bytes"] == 0)
+    number = chosen_answer(points)
+    flow = points[number]["flow_tokens_per_s"]
+    Repair.objects.filter(pk=row.pk).update(
+        unmoved_tokens_per_s=unmoved,
+        flow_tokens_per_s=flow,
+        moved_bytes=points[number]["moved_bytes"],
+    )
+    if flow < LEAST_GAIN * unmoved or points[number]["moved_bytes"] == 0:
+        _end(row, State.NEEDLESS, why="")
+        return
+    with transaction.atomic():
+        if number < len(points) - 1:
+            row.run = adopt_point(run, number, user=None)
+        ends = State.DEPLOYED if policy == Replanning.AUTOMATIC else State.OFFERED
+        claimed = Repair.objects.filter(pk=row.pk, state=State.COMPUTING)
+        if not claimed.update(state=ends, run=row.run):
+            return
+        if ends is State.OFFERED:
+            announce(
+                deployment,
+                said=sentence(
+                    gettext_noop(
+                        "%(what)s: another placement of %(name)s brings %(flow)s instead of "
+                        "%(unmoved)s tokens/s; deploy it on the deployment's page."
+                    ),
+                    what=in_brief(row),
+                    name=deployment.model_name,
+                    flow=f"{flow:.0f}",
+                    unmoved=f"{unmoved:.0f}",
+                ),
+            )
+            return
+    _deploy_by_itself(row, now=now)
+
+
+def chosen_answer(points: Sequence[Mapping[str, Any]]) -> int:
+    """Of a replanning's answers, the one of fewest bytes that has nearly the most flow."""
+    most = max(point["flow_tokens_per_s"] for point in points)
+    return next(n for n, p in enumerate(points) if p["flow_tokens_per_s"] >= NEARLY * most)
+
+
+def _deploy_by_itself(row: Repair, *, now: datetime) -> None:
+    try:
+        _deploy(row, user=None, now=now)
+    except DeployRefused as error:
+        _end(row, State.FAILED, why=" ".join(error.reasons))
+
+
+def _deploy(row: Repair, *, user: Any, now: datetime) -> Deployment:
+    """Raises DeployRefused; also when something else was deployed meanwhile."""
+    before = row.deployment
+    if row.run is None:
+        raise DeployRefused(gettext_noop("Its search was deleted."))
+    return deploy(
+        row.run.plan,
+        user=user,
+        options=DeployOptions.of(before),
+        now=now,
+        seen_generation=before.generation,
+    )
+
+
+def _end(row: Repair, state: State, *, why: str) -> None:
+    Repair.objects.filter(pk=row.pk, state__in=OPEN).update(state=state, why=why)
+
+
+def _not_offered(row: Repair) -> str:
+    return _(
+        "Repair %(id)s offers nothing any more; look at its deployment's page for what serves."
+    ) % {"id": row.pk}

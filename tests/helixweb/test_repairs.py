@@ -1,0 +1,232 @@
+"""A node is lost or joins: another placement is looked for, and deployed as the cluster says."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from process_doubles import FakeAgent, FakeCluster
+from rest_framework.test import APIClient
+
+from helixweb.deployment import services
+from helixweb.deployment.models import Deployment, Repair, Status
+from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.services import repairing
+from helixweb.deployment.services.repairing import WAITS_S, chosen_answer
+from helixweb.inventory.models import Cluster, Node, Replanning
+from helixweb.planning import solving
+from runtime.protocol.control import NodeTraffic, Phase
+
+# A search has a thread that looks into the database as well.
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("time_stands_still", "short_searches"),
+]
+State = Repair.State
+
+
+class Repaired:
+    """A cluster that serves, under a policy; `beat` is what the task does every two seconds."""
+
+    def __init__(self, cluster: Cluster, user: Any, policy: Replanning) -> None:
+        Cluster.objects.filter(pk=cluster.pk).update(replanning=policy)
+        self.cluster = FakeCluster(cluster, user)
+        self.user = user
+        self.now = timezone.now()
+        self.deployment = services.deploy(
+            self.cluster.plan, user=user, options=DeployOptions(max_queued_requests=7), now=self.now
+        )
+        for agent in self.cluster.used_agents.values():
+            agent.beat(Phase.READY, generation=1)
+
+    @property
+    def rows(self) -> list[Repair]:
+        return list(Repair.objects.order_by("pk"))
+
+    @property
+    def states(self) -> list[str]:
+        return [row.state for row in self.rows]
+
+    @property
+    def serving(self) -> Deployment:
+        return Deployment.objects.exclude(status=Status.SUPERSEDED).get()
+
+    def beat(self, *, after_s: float = 0.0) -> list[str]:
+        self.now += timedelta(seconds=after_s)
+        services.repair(self.serving.pk, now=self._heard_now(self.now))
+        return self.states
+
+    def search(self) -> None:
+        """What a worker does meanwhile."""
+        run = self.rows[-1].run
+        assert run is not None
+        solving.solve(run_id=run.pk)
+
+    def lose(self, name: str) -> None:
+        self.cluster.silence(name)
+
+    def until_offered_or_done(self) -> list[str]:
+        self.beat()
+        self.beat(after_s=WAITS_S)
+        self.search()
+        return self.beat()
+
+    def _heard_now(self, now: datetime) -> datetime:
+        """Agents that are not silent were heard of just now, however far the clock was moved."""
+        fresh = Node.objects.filter(last_seen_at__gt=timezone.now() - timedelta(seconds=30))
+        fresh.update(last_seen_at=now)
+        return now
+
+
+@pytest.fixture
+def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three nodes need no more."""
+    monkeypatch.setattr(repairing, "SEARCH_S", 0.3)
+
+
+@pytest.fixture
+def asking(cluster: Cluster, user: Any) -> Repaired:
+    return Repaired(cluster, user, Replanning.ASK)
+
+
+@pytest.fixture
+def automatic(cluster: Cluster, user: Any) -> Repaired:
+    return Repaired(cluster, user, Replanning.AUTOMATIC)
+
+
+def test_nothing_is_done_while_all_is_well(asking: Repaired) -> None:
+    assert asking.beat() == asking.beat(after_s=60.0) == []
+
+
+def test_a_lost_node_is_planned_around_and_the_placement_offered(
+    asking: Repaired, browser: Client
+) -> None:
+    asking.lose("tower")
+    assert asking.beat() == [State.WAITING]
+    assert asking.beat(after_s=WAITS_S / 2) == [State.WAITING], "it may just be starting again"
+    assert asking.beat(after_s=WAITS_S / 2) == [State.COMPUTING]
+    assert asking.beat() == [State.COMPUTING]
+    asking.search()
+    assert asking.beat() == [State.OFFERED]
+    row = asking.rows[0]
+    assert row.lost == ["tower"]
+    assert row.added == []
+    assert row.flow_tokens_per_s is not None
+    assert row.flow_tokens_per_s > 1.05 * (row.unmoved_tokens_per_s or 0.0)
+    page = browser.get(f"/deployments/{asking.deployment.pk}/").content.decode()
+    assert "Lost: tower." in page
+    assert "Deploy this placement" in page
+    assert asking.serving == asking.deployment, "it was only offered"
+
+    answer = browser.post(f"/repairs/{row.pk}/deploy", follow=True)
+    assert answer.status_code == 200
+    serving = asking.serving
+    assert answer.redirect_chain[-1][0] == f"/deployments/{serving.pk}/"
+    assert "tower" not in serving.plan.document["placement"]
+    assert serving.max_queued_requests == 7, "with the options it had"
+    assert serving.created_by == asking.user
+    assert asking.states == [State.DEPLOYED]
+
+
+def test_with_the_policy_automatic_it_is_deployed_once(automatic: Repaired) -> None:
+    automatic.lose("tower")
+    assert automatic.until_offered_or_done() == [State.DEPLOYED]
+    serving = automatic.serving
+    assert serving.pk != automatic.deployment.pk
+    assert serving.created_by is None
+    assert "tower" not in serving.plan.document["placement"]
+    for agent in automatic.cluster.agents.values():
+        if agent.name != "tower":
+            agent.beat(Phase.READY, generation=serving.generation)
+    assert automatic.beat(after_s=60.0) == [State.DEPLOYED]
+    assert automatic.serving == serving
+
+
+def test_the_node_that_was_planned_around_is_taken_in_again(automatic: Repaired) -> None:
+    automatic.lose("tower")
+    automatic.until_offered_or_done()
+    for name in ("laptop", "mini"):
+        automatic.cluster.agents[name].beat(Phase.READY, generation=automatic.serving.generation)
+    tower: FakeAgent = automatic.cluster.agents["tower"]
+    tower.beat(Phase.IDLE, generation=automatic.serving.generation)
+    automatic.until_offered_or_done()
+    assert automatic.states == [State.DEPLOYED, State.DEPLOYED]
+    assert automatic.rows[1].added == ["tower"]
+    assert "tower" in automatic.serving.plan.document["placement"]
+
+
+def test_with_the_policy_never_nothing_is_looked_for(cluster: Cluster, user: Any) -> None:
+    repaired = Repaired(cluster, user, Replanning.NEVER)
+    repaired.lose("tower")
+    assert repaired.beat() == repaired.beat(after_s=WAITS_S) == []
+
+
+def test_a_node_that_is_back_in_time_costs_nothing(asking: Repaired) -> None:
+    asking.lose("tower")
+    assert asking.beat() == [State.WAITING]
+    asking.cluster.agents["tower"].beat(Phase.READY, generation=1)
+    assert asking.beat(after_s=WAITS_S) == [State.OVERTAKEN]
+    asking.lose("tower")
+    assert asking.beat() == [State.OVERTAKEN, State.WAITING], "another time is another case"
+
+
+def test_a_dismissed_placement_is_not_offered_again(asking: Repaired, browser: Client) -> None:
+    asking.lose("tower")
+    assert asking.until_offered_or_done() == [State.OFFERED]
+    browser.post(f"/repairs/{asking.rows[0].pk}/dismiss")
+    assert asking.beat(after_s=60.0) == [State.DISMISSED]
+    page = browser.get(f"/deployments/{asking.deployment.pk}/").content.decode()
+    assert "dismissed" in page
+    answer = browser.post(f"/repairs/{asking.rows[0].pk}/deploy", follow=True)
+    assert "offers nothing any more" in answer.content.decode()
+
+
+def test_the_coordinators_word_counts_before_the_agents_silence_does(asking: Repaired) -> None:
+    heard = NodeTraffic(
+        kv_estimate_token_layers=0.0, kv_capacity_token_layers=1.0, tokens_total=0, ready=True
+    )
+    nodes = dict.fromkeys(asking.cluster.used_agents, heard)
+    asking.cluster.coordinator.report(nodes=nodes)
+    assert asking.beat() == []
+    nodes["tower"] = heard.model_copy(update={"ready": False})
+    asking.cluster.coordinator.report(nodes=nodes)
+    assert asking.beat() == [State.WAITING]
+    assert asking.rows[0].lost == ["tower"]
+
+
+def test_a_cluster_that_cannot_hold_the_model_any_more_says_so(
+    asking: Repaired, browser: Client
+) -> None:
+    asking.lose("tower")
+    asking.lose("mini")
+    asking.beat()
+    asking.beat(after_s=WAITS_S)
+    if asking.rows[0].run is not None:
+        asking.search()
+    assert asking.beat() == [State.FAILED]
+    assert asking.rows[0].why
+    page = browser.get(f"/deployments/{asking.deployment.pk}/").content.decode()
+    assert "No better placement could be deployed" in page
+
+
+def test_scripts_see_and_decide_too(asking: Repaired, api: APIClient) -> None:
+    asking.lose("tower")
+    asking.until_offered_or_done()
+    (row,) = api.get(f"/api/v1/repairs/?deployment={asking.deployment.pk}").json()["results"]
+    assert (row["state"], row["lost"], row["added"]) == ("offered", ["tower"], [])
+    deployed = api.post(f"/api/v1/repairs/{row['id']}/deploy/")
+    assert deployed.status_code == 202
+    assert deployed["Location"].endswith(f"/api/v1/deployments/{deployed.json()['id']}/")
+    again = api.post(f"/api/v1/repairs/{row['id']}/dismiss/")
+    assert again.status_code == 409
+    assert "offers nothing any more" in again.json()["detail"]
+
+
+def test_of_answers_with_nearly_the_most_flow_the_one_of_fewest_bytes_is_taken() -> None:
+    def point(flow: float, moved: float) -> dict[str, float]:
+        return {"flow_tokens_per_s": flow, "moved_bytes": moved}
+
+    assert chosen_answer([point(10.0, 0.0)]) == 0
+    assert chosen_answer([point(50.0, 0.0), point(91.0, 5.0), point(100.0, 50.0)]) == 1
+    assert chosen_answer([point(50.0, 0.0), point(89.0, 5.0), point(100.0, 50.0)]) == 2
