@@ -237,6 +237,10 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api/v1",
     # The processes' messages are pydantic models, whose schemas are those of OpenAPI 3.1.
     "OAS_VERSION": "3.1.0",
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "helixweb.common.schema.document_problems",
+    ],
     "ENUM_NAME_OVERRIDES": {
         "NodeStateEnum": "helixweb.inventory.models.NodeState",
         "TaskStatusEnum": "helixweb.common.models.LeasedTask.Status",

@@ -1,4 +1,7 @@
-"""The HTTP face: /v1/chat/completions, /v1/completions, /v1/models (all or one), /health."""
+"""The HTTP face: /v1/chat/completions, /v1/completions, /v1/models (all or one), /health.
+
+/openapi.json says what each takes and answers.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -18,6 +21,7 @@ from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.error_answers import EXCEPTION_HANDLERS, refused
 from runtime.coordinator.limits import output_limit, read_body
 from runtime.coordinator.live_request import LiveRequest
+from runtime.coordinator.openapi import openapi_document
 from runtime.coordinator.refusals import NeverFits, NotServing, QueueFull
 from runtime.coordinator.sampling import sampling_of, seed_of_choice
 from runtime.coordinator.schema_check import SchemaCheck
@@ -56,6 +60,7 @@ def create_app(
             Route("/v1/models", endpoint.models, methods=["GET"]),
             Route("/v1/models/{name:path}", endpoint.model, methods=["GET"]),
             Route("/health", endpoint.health, methods=["GET"]),
+            Route("/openapi.json", endpoint.openapi, methods=["GET"]),
         ],
         middleware=[Middleware(RequireApiKey, keys=keys)],
         exception_handlers=EXCEPTION_HANDLERS,
@@ -169,6 +174,9 @@ class _Endpoints:
             "requests_waiting": self._dispatcher.requests_waiting,
         }
         return JSONResponse(body, status_code=200 if status == "ok" else 503)
+
+    async def openapi(self, http: Request) -> Response:
+        return JSONResponse(openapi_document())
 
     async def _encoded(self, encode: Callable[[], list[int]]) -> list[int]:
         return await asyncio.get_running_loop().run_in_executor(self._encoders, encode)

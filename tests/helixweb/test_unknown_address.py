@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from drf_spectacular.generators import SchemaGenerator
 from rest_framework.test import APIClient
 
 
@@ -26,3 +27,15 @@ def test_a_forgotten_slash_is_named(api: APIClient) -> None:
 @pytest.mark.django_db
 def test_without_credentials_nothing_is_said_of_what_is_there() -> None:
     assert APIClient().get("/api/v1/nothing/").status_code == 401
+
+
+def test_every_operation_says_how_it_refuses() -> None:
+    document = SchemaGenerator().get_schema(request=None, public=True)
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            refusals = {"400", "401", "403", "404"} | (
+                {"409", "413", "415", "429"} if method != "get" else set()
+            )
+            assert refusals <= set(operation["responses"]), (method, path)
+            refused = operation["responses"]["404"]["content"]
+            assert list(refused) == ["application/problem+json"]

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from coordinator_doubles import RANGES, make_serving, write_checkpoint
 from coordinator_house import EOS, KEY, House, in_house
+from starlette.routing import Route
 
 from runtime.coordinator.limits import MAX_BODY_BYTES
 from runtime.protocol.data import Reason
@@ -343,5 +344,22 @@ def test_a_stream_that_waits_for_a_stage_says_so_in_comments_and_goes_on(
         assert "".join(event["choices"][0]["delta"].get("content") or "" for event in spoken) == (
             h.text
         )
+
+    in_house(checkpoint, visit)
+
+
+def test_the_openapi_document_is_given_to_who_has_a_key(checkpoint: Path) -> None:
+    async def visit(h: House) -> None:
+        response = await h.client.get("/openapi.json")
+        assert response.status_code == 200
+        document = response.json()
+        assert document["openapi"] == "3.1.0"
+        assert set(document["paths"]) == {
+            route.path.replace("{name:path}", "{name}")
+            for route in h.app.routes
+            if isinstance(route, Route) and route.path != "/openapi.json"
+        }
+        refused = await h.client.get("/openapi.json", headers={"Authorization": "Bearer wrong"})
+        assert refused.status_code == 401
 
     in_house(checkpoint, visit)

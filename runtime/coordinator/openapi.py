@@ -1,0 +1,134 @@
+"""What the HTTP face takes and answers, as OpenAPI 3.1; made of the models that read and write."""
+
+from importlib import metadata
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from runtime.protocol.openai import ChatCompletionRequest, CompletionRequest
+from runtime.protocol.openai_answers import Answer
+
+Json = dict[str, Any]
+
+_REFERENCE = "#/components/schemas/{model}"
+_TEXT: Json = {"type": "string"}
+_COUNT: Json = {"type": "integer", "minimum": 0}
+_NAMES: Json = {"type": "array", "items": _TEXT}
+_REASONS = {
+    400: "The request cannot be answered as it is; the message says what to change.",
+    401: "No API key, or one that is not known.",
+    404: "That model is not served here.",
+    413: "The body is too large.",
+    429: "Too many requests wait; Retry-After says when to come again.",
+    500: "A stage or the coordinator failed.",
+    503: "No plan is deployed, or stages are not up yet; Retry-After says when to come again.",
+}
+
+
+def openapi_document() -> Json:
+    """The whole document; the same for every plan."""
+    models: list[tuple[Any, Any]] = [
+        (model, "validation") for model in (ChatCompletionRequest, CompletionRequest, Answer)
+    ]
+    _, definitions = models_json_schema(models, ref_template=_REFERENCE)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "HelixWeb coordinator",
+            "version": metadata.version("helixweb"),
+            "description": "The OpenAI dialect of one cluster.",
+        },
+        "security": [{"apiKey": []}],
+        "paths": {
+            "/v1/chat/completions": {"post": _generation("ChatCompletionRequest", "Answer a chat")},
+            "/v1/completions": {"post": _generation("CompletionRequest", "Continue a text")},
+            "/v1/models": {"get": _lookup("List the models", _object(object=_TEXT, data=_MODELS))},
+            "/v1/models/{name}": {"get": _model()},
+            "/health": {"get": _health()},
+        },
+        "components": {
+            "securitySchemes": {"apiKey": {"type": "http", "scheme": "bearer"}},
+            "schemas": {**definitions["$defs"], "Model": _MODEL, "Error": _ERROR},
+        },
+    }
+
+
+def _object(**properties: Json) -> Json:
+    return {"type": "object", "properties": properties, "required": sorted(properties)}
+
+
+_MODEL = _object(
+    id=_TEXT,
+    object={"const": "model"},
+    created=_COUNT,
+    owned_by=_TEXT,
+    max_model_len=_COUNT,
+    emulated={"type": "boolean"},
+)
+_ERROR = _object(
+    error=_object(
+        message=_TEXT,
+        type=_TEXT,
+        param={"type": ["string", "null"]},
+        code={"type": ["string", "null"]},
+    )
+)
+
+
+def _reference(model: str) -> Json:
+    return {"$ref": _REFERENCE.format(model=model)}
+
+
+_EVENT = _object(data={**_TEXT, "description": "A chunk of the answer as JSON, or [DONE]."})
+_MODELS: Json = {"type": "array", "items": _reference("Model")}
+
+
+def _json(description: str, schema: Json) -> Json:
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+def _refusals(*statuses: int) -> Json:
+    return {str(status): _json(_REASONS[status], _reference("Error")) for status in statuses}
+
+
+def _generation(request: str, summary: str) -> Json:
+    answer = _json("The answer, or its chunks as server-sent events.", _reference("Answer"))
+    answer["content"]["text/event-stream"] = {"schema": _EVENT}
+    return {
+        "summary": summary,
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": _reference(request)}},
+        },
+        "responses": {"200": answer, **_refusals(400, 401, 404, 413, 429, 500, 503)},
+    }
+
+
+def _lookup(summary: str, schema: Json, *refusals: int) -> Json:
+    found = {"200": _json("Found.", schema)}
+    return {"summary": summary, "responses": {**found, **_refusals(401, *refusals)}}
+
+
+def _model() -> Json:
+    name = {"name": "name", "in": "path", "required": True, "schema": {**_TEXT, "minLength": 1}}
+    return {**_lookup("One model", _reference("Model"), 404), "parameters": [name]}
+
+
+def _health() -> Json:
+    state = _object(
+        status=_TEXT,
+        generation=_COUNT,
+        missing_nodes=_NAMES,
+        silent_nodes=_NAMES,
+        lost_nodes={"type": "object", "additionalProperties": _TEXT},
+        requests_running=_COUNT,
+        requests_waiting=_COUNT,
+    )
+    return {
+        "summary": "Whether requests are answered",
+        "security": [],
+        "responses": {
+            "200": _json("They are.", state),
+            "503": _json("They are not; the body says what is missing.", state),
+        },
+    }
