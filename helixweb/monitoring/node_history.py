@@ -16,10 +16,8 @@ from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.services import DETAIL_EVERY_S
 
 SHOWN = timedelta(minutes=15)
-# A sample tells of all nodes of a cluster: of a large cluster fewer are read.
-STEP_S = DETAIL_EVERY_S
-STEP_OF_LARGE_S = 15
-LARGE_FROM = 200
+# A sample tells of all nodes of a cluster: of a large cluster fewer are read. Seconds by nodes.
+STEPS_S = ((500, 30), (200, 15), (0, DETAIL_EVERY_S))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +32,7 @@ class NodeHistory:
 def node_history(node: Node, *, now: datetime) -> NodeHistory:
     """A point every few seconds; nothing where the coordinator or the stage said nothing."""
     nodes = Node.objects.filter(cluster=node.cluster_id).count()
-    step_s = STEP_S if nodes < LARGE_FROM else STEP_OF_LARGE_S
+    step_s = next(step_s for least, step_s in STEPS_S if nodes >= least)
     rows: Any = (
         MetricSample.objects.filter(
             cluster=node.cluster_id, second__gte=int((now - SHOWN).timestamp())
