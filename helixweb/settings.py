@@ -148,6 +148,8 @@ CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 # One to search, one to explain and simulate plans, one for what is quick (planning/turns.py).
 CELERY_WORKER_CONCURRENCY = 3
+# A process that is not up by then is killed, which on a busy machine 4 s would do to all.
+CELERY_WORKER_PROC_ALIVE_TIMEOUT = 60.0
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")

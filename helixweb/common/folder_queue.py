@@ -60,9 +60,25 @@ class Channel(filesystem.Channel):
 
 
 class Transport(filesystem.Transport):
-    """Named in settings as CELERY_BROKER_TRANSPORT."""
+    """Named in settings as CELERY_BROKER_TRANSPORT.
+
+    For an asynchronous transport a worker gives each of its processes a pipe. Otherwise they share
+    a queue, and one that is killed while it waits there takes the queue's lock along: the worker
+    lives and never does anything again.
+    """
 
     Channel = Channel
+    implements = filesystem.Transport.implements.extend(asynchronous=True)
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        """Called by the worker; `loop` is kombu's hub."""
+        loop.call_repeatedly(self.polling_interval, self._take_all)
+
+    def _take_all(self) -> None:
+        """Deliver what waits, as far as the worker may take it."""
+        with contextlib.suppress(Empty):
+            while True:
+                self.cycle.get(self._deliver)
 
 
 def _write_hidden(path: Path, text: str) -> Path:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from helixweb.demo.processes import Processes, Running, free_port
@@ -201,3 +202,36 @@ def test_cancelling_a_running_search_keeps_its_best_so_far(site: Site, tmp_path:
     assert plan["flow_tokens_per_s"] >= before["flow_tokens_per_s"] > 0
     assert plan["document"]["stop_reason"] == "cancelled"
     site.processes.stop(worker)
+
+
+def test_a_worker_works_on_when_any_of_its_processes_is_killed(site: Site, tmp_path: Path) -> None:
+    worker = site.start_worker()
+    site.wait_for(site.start_run(name=f"before-{tmp_path.name}", time_limit_s=1), _has_ended)
+    killed: set[int] = set()
+    while len(killed) < 6:  # each may be the one that waits for work
+        for child in idle_processes(worker, known=killed):
+            killed.add(child.pid)
+            child.kill()
+    url = site.start_run(name=f"after-{tmp_path.name}", time_limit_s=1)
+    assert site.wait_for(url, _has_ended)["status"] == "succeeded"
+    site.processes.stop(worker)
+
+
+def _has_ended(run: dict[str, Any]) -> bool:
+    return run["finished_at"] is not None
+
+
+def idle_processes(worker: Running, *, known: set[int]) -> list[psutil.Process]:
+    """The worker's own processes but its beat, as soon as two are there that are not `known`."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        children = psutil.Process(worker.process.pid).children()
+        pool = [
+            child
+            for child in children
+            if child.pid not in known and "beat" not in " ".join(child.cmdline()).lower()
+        ]
+        if len(pool) >= 2:
+            return pool
+        time.sleep(0.1)
+    pytest.fail("the worker never had two processes")
