@@ -39,8 +39,13 @@ from planner.workload.arrivals import counts_from_csv
 
 PARAMETERS = Path(__file__).with_name("figures.json")
 FIGURES = (6, 7, 8, 9, 10, 11, 12)
-FULL = {"seeds": [1, 2], "plan_seconds": 60.0, "milp_seconds": 60.0}
-QUICK = {"seeds": [1], "plan_seconds": 4.0, "milp_seconds": 2.0}
+FULL = {
+    "seeds": [1, 2],
+    "router_seeds": list(range(1, 9)),
+    "plan_seconds": 60.0,
+    "milp_seconds": 60.0,
+}
+QUICK = {"seeds": [1], "router_seeds": [1], "plan_seconds": 4.0, "milp_seconds": 2.0}
 QUICK_ONLINE = {"window_s": 600}
 QUICK_EQUAL = {
     "pilot_warm_up_s": 150,
@@ -83,6 +88,7 @@ def main() -> int:
         document = {
             "quick": parsed.quick,
             "seeds": parsed.seeds,
+            "router_seeds": parsed.router_seeds,
             "rows": [row.as_dict() for row in rows],
             "orders": [order.as_dict() for order in orders],
             "curves": [asdict(curve) for curve in curves],
@@ -116,6 +122,9 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--figures", type=int, nargs="+", choices=FIGURES, default=list(FIGURES))
     parser.add_argument("--seeds", type=int, nargs="+", default=None, help="default: 1 2")
     parser.add_argument(
+        "--router-seeds", type=int, nargs="+", default=None, help="of figure 10; default: 1 to 8"
+    )
+    parser.add_argument(
         "--plans", type=Path, metavar="FOLDER", help="take our plans from here, or put them here"
     )
     parser.add_argument("--plan-seconds", type=float, default=None, help="default: 60 for a plan")
@@ -145,6 +154,7 @@ def _study(path: Path, parsed: argparse.Namespace, readings: Readings) -> Study:
             seed=parsed.seeds[0],
         ),
         seeds=tuple(parsed.seeds),
+        router_seeds=tuple(parsed.router_seeds),
     )
 
 

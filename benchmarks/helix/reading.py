@@ -108,7 +108,7 @@ class Readings:
     ) -> Forecast:
         makers: dict[str, Any] = {}
         if method.artifact_router is not None:
-            routing = ArtifactRouting(method.artifact_router)
+            routing = ArtifactRouting(method.artifact_router, seed=seed)
             makers = {"engine_maker": routing.engine, "router_maker": routing.router}
         return simulate(
             method.problem,

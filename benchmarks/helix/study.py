@@ -39,12 +39,16 @@ _TOKENS_PER_DECODE = (MEAN_PROMPT_TOKENS + MEAN_OUTPUT_TOKENS) / MEAN_OUTPUT_TOK
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """What all figures share. `plans` are of one instance, by the policy they were made for."""
+    """What all figures share. `plans` are of one instance, by the policy they were made for.
+
+    `router_seeds` are figure 10's: its routers differ by less than few seeds can tell.
+    """
 
     instance: Instance
     readings: Readings
     plans: Mapping[str, Plan]
     seeds: tuple[int, ...]
+    router_seeds: tuple[int, ...]
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -264,11 +268,11 @@ def placement_rows(study: Study) -> Iterator[Row]:
 def router_rows(study: Study) -> Iterator[Row]:
     """Figure 10: the routers on the published placement.
 
-    As published Helix' router is limited by KV room and the others by a concurrency set by hand,
-    Swarm and shortest queue are the artifact's; on equal terms all have one concurrency and are
-    the product's. The others take any of the hops that the artifact's cluster file for this study
-    has.
+    As published Helix' router is limited by KV room and the others, the artifact's, by a
+    concurrency set by hand; on equal terms all have one concurrency and are the product's. The
+    others take any of the hops that the artifact's cluster file for this study has.
     """
+    study = replace(study, seeds=study.router_seeds)
     own = study.parameters["router_study"]
     methods = [study.helix(own["placement"], name="published")]
     hops = {source: dict.fromkeys(targets, 0.0) for source, targets in own["hops"].items()}
@@ -278,7 +282,11 @@ def router_rows(study: Study) -> Iterator[Row]:
             study.instance, own["placement"], name=name, router=name, requests=own["requests"]
         )
         methods.append(replace(method, weights=hops))
-    artifact: dict[str, ArtifactRouter] = {"swarm": "swarm", "shortest_queue": "shortest_queue"}
+    artifact: dict[str, ArtifactRouter] = {
+        "swarm": "swarm",
+        "random": "random",
+        "shortest_queue": "shortest_queue",
+    }
     plan = study.instance.placements[own["placement"]]
     balanced = ours(
         study.instance,

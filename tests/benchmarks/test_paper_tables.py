@@ -60,22 +60,36 @@ def test_published_figures_that_are_nearly_equal_have_no_order():
     assert order.inverted == ()
 
 
-def test_a_pair_turned_round_by_less_than_seeds_differ_is_told_from_one_by_more():
+def test_a_pair_that_seeds_do_not_tell_apart_is_undecided_and_not_turned_round():
     rows = [
-        row("random", 84.0, 90.0, published=87.4),
-        row("shortest queue", 86.0, 90.0, published=83.6),
-        row("swarm", 94.0, 96.0, published=81.7),
+        row("random", 84.0, 90.0, 86.0, published=87.4),
+        row("shortest queue", 87.0, 89.0, 87.0, published=83.6),
+        row("swarm", 94.0, 99.0, 96.0, published=81.7),
     ]
     (order,) = orders_of(rows)
-    assert set(order.inverted) == {
-        ("random", "shortest queue"),
-        ("random", "swarm"),
-        ("shortest queue", "swarm"),
-    }
-    assert order.level == {("random", "shortest queue"), ("shortest queue", "random")}
+    assert order.inverted == (("random", "swarm"), ("shortest queue", "swarm"))
+    (undecided,) = order.undecided
+    assert undecided.methods == ("shortest queue", "random")
+    # Differences 3, -1 and 1: mean 1, standard error 2 / sqrt(3), of which 4.3 are 95 %.
+    assert undecided.difference == pytest.approx(1.0)
+    assert undecided.error == pytest.approx(4.3 * 2 / 3**0.5)
     (line,) = order_lines([order])
-    assert "shortest queue above random by less than seeds differ;" in line
-    assert "swarm above random;" in line
+    assert "NOT the published order: swarm above random; swarm above shortest queue;" in line
+    assert line.endswith(
+        "undecided: shortest queue and random (difference 1.0, within 5.0 by 3 seeds)"
+    )
+
+
+def test_seeds_that_agree_decide_even_a_small_difference():
+    """Each seed's lengths are easy or hard for both alike; what counts is how they differ."""
+    rows = [
+        row("random", 80.0, 90.0, 100.0, published=87.4),
+        row("shortest queue", 79.0, 89.1, 98.9, published=83.6),
+    ]
+    (order,) = orders_of(rows)
+    assert (order.inverted, order.undecided) == ((), ())
+    (line,) = order_lines([order])
+    assert line.endswith("the published order (random > shortest queue)")
 
 
 def test_on_equal_terms_the_order_is_held_against_that_of_the_published_figures():
