@@ -7,6 +7,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+import helixweb.asgi  # noqa: F401 - what a web process loads, and how it collects garbage
 from benchmarks.web.rows import LARGE, user
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Profile
 from helixweb.monitoring.models import MetricSample, TracedRequest

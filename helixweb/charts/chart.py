@@ -13,6 +13,8 @@ PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F
 ROW_HEIGHT_PX = 22
 LONGEST_LABEL = 18
 # Nobody reads more bars than these, and a browser takes long to draw them.
+MOST_BARS = 50
+# Of rows that do not stand for one node each, or change over time, some more.
 MOST_ROWS = 100
 # An axis of no more whole numbers marks every one.
 MOST_SINGLE_TICKS = 12
@@ -49,15 +51,13 @@ def trace(kind: str, **attributes: Any) -> Trace:
     checked.
     """
     for axis in ("x", "y"):
-        if axis in attributes:
+        values = attributes.get(axis, ())
+        odd = [isinstance(value, float) and not math.isfinite(value) for value in values]
+        if any(odd):
             attributes[axis] = [
-                None if _is_no_number(value) else value for value in attributes[axis]
+                None if is_odd else value for value, is_odd in zip(values, odd, strict=True)
             ]
     return {"type": kind, **attributes}
-
-
-def _is_no_number(value: object) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
 
 
 def figure_json(traces: Sequence[Trace], layout: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +114,7 @@ DRAWN = {
 
 def those_drawn(which: str, rows: int) -> str:
     """By the words of DRAWN; empty where all `rows` are in the chart."""
-    return _(DRAWN[which]) % {"most": MOST_ROWS, "rows": f"{rows:,}"} if rows > MOST_ROWS else ""
+    return _(DRAWN[which]) % {"most": MOST_BARS, "rows": f"{rows:,}"} if rows > MOST_BARS else ""
 
 
 def height_for_rows(rows: int, *, minimum_px: int = 200) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from helixweb.charts.chart import (
-    MOST_ROWS,
+    MOST_BARS,
     UNKNOWN,
     Chart,
     Trace,
@@ -33,11 +33,11 @@ class FlowShare:
 def flow_share(shares: Sequence[FlowShare]) -> Chart:
     """Bars in the order given, first on top. Trace 0 is measured, trace 1 planned.
 
-    Of more than `MOST_ROWS` nodes those farthest from the plan, the farthest first.
+    Of more than `MOST_BARS` nodes those farthest from the plan, the farthest first.
     """
     of = len(shares)
-    if of > MOST_ROWS:
-        shares = sorted(shares, key=_gap, reverse=True)[:MOST_ROWS]
+    if of > MOST_BARS:
+        shares = sorted(shares, key=_gap, reverse=True)[:MOST_BARS]
     nodes = [share.node for share in shares]
     traces = [
         _bars(_("measured"), nodes, [share.measured for share in shares], colour="var(--accent)"),

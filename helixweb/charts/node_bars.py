@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from helixweb.charts.chart import (
-    MOST_ROWS,
+    MOST_BARS,
     UNKNOWN,
     Chart,
     figure_json,
@@ -29,11 +29,11 @@ class NodeShare:
 def node_bars(shares: Sequence[NodeShare], *, what: str) -> Chart:
     """Bars in the order given, first on top; one trace, whose x and text a script may replace.
 
-    Of more than `MOST_ROWS` nodes those with the highest shares, the highest first.
+    Of more than `MOST_BARS` nodes those with the highest shares, the highest first.
     """
     of = len(shares)
-    if of > MOST_ROWS:
-        shares = sorted(shares, key=lambda row: -(row.share or 0.0))[:MOST_ROWS]
+    if of > MOST_BARS:
+        shares = sorted(shares, key=lambda row: -(row.share or 0.0))[:MOST_BARS]
     traces = [
         trace(
             "bar",

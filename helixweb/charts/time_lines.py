@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 from helixweb.charts.chart import UNKNOWN, Chart, figure_json, trace
 from helixweb.words import gettext as _
@@ -27,13 +28,13 @@ def time_lines(times: Sequence[datetime], lines: Sequence[Line], *, unit: str) -
     The table has the newest `LISTED` moments, the newest first, in the zone that they come in; the
     axis is in that of the reader.
     """
-    moments = [moment.isoformat() for moment in times]
+    moments = _isoformats(tuple(times))
     traces = [
         trace(
             "scatter",
             name=line.name,
             mode="lines",
-            x=moments,
+            x=list(moments),
             y=list(line.values),
             line={"color": line.colour, "width": 2, "dash": line.dash},
             connectgaps=False,
@@ -55,12 +56,18 @@ def time_lines(times: Sequence[datetime], lines: Sequence[Line], *, unit: str) -
         columns=(_("Time"), *(f"{line.name} ({unit})" for line in lines)),
         rows=tuple(
             (
-                times[index].strftime("%Y-%m-%d %H:%M:%S"),
+                f"{times[index]:%Y-%m-%d %H:%M:%S}",
                 *(_cell(line.values[index]) for line in lines),
             )
             for index in reversed(range(max(0, len(times) - LISTED), len(times)))
         ),
     )
+
+
+@lru_cache(maxsize=2)
+def _isoformats(times: tuple[datetime, ...]) -> tuple[str, ...]:
+    """A page has several charts over the same moments."""
+    return tuple(moment.isoformat() for moment in times)
 
 
 def _cell(value: float | None) -> str:

@@ -1,7 +1,7 @@
 """Flow against compute capacity of every node, and what limits a plan in words."""
 
 from helixweb.charts.chart import (
-    MOST_ROWS,
+    MOST_BARS,
     Chart,
     figure_json,
     height_for_rows,
@@ -20,10 +20,10 @@ from planner.domain.problem import Problem
 def utilisation(problem: Problem, plan: Plan) -> Chart:
     """One bar per node, the busiest on top; nodes of the min cut are red and say so.
 
-    Of more than `MOST_ROWS` nodes only the busiest.
+    Of more than `MOST_BARS` nodes only the busiest.
     """
     nodes = plan.flow.nodes
-    ordered = sorted(nodes.items(), key=lambda item: (-item[1].utilisation, item[0]))[:MOST_ROWS]
+    ordered = sorted(nodes.items(), key=lambda item: (-item[1].utilisation, item[0]))[:MOST_BARS]
     cut = set(plan.flow.min_cut.nodes)
     traces = [
         trace(

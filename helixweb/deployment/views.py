@@ -46,7 +46,10 @@ def deployment_new(request: HttpRequest) -> HttpResponse:
     `?again=`: with the options that this deployment of the plan had.
     """
     plan = get_object_or_404(
-        Plan.objects.select_related("cluster", "model", "run"), pk=query_id(request, "plan")
+        Plan.objects.select_related("cluster", "model", "run").defer(
+            "problem", "document", "run__problem"
+        ),
+        pk=query_id(request, "plan"),
     )
     seen = {"seen_generation": services.current_generation(plan.cluster_id)}
     again = plan.deployments.filter(pk=query_id(request, "again")).first()

@@ -1,14 +1,15 @@
 """What limits a cluster now: gathers its newest numbers for `bottleneck.py`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.bottleneck import Finding, Load, NodeLoad, bottleneck
 from helixweb.monitoring.history import current_sample
 from helixweb.monitoring.link_loads import link_loads
 from helixweb.monitoring.models import MetricSample
-from helixweb.monitoring.node_samples import NodeSample
 from helixweb.monitoring.presentation import MonitoredNode, Serving, serving_of
 from helixweb.monitoring.services import detailed
 from helixweb.monitoring.step_times import Steps, StepTimes
@@ -19,6 +20,10 @@ from planner.domain.problem import Problem
 
 # Rates of single heartbeats jump; over this long they are steady enough to be judged.
 LATELY_S = 6
+
+
+# What a sample stores of a node: `NodeSample.to_json`.
+_Counters = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +97,13 @@ def _lately(cluster: Cluster, serving: Serving, sample: MetricSample) -> dict[st
         return {}
     rates, times = {}, _step_times(serving.row)
     for name in sample.nodes.keys() & before.nodes.keys():
-        now, then = NodeSample(**sample.nodes[name]), NodeSample(**before.nodes[name])
-        if now.uptime_s is None or then.uptime_s is None or now.uptime_s <= then.uptime_s:
+        now, then = sample.nodes[name], before.nodes[name]
+        elapsed_s = _grown(now, then, "uptime_s")
+        if now.get("uptime_s") is None or then.get("uptime_s") is None or elapsed_s <= 0:
             continue
-        elapsed_s = now.uptime_s - then.uptime_s
-        busy_s = (now.busy_s_total or 0.0) - (then.busy_s_total or 0.0)
-        delayed_s = (now.delayed_s_total or 0.0) - (then.delayed_s_total or 0.0)
-        tokens = (now.stage_tokens_total or 0) - (then.stage_tokens_total or 0)
+        busy_s = _grown(now, then, "busy_s_total")
+        delayed_s = _grown(now, then, "delayed_s_total")
+        tokens = _grown(now, then, "stage_tokens_total")
         steps, layers = _steps(now, then), serving.plan.placement.layers.get(name)
         expected_s = None
         if steps is not None and layers is not None:
@@ -112,14 +117,18 @@ def _lately(cluster: Cluster, serving: Serving, sample: MetricSample) -> dict[st
     return rates
 
 
-def _steps(now: NodeSample, then: NodeSample) -> Steps | None:
+def _steps(now: _Counters, then: _Counters) -> Steps | None:
     """What the stage did between; None: it did not say."""
-    if now.steps_total is None or then.steps_total is None:
+    if now.get("steps_total") is None or then.get("steps_total") is None:
         return None
-    prompt_tokens = (now.stage_prompt_tokens_total or 0) - (then.stage_prompt_tokens_total or 0)
-    tokens = (now.stage_tokens_total or 0) - (then.stage_tokens_total or 0)
+    prompt_tokens = int(_grown(now, then, "stage_prompt_tokens_total"))
     return Steps(
-        steps=now.steps_total - then.steps_total,
+        steps=int(_grown(now, then, "steps_total")),
         prompt_tokens=prompt_tokens,
-        decode_tokens=tokens - prompt_tokens,
+        decode_tokens=int(_grown(now, then, "stage_tokens_total")) - prompt_tokens,
     )
+
+
+def _grown(now: _Counters, then: _Counters, counter: str) -> float:
+    """Between two samples; what one did not say counts as nothing."""
+    return (now.get(counter) or 0.0) - (then.get(counter) or 0.0)

@@ -40,7 +40,16 @@ window.HelixCharts = (() => {
   const written = new Intl.DateTimeFormat("sv-SE", {
     timeZone: document.documentElement.dataset.zone || "UTC", dateStyle: "short", timeStyle: "medium",
   });
-  const local = (value) => (typeof value === "string" && MOMENT.test(value) ? written.format(new Date(value)) : value);
+  // Charts of a page share their moments, and lines that grow are written again with each of them.
+  const writtenBefore = new Map();
+  const local = (value) => {
+    if (typeof value !== "string" || !MOMENT.test(value)) return value;
+    if (!writtenBefore.has(value)) {
+      if (writtenBefore.size > 5000) writtenBefore.clear();
+      writtenBefore.set(value, written.format(new Date(value)));
+    }
+    return writtenBefore.get(value);
+  };
   const inZone = (figure) => {
     if (figure.layout?.xaxis?.type !== "date") return figure;
     const { xaxis, shapes = [], annotations = [] } = figure.layout;

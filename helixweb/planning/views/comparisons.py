@@ -29,7 +29,10 @@ def compare_plans(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def what_if(request: HttpRequest, pk: int) -> HttpResponse:
     """POST estimates the changed copy at once; with `solve` a search on it is started."""
-    plan = get_object_or_404(Plan.objects.select_related("cluster", "model", "run"), pk=pk)
+    plan = get_object_or_404(
+        Plan.objects.select_related("cluster", "model", "run").defer("document", "run__problem"),
+        pk=pk,
+    )
     form = WhatIfForm(request.POST if request.method == "POST" else None)
     answer = None
     if form.is_valid():

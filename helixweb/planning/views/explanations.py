@@ -29,7 +29,7 @@ def explanation_context(plan: Plan) -> dict[str, Any]:
 @require_http_methods(["GET", "POST"])
 def explanation(request: HttpRequest, pk: int) -> HttpResponse:
     """GET: the card, which htmx swaps in. POST: have the plan explained anew."""
-    plan = get_object_or_404(Plan, pk=pk)
+    plan = get_object_or_404(Plan.objects.defer("problem", "document"), pk=pk)
     if request.method == "GET":
         context = {"plan": plan, **explanation_context(plan)}
         return render(request, "planning/_explanation.html", context)

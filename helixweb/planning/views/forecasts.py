@@ -39,7 +39,7 @@ def forecast_context(
 @require_http_methods(["GET", "POST"])
 def simulations(request: HttpRequest, pk: int) -> HttpResponse:
     """GET: the card's results, which htmx swaps in. POST: simulate again."""
-    plan = get_object_or_404(Plan, pk=pk)
+    plan = get_object_or_404(Plan.objects.defer("problem", "document"), pk=pk)
     if request.method == "GET":
         forecast = stored_plan(plan).forecast
         context = {"plan": plan, **forecast_context(request, plan, forecast)}
