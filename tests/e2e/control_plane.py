@@ -1,0 +1,141 @@
+"""The site's own processes; whichever is killed is started again at once."""
+
+import contextlib
+import os
+import random
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+
+from helixweb.demo.processes import Processes, Running, free_port
+from helixweb.demo.scenario import web_command
+
+ROOT = Path(__file__).resolve().parents[2]
+CELERY = [sys.executable, "-m", "celery", "-A", "helixweb"]
+PATIENCE_S = 120.0
+_DEAD_FOR_S = 0.2  # until whoever watches a process starts it again
+_LOCKED_FOR_S = 3.0
+_MAKE_USER = """
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from helixweb.common import login_links
+from helixweb.common.auth import create_api_key
+call_command("migrate", verbosity=0)
+user = get_user_model().objects.create_superuser("ada")
+print(f"/login/link/{login_links.create(user)}/")
+print(create_api_key(name="day", user=user, scopes=["read", "write", "serve"]).secret)
+"""
+
+
+class ControlPlane:
+    """Made by `running`. `key` is of the user "ada", who may log in once by `login_link`."""
+
+    def __init__(self, processes: Processes, *, folder: Path, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.key = self.login_link = ""
+        self.processes = processes
+        self.kills = 0
+        self._folder = folder
+        self._commands = {
+            "web": web_command(port),
+            "worker": [*CELERY, "worker", "--loglevel", "WARNING"],
+            "beat": [*CELERY, "beat", "--loglevel", "WARNING", "--pidfile="],
+        }
+        self._running: dict[str, Running] = {}
+        self._killed: list[Running] = []
+        self._closing = threading.Event()
+        self._watch = threading.Thread(target=self._restart_dead, name="supervisor")
+
+    @classmethod
+    @contextmanager
+    def running(cls, folder: Path, **environment: str) -> Iterator["ControlPlane"]:
+        """Migrated, and answering; everything ends with the block."""
+        port = free_port()
+        env = {
+            "HELIX_DATA_DIR": str(folder / "data"),
+            "HELIX_URL": f"http://127.0.0.1:{port}",
+            "OMP_NUM_THREADS": "1",
+            "DATABASE_URL": "",
+            "REDIS_URL": "",
+            **environment,
+        }
+        with Processes(log_dir=folder / "logs", cwd=ROOT, env=env) as processes:
+            plane = cls(processes, folder=folder, port=port)
+            try:
+                plane._start()
+                yield plane
+            finally:
+                plane._stop()
+
+    def strike(self, dice: random.Random) -> str:
+        """Kill one of them, or a part of the worker, or hold the database; what it was."""
+        what = dice.choice(("web", "web", "worker", "worker", "part of worker", "beat", "database"))
+        if what == "database":
+            return self._hold_database()
+        running = self._running[what.removeprefix("part of ")]
+        with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if what == "part of worker":
+                process = psutil.Process(running.process.pid)
+                parts = [process, *process.children(recursive=True)]
+                dice.choice(parts).kill()
+            else:
+                os.killpg(running.process.pid, signal.SIGKILL)
+        self.kills += 1
+        return what
+
+    def is_up(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=5).is_success
+        except httpx.TransportError:
+            return False
+
+    def ask_database(self, program: str, *arguments: str) -> str:
+        """What a module of the tests prints, run in this site's environment."""
+        return self.processes.run(program, [sys.executable, "-m", program, *arguments])
+
+    def _start(self) -> None:
+        command = [sys.executable, "manage.py", "shell", "-v0", "-c", _MAKE_USER]
+        *_, self.login_link, self.key = self.processes.run("make-user", command).split()
+        for name, command in self._commands.items():
+            self._running[name] = self.processes.start(name, command)
+        deadline = time.monotonic() + PATIENCE_S
+        while not self.is_up():
+            assert time.monotonic() < deadline, f"the web never answered; logs in {self._folder}"
+            time.sleep(0.2)
+        self._watch.start()
+
+    def _stop(self) -> None:
+        self._closing.set()
+        if self._watch.is_alive():
+            self._watch.join()
+        for running in self._killed:  # a worker's children may outlive it for a while
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.process.pid, signal.SIGKILL)
+
+    def _restart_dead(self) -> None:
+        while not self._closing.wait(_DEAD_FOR_S):
+            for name, running in self._running.items():
+                if running.process.poll() is not None:
+                    self._killed.append(running)
+                    self._running[name] = self.processes.start(name, self._commands[name])
+            self.processes.take_ended()
+
+    def _hold_database(self) -> str:
+        """As a backup or a slow disk may: nobody writes for seconds."""
+        path = self._folder / "data" / "helixweb.sqlite3"
+        if not path.exists():
+            return "nothing"
+        holder = sqlite3.connect(path, timeout=20, isolation_level=None)
+        with contextlib.closing(holder):
+            holder.execute("BEGIN IMMEDIATE")
+            time.sleep(_LOCKED_FOR_S)
+            holder.execute("ROLLBACK")
+        return "database"

@@ -1,0 +1,116 @@
+"""`python -m tests.e2e.control_plane_books`: is the database of the environment's site in order?
+
+Reads a person's diary as JSON from its argument; prints what is wrong, and the ids of events.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+
+def main(diary_text: str) -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
+    import django
+
+    django.setup()
+    from helixweb.common.models import Event
+
+    diary = json.loads(diary_text)
+    faults = [*_database(), *_tasks(), *_deployments(), *_change_log(diary)]
+    events = Event.objects.filter(topic__in=diary["topics"]).order_by("pk")
+    print(json.dumps({"faults": faults, "events": list(events.values_list("pk", flat=True))}))
+
+
+def _database() -> Iterator[str]:
+    from django.db import connection
+
+    connection.check_constraints()  # foreign keys, where the database has not looked at once
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA integrity_check")
+            (found,) = cursor.fetchone()
+        if found != "ok":
+            yield f"the database is damaged: {found}"
+
+
+def _tasks() -> Iterator[str]:
+    """Every one has ended once."""
+    from helixweb.common.models import FINISHED
+    from helixweb.planning.attempts import MAX_ATTEMPTS
+    from helixweb.planning.models import Explanation, Plan, PlanRun, Simulation
+    from planner.serialization import plan_from_dict, problem_from_dict
+
+    for kind in (PlanRun, Explanation, Simulation):
+        for row in kind.objects.all():
+            name = f"{kind.__name__} {row.pk}"
+            if row.status not in FINISHED or row.finished_at is None:
+                yield f"{name} is {row.status}"
+            if row.lease_expires_at is not None:
+                yield f"{name} has ended and holds a lease"
+            if row.status == PlanRun.Status.FAILED and row.attempt < MAX_ATTEMPTS:
+                yield f"{name} failed at attempt {row.attempt}: {row.error}"
+    for run in PlanRun.objects.all():
+        plans = Plan.objects.filter(run=run).count()
+        wanted = 1 if run.status == PlanRun.Status.SUCCEEDED else 0
+        if plans != wanted:
+            yield f"run {run.pk} is {run.status} and has {plans} plans"
+        late = run.incumbents.filter(attempt__gt=run.attempt).count()
+        if late:
+            yield f"run {run.pk} has {late} incumbents of attempts that never were"
+    for plan in Plan.objects.all():
+        document, problem = plan_from_dict(plan.document), problem_from_dict(plan.problem)
+        if not set(document.placement.layers) <= {node.name for node in problem.cluster.nodes}:
+            yield f"plan {plan.pk} places layers on nodes that its problem has not"
+        for kind in (Explanation, Simulation):
+            count = kind.objects.filter(plan=plan).count()
+            if count != 1:
+                yield f"plan {plan.pk} has {count} of {kind.__name__}"
+
+
+def _deployments() -> Iterator[str]:
+    from helixweb.deployment.models import LIVE, Deployment
+    from helixweb.inventory.models import Cluster
+    from runtime.protocol.control import ServingPlan, StageAssignment
+
+    for cluster in Cluster.objects.all():
+        rows = list(Deployment.objects.filter(cluster=cluster).order_by("pk"))
+        live = [row for row in rows if row.status in LIVE]
+        if len(live) > 1:
+            yield f"cluster {cluster} has {len(live)} deployments"
+        if rows != sorted(rows, key=lambda row: row.generation):
+            yield f"cluster {cluster}: generations went back"
+        for row in live:
+            if row.pushed_at is None:
+                yield f"{row} was never pushed"
+        for row in rows:
+            serving = ServingPlan.model_validate(row.serving_plan)
+            assigned = {each.node_name: each.desired for each in row.assignments.all()}
+            if assigned.keys() != serving.placement.layers.keys():
+                yield f"{row}: assignments of {sorted(assigned)} for {serving.placement}"
+            for desired in assigned.values():
+                StageAssignment.model_validate(desired)
+
+
+def _change_log(diary: dict[str, Any]) -> Iterator[str]:
+    """Each edit that was accepted once, and no other."""
+    from helixweb.inventory.models import Change
+
+    for kind, row, field, value in diary["edits"]:
+        lines = Change.objects.filter(kind=kind, row_id=row, action=Change.Action.CHANGED)
+        count = sum(str(line.after.get(field)) == value for line in lines)
+        if count != 1:
+            yield f"{field} = {value} of {kind} {row} is {count} times in the change log"
+    for action, done in (("added", diary["added"]), ("removed", diary["removed"])):
+        for kind, name in done:
+            count = Change.objects.filter(kind=kind, name=name, action=action).count()
+            if count != 1:
+                yield f"{kind} {name} was {action} {count} times by the change log"
+    edited = Change.objects.filter(action=Change.Action.CHANGED, actor="ada").count()
+    if edited != len(diary["edits"]):
+        yield f"the change log has {edited} edits, the diary {len(diary['edits'])}"
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,58 @@
+"""An open page: reads events, and after a break asks for those that came meanwhile."""
+
+import re
+import threading
+import time
+
+import httpx
+
+_TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
+
+_SILENT_S = 2.0  # then it looks whether it shall end, and asks anew
+
+
+class EventReader:
+    """A context manager. `seen` are ids of events in the order they came."""
+
+    def __init__(self, url: str, *, topics: list[str], login_link: str) -> None:
+        self.seen: list[int] = []
+        self.breaks = 0
+        self._http = httpx.Client(base_url=url, timeout=30)
+        form = self._http.get(login_link).text
+        found = _TOKEN.search(form)
+        assert found, form
+        content = {"csrfmiddlewaretoken": found.group(1)}
+        answer = self._http.post(login_link, data=content, headers={"Referer": url})
+        assert answer.status_code == 302, answer.text
+        self._topics = ",".join(topics)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="reader")
+
+    def __enter__(self) -> "EventReader":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._closing.set()
+        self._thread.join()
+        self._http.close()
+
+    def _read(self) -> None:
+        while not self._closing.is_set():
+            headers = {"Last-Event-ID": str(self.seen[-1] if self.seen else 0)}
+            try:
+                with self._http.stream(
+                    "GET",
+                    "/events",
+                    params={"topics": self._topics},
+                    headers=headers,
+                    timeout=httpx.Timeout(30, read=_SILENT_S),
+                ) as answer:
+                    for line in answer.iter_lines():
+                        if line.startswith("id: "):
+                            self.seen.append(int(line.removeprefix("id: ")))
+                        if self._closing.is_set():
+                            return
+            except httpx.TransportError:
+                self.breaks += 1
+            time.sleep(0.1)

@@ -1,0 +1,88 @@
+"""Agents and a coordinator that only speak: they join over HTTP and do at once what is wanted."""
+
+import threading
+import uuid
+from typing import Any
+
+import httpx
+
+from runtime.protocol.control import CoordinatorReport, Phase
+from tests.helixweb.process_doubles import HARDWARE, STATS
+
+_INTERVAL_S = 0.5
+REPORT = CoordinatorReport(
+    generation=0, serving=False, window_s=10.0, requests_running=0, requests_waiting=0,
+    requests_total=0, requests_failed_total=0, requests_rejected_total=0, prompt_tokens_total=0,
+    output_tokens_total=0, prompt_tokens_per_s=0.0, output_tokens_per_s=0.0,
+)  # fmt: skip
+
+
+class JoinedDoubles:
+    """A context manager; `names` are nodes of the cluster, which gets a coordinator too."""
+
+    def __init__(self, url: str, *, tokens: dict[str, str]) -> None:
+        """`tokens` by name; that of "coordinator" is the coordinator's."""
+        self.generations: dict[str, int] = {}
+        self._http = httpx.Client(base_url=f"{url}/api/v1/", timeout=30)
+        self._credentials: dict[str, str] = {}
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._live, name="doubles")
+        for port, (name, token) in enumerate(tokens.items(), start=7001):
+            self._join(name, token, port=port)
+
+    def __enter__(self) -> "JoinedDoubles":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._closing.set()
+        self._thread.join()
+        self._http.close()
+
+    def _join(self, name: str, token: str, *, port: int) -> None:
+        is_node = name != "coordinator"
+        content: dict[str, Any] = {
+            "join_token": token,
+            "role": "node" if is_node else "coordinator",
+            "node_uuid": str(uuid.uuid4()),
+            "name": name,
+            "hardware": HARDWARE,
+            "data_endpoint": f"tcp://127.0.0.1:{port}",
+            "data_public_key": f"{name:k<40}"[:40],
+            "version": "0.1.0",
+        }
+        if not is_node:
+            content["http_url"] = "http://127.0.0.1:9"
+        answer = self._http.post("agent/register", json=content)
+        assert answer.status_code == 201, answer.text
+        self._credentials[name] = answer.json()["credential"]
+
+    def _live(self) -> None:
+        while not self._closing.wait(_INTERVAL_S):
+            for name in self._credentials:
+                try:
+                    if name == "coordinator":
+                        self._report()
+                    else:
+                        self._beat(name)
+                except httpx.TransportError:
+                    break  # the web is away; all come again
+
+    def _beat(self, name: str) -> None:
+        headers = {"Authorization": f"Bearer {self._credentials[name]}"}
+        desired = self._http.get("agent/desired", headers=headers)
+        if desired.status_code != httpx.codes.OK:
+            return
+        wanted = desired.json()
+        observed: dict[str, Any] = {"generation": wanted["generation"], "phase": Phase.IDLE.value}
+        if wanted["assignment"] is not None:
+            observed |= {"phase": Phase.READY.value, "stage": STATS.model_dump(mode="json")}
+        told = self._http.post("agent/heartbeat", json={"observed": observed}, headers=headers)
+        if told.status_code == httpx.codes.OK:
+            before = self.generations.get(name, 0)
+            assert wanted["generation"] >= before, f"{name}: {wanted['generation']} after {before}"
+            self.generations[name] = wanted["generation"]
+
+    def _report(self) -> None:
+        headers = {"Authorization": f"Bearer {self._credentials['coordinator']}"}
+        self._http.post("coordinator/report", json=REPORT.model_dump(mode="json"), headers=headers)

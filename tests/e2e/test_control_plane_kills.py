@@ -1,0 +1,189 @@
+"""Web, worker and beat are killed while a person works: all that was accepted happens once.
+
+Real processes, seeded. A few kills run with the suite; `-m chaos` runs over a hundred, with a chat
+that must not notice, and prints what was done.
+"""
+
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.control_plane import PATIENCE_S, ControlPlane
+from tests.e2e.day_of_work import Person
+from tests.e2e.event_reader import EventReader
+from tests.e2e.joined_doubles import JoinedDoubles
+from tests.helixweb.conftest import TINY_PROBLEM
+
+pytestmark = pytest.mark.e2e
+
+NODES = [node["name"] for node in TINY_PROBLEM["nodes"]]
+UNFINISHED = {"queued", "running"}
+
+
+class Day:
+    """A site with a cluster to work on, whose processes have joined, and somebody who looks on."""
+
+    def __init__(self, plane: ControlPlane, stack: ExitStack, *, dice: random.Random) -> None:
+        self.plane = plane
+        self.dice = dice
+        self.person = Person(plane.url, key=plane.key, dice=dice)
+        stack.callback(self.person.close)
+        self.cluster = self.person.import_cluster(TINY_PROBLEM, name="work")
+        self.other = self.person.import_cluster(TINY_PROBLEM, name="other")
+        self.model = self._model("tiny-llama")
+        tokens = {name: self._token("node") for name in NODES}
+        tokens["coordinator"] = self._token("coordinator")
+        self.doubles = stack.enter_context(JoinedDoubles(plane.url, tokens=tokens))
+        self.topics = [f"cluster:{self.cluster}", f"cluster:{self.other}"]
+        self.plans: list[int] = []
+
+    def _model(self, name: str) -> int:
+        model = int(self.person.rows("models/", name=name)[0]["id"])
+        path = f"models/{model}/"
+        checkpoint = f"/models/{name}"
+        self.person.insist(
+            "PATCH",
+            path,
+            {"checkpoint": checkpoint},
+            done=lambda: bool(self.person.look(path)["checkpoint"] == checkpoint),
+        )
+        self.person.edits.append(("languagemodel", model, "checkpoint", checkpoint))
+        return model
+
+    def _token(self, role: str) -> str:
+        made = self.person.insist(
+            "POST", "join-tokens/", {"cluster": self.cluster, "role": role}, done=lambda: False
+        )
+        assert made is not None
+        return str(made["secret"])
+
+    def round(self) -> None:
+        """Edits, a plan, and it or an earlier one put to work."""
+        person, dice = self.person, self.dice
+        for _ in range(3):
+            person.edit(self.cluster)
+        person.add_node(self.other)
+        run = person.start_plan(self.cluster, self.model, time_limit_s=2)
+        person.edit(self.cluster)
+        if dice.random() < 0.5:
+            person.remove_node(self.other)
+        ended = person.await_end(run)
+        assert ended["status"] == "succeeded", ended
+        self.plans.append(ended["plan"])
+        person.deploy(self.cluster, self.plans[-1])
+        if len(self.plans) > 1 and dice.random() < 0.5:  # back to what ran before
+            person.deploy(self.cluster, self.plans[-2])
+
+    def settle(self) -> None:
+        """Nothing is killed any more: all that was begun ends."""
+        person = self.person
+        if person.deployments:
+            person.await_ready(person.deployments[-1])
+
+        def unfinished() -> list[Any]:
+            return [
+                row
+                for path in ("plan-runs/", "simulations/")
+                for row in person.rows(path)
+                if row["status"] in UNFINISHED
+            ] + [
+                row
+                for plan in person.rows("plans/")
+                if (row := person.look(f"plans/{plan['id']}/explanation/"))["status"] in UNFINISHED
+            ]
+
+        until(lambda: not unfinished(), "every task has ended")
+
+    def books(self) -> dict[str, Any]:
+        diary = {
+            "edits": self.person.edits,
+            "added": self.person.added,
+            "removed": self.person.removed,
+            "topics": self.topics,
+        }
+        kept: dict[str, Any] = json.loads(
+            self.plane.ask_database("tests.e2e.control_plane_books", json.dumps(diary))
+        )
+        return kept
+
+
+class Killer:
+    """Strikes at moments by lot until there were so many kills, or it is told to stop."""
+
+    def __init__(self, plane: ControlPlane, *, kills: int, seed: int, mean_s: float) -> None:
+        self.strikes: Counter[str] = Counter()
+        self.done = threading.Event()
+        self._plane = plane
+        self._kills = kills
+        self._mean_s = mean_s
+        self._dice = random.Random(seed)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._strike, name="killer")
+
+    def __enter__(self) -> "Killer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _strike(self) -> None:
+        while self._plane.kills < self._kills:
+            if self._stopped.wait(self._dice.expovariate(1 / self._mean_s)):
+                return
+            self.strikes[self._plane.strike(self._dice)] += 1
+        self.done.set()
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"never happened: {what}"
+        time.sleep(0.2)
+
+
+def work_under_fire(day: Day, *, kills: int, seed: int, mean_s: float) -> str:
+    """A day of work with so many kills; raises unless the books are right. Says what was done."""
+    plane = day.plane
+    with EventReader(plane.url, topics=day.topics, login_link=plane.login_link) as reader:
+        with Killer(plane, kills=kills, seed=seed, mean_s=mean_s) as killer:
+            while not killer.done.is_set():
+                day.round()
+        day.settle()
+        books = day.books()
+        assert not books["faults"], books["faults"]
+        until(lambda: len(set(reader.seen)) >= len(books["events"]), "the page read all events")
+    assert reader.seen == sorted(set(reader.seen)), "events came twice, or out of order"
+    assert reader.seen == books["events"]
+    wanted = day.person.look(f"deployments/{day.person.deployments[-1]}/")
+    assert set(day.doubles.generations.values()) == {wanted["generation"]}
+    person = day.person
+    struck = ", ".join(f"{count} {what}" for what, count in sorted(killer.strikes.items()))
+    return (
+        f"{plane.kills} kills ({struck}); {len(person.edits)} edits, {len(person.added)} rows "
+        f"added, {len(person.removed)} removed, {len(person.runs)} plan runs, "
+        f"{len(person.deployments)} deployments; {person.unknown} requests without an answer; "
+        f"{len(reader.seen)} events read in {reader.breaks + 1} parts"
+    )
+
+
+def test_three_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    with ControlPlane.running(tmp_path) as plane, ExitStack() as stack:
+        day = Day(plane, stack, dice=random.Random(3))
+        print(work_under_fire(day, kills=3, seed=3, mean_s=1.0))
+
+
+@pytest.mark.chaos
+def test_a_hundred_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    with ControlPlane.running(tmp_path) as plane, ExitStack() as stack:
+        day = Day(plane, stack, dice=random.Random(5))
+        print(work_under_fire(day, kills=100, seed=5, mean_s=3.0))
