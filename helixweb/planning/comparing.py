@@ -13,6 +13,8 @@ from planner.placers.budgeted_moves import moved_layers
 from planner.simulator.forecast import Forecast
 
 MOST_PLANS = 4
+# Of so many nodes nobody looks for those that differ.
+MANY_NODES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,18 @@ class Comparison:
 
     plans: tuple[ComparedPlan, ...]
     nodes: tuple[NodeLayers, ...]
+
+    @property
+    def shown(self) -> tuple[NodeLayers, ...]:
+        """All nodes; from `MANY_NODES` on those that differ."""
+        if len(self.nodes) < MANY_NODES:
+            return self.nodes
+        return tuple(node for node in self.nodes if node.differs)
+
+    @property
+    def left_out(self) -> int:
+        """Nodes that hold the same in every plan, where they are not shown."""
+        return len(self.nodes) - len(self.shown)
 
 
 def compare(rows: Sequence[Plan]) -> Comparison:

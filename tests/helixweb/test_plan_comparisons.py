@@ -7,6 +7,7 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from helixweb.inventory.models import Cluster
+from helixweb.planning import comparing
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.what_if import AddedNodes, Edits, carried_over, edited, worth
 from planner.domain.cluster import Link
@@ -181,6 +182,18 @@ def test_plans_are_compared_side_by_side(browser: Client, plan: Plan, twin: Plan
     assert lines["tower"]
     assert sum(lines.values()) == 1
     assert page.context["comparison"].plans[1].moved_bytes == 0  # it only drops a layer
+
+
+def test_of_many_nodes_those_that_differ_are_shown(
+    browser: Client, plan: Plan, twin: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparing, "MANY_NODES", 1)
+    page = browser.get("/plans/compare", {"plan": [plan.pk, twin.pk]})
+    found = page.context["comparison"]
+    assert {line.node for line in found.shown} == {
+        line.node for line in found.nodes if line.differs
+    }
+    assert f"Left out: {len(found.nodes) - 1} of {len(found.nodes)} nodes" in page.content.decode()
 
 
 @pytest.mark.parametrize("ids", [[], ["1"], ["1", "2", "3", "4", "5"], ["1", "x"]])
