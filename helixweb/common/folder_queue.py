@@ -76,9 +76,10 @@ class Transport(filesystem.Transport):
 
     def _take_all(self) -> None:
         """Deliver what waits, as far as the worker may take it."""
+        cycle: Any = self.cycle  # kombu's stubs do not know that it is there from the start
         with contextlib.suppress(Empty):
             while True:
-                self.cycle.get(self._deliver)
+                cycle.get(self._deliver)
 
 
 def _write_hidden(path: Path, text: str) -> Path:
