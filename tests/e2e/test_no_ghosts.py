@@ -1,0 +1,185 @@
+"""A machine whose agent dies and comes back stays one node, with one address and one assignment.
+
+A real agent, killed again and again; its stage acts as an emulated node. Its data folder is lost
+once: then the name is another machine's until a person removes the old row.
+"""
+
+import copy
+import random
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helixweb.demo.processes import Running
+from planner.domain.layer_times import LayerTimes
+from planner.domain.model_spec import ModelSpec
+from planner.domain.profile import ComputeProfile
+from runtime.protocol.emulation import Emulation
+from tests.e2e.control_plane import PATIENCE_S, ControlPlane
+from tests.e2e.day_of_work import Person
+from tests.e2e.joined_doubles import JoinedDoubles
+from tests.helixweb.conftest import TINY_PROBLEM
+
+pytestmark = [pytest.mark.e2e, pytest.mark.chaos]
+
+NODE = "tower"
+REJOINS = 20
+_LAYERS = 3  # the tower can hold them all
+
+
+class Machine:
+    """One data folder and the agent that lives on it."""
+
+    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+        self.data_dir = folder / "agent"
+        self._plane = plane
+        self._emulation = folder / "emulation.json"
+        self._emulation.write_text(_emulation().model_dump_json())
+        self._agent: Running | None = None
+
+    def start(self, *options: str) -> Running:
+        command = [
+            sys.executable, "-m", "runtime", "agent", f"--server={self._plane.url}",
+            f"--name={NODE}", "--region=home", f"--data-dir={self.data_dir}",
+            f"--emulate={self._emulation}", *options,
+        ]  # fmt: skip
+        self._agent = self._plane.processes.start("agent", command)
+        return self._agent
+
+    def kill(self) -> None:
+        assert self._agent is not None
+        self._agent.process.kill()
+        self._agent.process.wait()
+
+
+def _emulation() -> Emulation:
+    return Emulation(
+        profile=ComputeProfile(
+            name="emulated",
+            gpu="emulated",
+            vram_bytes=1e9,
+            max_layers=_LAYERS,
+            tokens_per_s=(1000.0,) * _LAYERS,
+            kv_capacity_token_layers=(20_000.0,) * _LAYERS,
+            layer_times=LayerTimes(
+                prompt=((10, 0.003), (200, 0.01)), decode=((1, 0.003), (8, 0.005))
+            ),
+        ),
+        model=ModelSpec(
+            name="tiny-llama",
+            num_layers=_LAYERS,
+            activation_bytes_per_token=256.0,
+            token_bytes=4.0,
+            bytes_per_layer=1e6,
+        ),
+        vocab_size=300,
+    )
+
+
+def _problem() -> dict[str, Any]:
+    """The tower alone, with a model that fits it."""
+    problem = copy.deepcopy(TINY_PROBLEM)
+    problem["model"]["num_layers"] = _LAYERS
+    problem["nodes"] = [node for node in problem["nodes"] if node["name"] == NODE]
+    problem["network"]["links"] = []
+    return problem
+
+
+class Site:
+    """A cluster of the one machine and a coordinator, as a person sees it."""
+
+    def __init__(self, person: Person) -> None:
+        self.person = person
+        self.cluster = person.import_cluster(_problem(), name="one")
+        self.model = person.rows("models/", name="tiny-llama")[0]["id"]
+        path = f"models/{self.model}/"
+        checkpoint = {"checkpoint": "/models/tiny-llama"}
+        person.insist("PATCH", path, checkpoint, done=lambda: False)
+
+    def token(self, role: str) -> str:
+        content = {"cluster": self.cluster, "role": role}
+        made = self.person.insist("POST", "join-tokens/", content, done=lambda: False)
+        assert made is not None
+        return str(made["secret"])
+
+    def node(self) -> dict[str, Any]:
+        """The only one there is."""
+        (row,) = self.person.rows("nodes/", cluster=self.cluster)
+        return row
+
+    def deploy(self) -> int:
+        run = self.person.start_plan(self.cluster, self.model, time_limit_s=2)
+        self.person.deploy(self.cluster, self.person.await_end(run)["plan"])
+        return self.person.deployments[-1]
+
+    def assignments(self, deployment: int) -> list[tuple[int, str]]:
+        rows = self.person.look(f"deployments/{deployment}/")["assignments"]
+        return [(row["node"], row["phase"]) for row in rows]
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"never happened: {what}"
+        time.sleep(0.2)
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    with ControlPlane.running(tmp_path) as running:
+        yield running
+
+
+def test_twenty_rejoins_leave_one_node(plane: ControlPlane, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        person = Person(plane.url, key=plane.key, dice=random.Random(1))
+        stack.callback(person.close)
+        site = Site(person)
+        tokens = {"coordinator": site.token("coordinator")}
+        stack.enter_context(JoinedDoubles(plane.url, tokens=tokens))
+        machine = Machine(plane, tmp_path)
+        machine.start(f"--token={site.token('node')}")
+        until(lambda: site.node()["state"] == "online", "the node is online")
+        first = site.node()
+        deployment = site.deploy()
+        person.await_ready(deployment)
+
+        for _ in range(REJOINS):
+            machine.kill()
+            seen = site.node()["last_seen_at"]
+            machine.start()
+            until(lambda seen=seen: site.node()["last_seen_at"] > seen, "it is heard again")
+            told = site.node()
+            assert (told["id"], told["uuid"]) == (first["id"], first["uuid"])
+            assert told["data_endpoint"] == first["data_endpoint"]
+        until(
+            lambda: site.assignments(deployment) == [(first["id"], "ready")],
+            "the stage is ready in the same deployment",
+        )
+        assert person.look(f"deployments/{deployment}/")["generation"] == 1
+
+        machine.kill()
+        shutil.rmtree(machine.data_dir)
+        refused = machine.start(f"--token={site.token('node')}")
+        assert refused.process.wait(PATIENCE_S) == 2
+        assert "belongs to another machine" in refused.last_lines()
+        assert site.node()["uuid"] == first["uuid"]
+
+        path = f"nodes/{first['id']}/"
+        person.insist("DELETE", path, done=lambda: not person.rows("nodes/", cluster=site.cluster))
+        machine.start(f"--token={site.token('node')}")
+        until(lambda: bool(person.rows("nodes/", cluster=site.cluster)), "it has joined anew")
+        anew = site.node()
+        assert anew["uuid"] != first["uuid"]
+        until(
+            lambda: site.assignments(deployment) == [(anew["id"], "ready")],
+            "the deployment has followed the name to the machine it is now",
+        )
+        person.await_ready(deployment)
+        assert [row["id"] for row in person.rows("deployments/")] == [deployment]
