@@ -47,5 +47,5 @@ WORDS_OF_ROWS = (
     gettext_noop("Direction"), gettext_noop("Bytes per layer"),
     gettext_noop("Activation bytes per token"), gettext_noop("Checkpoint"), gettext_noop("Model"),
     gettext_noop("Placer"), gettext_noop("Solver"), gettext_noop("Seed"), gettext_noop("Cluster"),
-    gettext_noop("Workload"), gettext_noop("Seconds"),
+    gettext_noop("Workload"), gettext_noop("Seconds"), gettext_noop("Replanning"),
 )  # fmt: skip
