@@ -81,8 +81,10 @@ def flow_value_tokens_per_s(problem: Problem, placement: Placement, graph: FlowG
     return solve_linear_flow(problem, placement, graph, gates).value_tokens_per_s
 
 
-def flow_through_nodes(problem: Problem, placement: Placement, graph: FlowGraph) -> FlowThroughNodes:
-    """What `max_flow` says of nodes, without the time for connections; `graph` is the placement's."""
+def flow_through_nodes(
+    problem: Problem, placement: Placement, graph: FlowGraph
+) -> FlowThroughNodes:
+    """What `max_flow` says of nodes, without the time for connections; `graph`: the placement's."""
     gates = gates_of(problem, graph)
     whole = _integer_flow(graph)
     flow_E = whole.flows / _UNITS_PER_TOKEN
