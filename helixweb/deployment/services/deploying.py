@@ -12,10 +12,10 @@ from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import announce
 from helixweb.deployment.models import LIVE, SERVING, Deployment, NodeAssignment, Status
 from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.push_task import push_after_commit
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.obstacles import find_obstacles
 from helixweb.deployment.services.orders import make_orders
-from helixweb.deployment.tasks import push_after_commit
 from helixweb.inventory.models import Cluster, Coordinator, Node
 from helixweb.planning.models import Plan
 from runtime.protocol.control import Phase
