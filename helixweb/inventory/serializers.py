@@ -90,7 +90,7 @@ class LanguageModelSerializer(RowSerializer):
         read_only_fields = ["created_at"]
 
 
-class LayerTimesSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+class ProfileLayerTimesSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     """Seconds one layer takes for a batch: points of (tokens, seconds), tokens rising."""
 
     prompt = Points()
@@ -112,7 +112,7 @@ class ProfileSerializer(RowSerializer):
     kv_capacity_token_layers = serializers.ListField(
         child=serializers.FloatField(), validators=[validate_curve]
     )
-    layer_times = LayerTimesSerializer(
+    layer_times = ProfileLayerTimesSerializer(
         required=False, allow_null=True, help_text="Null: derived from tokens_per_s."
     )
     batch_limits = BatchLimitsSerializer(required=False, allow_null=True)
