@@ -59,7 +59,7 @@ class Site:
             for name in (
                 "changes", "clusters", "coordinators", "deployments", "join-tokens", "links",
                 "model-mixes", "models", "nodes", "plan-runs", "plans", "profiles",
-                "region-links", "requests", "shared-bandwidths", "simulations",
+                "region-links", "repairs", "requests", "shared-bandwidths", "simulations",
             )
         } | {"figures": sorted(FIGURES)}  # fmt: skip
 
