@@ -143,19 +143,6 @@ class Person:
         self.runs.append(run)
         return run
 
-    def accept(self, run: int) -> None:
-        """Once it has found something; if it has not ended by then."""
-        path = f"plan-runs/{run}/"
-        while True:
-            row = self.look(path)
-            if row["finished_at"] is not None:
-                return
-            if row["flow_tokens_per_s"] is not None:
-                answer = self._ask("POST", f"{path}accept/")
-                if answer is not None and answer.status_code in (202, 409):
-                    return
-            time.sleep(_AGAIN_AFTER_S)
-
     def await_end(self, run: int) -> dict[str, Any]:
         deadline = time.monotonic() + PATIENCE_S
         while True:
