@@ -128,10 +128,15 @@ class StageAssignment(_Message):
 
 
 class DesiredState(_Message):
-    """GET /api/v1/agent/desired. No assignment: hold nothing."""
+    """GET /api/v1/agent/desired. No assignment: hold nothing.
+
+    `continues`: what the node served before goes on beside it until the coordinator retires it;
+    else that ends at once.
+    """
 
     generation: SmallCount
     assignment: StageAssignment | None = None
+    continues: bool = False
 
 
 class LinkStats(_Message):
@@ -202,12 +207,14 @@ class ObservedState(_Message):
     """What the agent sees of itself.
 
     `generation` is that of the desired state it acts on (also when that says: hold nothing).
-    `loaded_ratio` is the share of the weights read so far, while loading.
+    `loaded_ratio` is the share of the weights read so far, while loading. `also_serving`: earlier
+    generations that go on beside it, not retired yet.
     """
 
     generation: SmallCount
     phase: Phase
     message: str = ""
+    also_serving: tuple[SmallCount, ...] = ()
     loaded_ratio: float | None = Field(default=None, ge=0, le=1.0)
     first: int | None = None
     end: int | None = None
@@ -276,11 +283,18 @@ class CoordinatorReport(_Message):
     """POST /api/v1/coordinator/report, about once a second. Totals since the process started.
 
     Percentiles cover the last `window_s` seconds and are null when nothing finished in it.
+    `coming_generation` takes over when no stage is left in `coming_missing`, those that have not
+    said that they serve it; null: no other plan is coming. Of `leaving_generation`, which it took
+    over from, `leaving_requests` still run; null: all have gone.
     """
 
     generation: SmallCount
     serving: bool
     message: str = ""
+    coming_generation: SmallCount | None = None
+    coming_missing: tuple[str, ...] = ()
+    leaving_generation: SmallCount | None = None
+    leaving_requests: SmallCount = 0
     window_s: float = Field(gt=0)
     requests_running: SmallCount
     requests_waiting: SmallCount

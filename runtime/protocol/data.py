@@ -20,6 +20,12 @@ few requests need follows behind the route (flag EXTENDED).
     TRACE     stage -> coordinator          `stage_spans` of one request, if its RELEASE asked
     LOST_LINKS  stage -> coordinator        `lost_links`: peers it sends to and cannot reach
     MEASURE   coordinator -> stage          `measure_order`: a link that nothing is sent over
+    RETIRE    coordinator -> stage          empty: forget the header's generation, its requests,
+                                            and the layers that no other generation here needs
+
+A stage may serve several generations of one checkpoint at once. It sends STATUS for each of them;
+the coordinator answers one that it wants no more with RETIRE, again each time. LOST_LINKS is of the
+stage, whatever generation its header has.
 """
 
 import struct
@@ -56,6 +62,7 @@ class Kind(IntEnum):
     TRACE = 7
     LOST_LINKS = 8
     MEASURE = 9
+    RETIRE = 10
 
 
 class DType(IntEnum):
@@ -92,7 +99,7 @@ class Reason(IntEnum):
     LENGTH = 2  # SAMPLED: max_tokens reached
     NO_KV_PAGES = 3  # NACK
     UNKNOWN_REQUEST = 4  # NACK: no route for this (request, epoch) here
-    WRONG_GENERATION = 5  # NACK: the stage runs another generation
+    WRONG_GENERATION = 5  # NACK: the stage does not serve this generation
     STAGE_ERROR = 6  # NACK: the step failed; the stage logs why
     PREEMPTED = 7  # NACK: its pages went to an older request; to be begun anew with its tokens
     PREFIX_GONE = 8  # NACK: pages of its prompt are no longer here; to be begun anew
@@ -183,10 +190,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageStatus:
-    """A stage serves its generation; its room in pages (a page: one layer of one request).
+    """A stage serves the header's generation; its room in pages (a page: one layer of one request).
 
-    `incarnation` is drawn when the process starts: another one means that the stage was restarted
-    and has forgotten every request.
+    Layers [first, end) are that generation's; pages are shared by all generations of the stage,
+    and `pages_total` changes while layers of another are loaded beside. `incarnation` is drawn when
+    the process starts: another one means that the stage was restarted and has forgotten every
+    request.
     """
 
     incarnation: int

@@ -105,6 +105,14 @@ def test_what_few_requests_need_follows_the_route_in_these_bytes() -> None:
     assert decode(head, payload) == message
 
 
+def test_a_generation_is_retired_by_a_header_alone() -> None:
+    message = Message(kind=Kind.RETIRE, generation=7)
+    head, payload = encode(message)
+    assert head == b"HLX1" + bytes([10, 0]) + bytes(2) + b"\x07\0\0\0" + bytes(8)
+    assert bytes(payload) == b""
+    assert decode(head, payload) == message
+
+
 def test_an_extension_longer_than_its_frame_is_refused() -> None:
     route = replace(ROUTE, block_digests=(bytes(16),) * 3)
     head, _ = encode(Message(kind=Kind.PROMPT, generation=1, entries=(entry(route=route),)))
