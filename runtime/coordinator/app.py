@@ -182,10 +182,10 @@ class _Endpoints:
         return await asyncio.get_running_loop().run_in_executor(self._encoders, encode)
 
     async def _accept(self, http: Request, kind: type[RequestT]) -> tuple[RequestT, Serving]:
-        """The request and the plan that shall answer it, which must be up and of that model."""
+        """The request and the plan that shall answer it, which must be of that model."""
         request = parse_request(kind, await read_body(http))
         try:
-            serving = self._dispatcher.ready_serving()
+            serving = self._dispatcher.open_serving()
         except NotServing as error:
             raise refused(error) from error
         if request.model != serving.plan.model_name:

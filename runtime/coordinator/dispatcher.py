@@ -56,6 +56,7 @@ class Dispatcher:
         self._recovery = Recovery(admission=self._admission, link=self._link, clock=clock)
         self.serving: Serving | None = None
         self._why_none = NO_PLAN
+        self._holds = False  # new requests wait for the stages of a plan that is not up yet
         self._sightings: dict[str, Sighting] = {}  # the last of every peer
 
     @property
@@ -81,14 +82,18 @@ class Dispatcher:
         """How those nodes of the plan that are lost were found to be, in words."""
         return {} if self.serving is None else {**self.serving.losses()}
 
-    def serve(self, serving: Serving | None, *, why_none: str = NO_PLAN) -> None:
+    def serve(
+        self, serving: Serving | None, *, why_none: str = NO_PLAN, was_served: bool = False
+    ) -> None:
         """Serve another plan, or none, and then say why to whoever asks.
 
         The plan before's requests go on under one of the same checkpoint, from prompt and tokens
         so far, as soon as its stages are up; without such a plan they end with an error. Its
-        router's load is carried over.
+        router's load is carried over. New requests wait for the stages too, if clients could ask
+        before: under such a plan, or, `was_served`, of the process that ran before this one.
         """
         goes_on = serving is not None and serving.continues(self.serving)
+        self._holds = was_served or (goes_on and self._takes())
         for request in [*self._admission.waiting, *self._admission.running.values()]:
             if not goes_on:
                 self._admission.fail(
@@ -133,6 +138,12 @@ class Dispatcher:
             raise NotServing(f"waiting for the stages of: {', '.join(missing)}")
         return self.serving
 
+    def open_serving(self) -> Serving:
+        """The plan that takes requests; they may have to wait for its stages. Raises NotServing."""
+        if self.serving is None or not self._takes():
+            return self.ready_serving()
+        return self.serving
+
     def submit(
         self,
         serving: Serving,
@@ -149,13 +160,13 @@ class Dispatcher:
         a lower `priority` goes first. Raises NotServing, NeverFits, QueueFull; then nothing was
         kept.
         """
-        if serving is not self.ready_serving():
+        if serving is not self.open_serving():
             raise NotServing("the plan was replaced while the request was read; try again")
         size = RequestSize(
             prompt_tokens=len(prompt_ids),
             predicted_output_tokens=serving.output_length.predict(max_tokens=sampling.max_tokens),
         )
-        if not serving.router.can_ever_serve(size):
+        if not serving.missing_nodes() and not serving.router.can_ever_serve(size):
             raise NeverFits(
                 f"{size.prompt_tokens} prompt tokens and about {size.predicted_output_tokens} "
                 "output tokens need more KV cache than any pipeline of this cluster has; shorten "
@@ -285,6 +296,9 @@ class Dispatcher:
         elif serving.cut != before:
             logger.info("%r reaches again whom it sends to", sender)
             self._admission.let_in()
+
+    def _takes(self) -> bool:
+        return self.serving is not None and (self._holds or not self.serving.missing_nodes())
 
     def _silent_words(self) -> str:
         """Which stages are missing, for an error; empty when none is."""

@@ -21,7 +21,7 @@ _REASONS = {
     413: "The body is too large.",
     429: "Too many requests wait; Retry-After says when to come again.",
     500: "A stage or the coordinator failed.",
-    503: "No plan is deployed, or stages are not up yet; Retry-After says when to come again.",
+    503: "No plan is deployed, or the first is not up yet; Retry-After says when to come again.",
 }
 
 

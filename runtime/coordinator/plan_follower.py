@@ -51,10 +51,13 @@ class PlanFollower:
             logger.warning("%s", error)
             return
         if stored is not None:
-            await self.apply(stored)
+            await self.apply(stored, was_served=True)
 
-    async def apply(self, desired: CoordinatorDesired) -> None:
-        """Serve `desired`. A plan that cannot be served leaves `trouble` and nothing served."""
+    async def apply(self, desired: CoordinatorDesired, *, was_served: bool = False) -> None:
+        """Serve `desired`. A plan that cannot be served leaves `trouble` and nothing served.
+
+        `was_served`: the process that ran before this one served it, and its clients still ask.
+        """
         async with self._applying:
             if desired == self._desired:
                 return
@@ -70,7 +73,7 @@ class PlanFollower:
                 self._set_peers(desired.plan.peers)
                 self._reweigh(desired.plan)
             else:
-                await self._serve(desired.plan)
+                await self._serve(desired.plan, was_served=was_served)
 
     def _remember(self, desired: CoordinatorDesired) -> None:
         try:
@@ -89,7 +92,7 @@ class PlanFollower:
             return
         logger.info("generation %d has other routing weights", plan.generation)
 
-    async def _serve(self, plan: ServingPlan) -> None:
+    async def _serve(self, plan: ServingPlan, *, was_served: bool) -> None:
         logger.info("plan of generation %d: %s", plan.generation, plan.model_name)
         try:
             tokenizer = await asyncio.to_thread(load_tokenizer, Path(plan.checkpoint))
@@ -102,7 +105,8 @@ class PlanFollower:
             )
             return
         self.trouble = ""
-        self._dispatcher.serve(serving)  # releases the old plan's requests at the old peers
+        # releases the old plan's requests at the old peers
+        self._dispatcher.serve(serving, was_served=was_served)
         self._set_peers(plan.peers)
 
 

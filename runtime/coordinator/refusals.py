@@ -40,7 +40,7 @@ NACKS = {  # reason -> (code, what the node did and what the client may do)
 
 
 class NotServing(Exception):
-    """There is no plan, or some of its stages have not reported yet."""
+    """There is no plan, or the first one's stages have not all reported yet."""
 
 
 class QueueFull(Exception):

@@ -203,8 +203,9 @@ def test_a_full_queue_answers_429_with_retry_after(checkpoint: Path) -> None:
     in_house(checkpoint, visit, pages=80)
 
 
-def test_before_the_stages_are_up_requests_get_503_naming_them(checkpoint: Path) -> None:
+def test_before_the_first_stages_are_up_requests_get_503_naming_them(checkpoint: Path) -> None:
     async def visit(h: House) -> None:
+        h.dispatcher.serve(None)
         h.dispatcher.serve(make_serving(checkpoint, generation=8))
         response = await h.chat()
         assert response.status_code == 503
