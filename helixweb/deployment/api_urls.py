@@ -3,7 +3,7 @@
 from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
-from helixweb.deployment import api, process_api
+from helixweb.deployment import api, link_api, process_api
 
 router = SimpleRouter()
 router.register("deployments", api.DeploymentViewSet, basename="api-deployment")
@@ -26,6 +26,9 @@ urlpatterns = [
         "coordinator/stream",
         process_api.CoordinatorStreamView.as_view(),
         name="coordinator-stream",
+    ),
+    path(
+        "deployments/<int:pk>/links/", link_api.LinksAtWorkView.as_view(), name="api-links-at-work"
     ),
     path("nodes/<int:pk>/log", api.NodeLogView.as_view(), name="api-node-log"),
     path("", include(router.urls)),

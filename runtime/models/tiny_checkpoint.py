@@ -63,13 +63,14 @@ Train = Callable[[CompactConfig, dict[str, Tensor], tuple[EncodedDialogue, ...]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TinySizes:
     """Sizes of the checkpoint to make; `llama3_rope_factor` above 1 adds rope scaling, `dtype` is
-    what the weights are written in."""
+    what the weights are written in. `head_size` None: all heads together are as wide as a row."""
 
     num_layers: int = 12
     hidden_size: int = 128
     intermediate_size: int = 352
     num_heads: int = 4
     num_kv_heads: int = 2
+    head_size: int | None = None
     vocab_size: int = 512
     max_position_embeddings: int = 512
     tie_word_embeddings: bool = False
@@ -83,7 +84,10 @@ class TinySizes:
             raise ValueError(
                 f"vocab_size is {self.vocab_size}; bytes and special tokens alone need {smallest}"
             )
-        if self.hidden_size % self.num_heads or self.hidden_size // self.num_heads % 2:
+        if self.head_size is not None:
+            if self.head_size < 2 or self.head_size % 2:
+                raise ValueError(f"head_size is {self.head_size}; it must be even and above 0")
+        elif self.hidden_size % self.num_heads or self.hidden_size // self.num_heads % 2:
             raise ValueError(
                 f"hidden_size is {self.hidden_size}; it must be an even multiple of num_heads, "
                 f"which is {self.num_heads}"
@@ -181,7 +185,7 @@ def _raw_config(sizes: TinySizes, tokenizer: Tokenizer) -> dict[str, Any]:
         "intermediate_size": sizes.intermediate_size,
         "num_attention_heads": sizes.num_heads,
         "num_key_value_heads": sizes.num_kv_heads,
-        "head_dim": sizes.hidden_size // sizes.num_heads,
+        "head_dim": sizes.head_size or sizes.hidden_size // sizes.num_heads,
         "vocab_size": sizes.vocab_size,
         "max_position_embeddings": sizes.max_position_embeddings,
         "rms_norm_eps": 1e-6,

@@ -111,6 +111,23 @@ def test_a_person_may_stay_with_the_plans_weights_and_follow_again(
     assert serving.weights != planned
 
 
+def test_the_api_tells_what_links_do_and_which_weights_follow_from_it(
+    serving: Serving, api: APIClient
+) -> None:
+    path = f"/api/v1/deployments/{serving.deployment.pk}/links/"
+    assert api.get(path).json() == {"links": [], "weights": None}
+    serving.tell(slow())
+    told = api.get(path).json()
+    (link,) = told["links"]
+    assert (link["source"], link["target"]) == serving.ends
+    assert (link["planned_bytes_per_s"], link["measured_bytes_per_s"]) == (PLANNED, SLOW)
+    assert (link["slow"], link["is_floor"]) == (True, False)
+    assert told["weights"]["routing_weights"] == serving.weights
+    assert told["weights"]["rates"] == {"->".join(serving.ends): SLOW}
+    assert told["weights"]["counts"] is True
+    assert api.get("/api/v1/deployments/999999/links/").status_code == 404
+
+
 def test_the_coordinators_report_tells_of_its_own_links(serving: Serving, api: APIClient) -> None:
     name = next(iter(serving.joined.used_agents))
     serving.joined.coordinator.report(
