@@ -5,7 +5,7 @@ tokens of one layer of one request, so a node's room is one number however many 
 request runs there.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 
 from planner.domain.errors import PlannerError
 from planner.domain.pipeline import Pipeline
@@ -42,6 +42,16 @@ class KvEstimator:
         self._room = dict(self._capacity)  # kept up to date: routers ask far more than it changes
         self._pages: dict[Hashable, int] = {}  # pages per layer reserved for each request
         self._pipelines: dict[Hashable, Pipeline] = {}
+
+    def widen(self, nodes: Iterable[str], *, high_water: float) -> None:
+        """Another plan takes from the same pages: know its nodes too, without room so far, and fill
+        all of them up to its mark."""
+        self._high_water = high_water
+        for node in nodes:
+            self._used.setdefault(node, 0)
+            self._capacity.setdefault(node, 0.0)
+        for node, room in self._capacity.items():
+            self.set_capacity(node, token_layers=room)
 
     def set_capacity(self, node: str, *, token_layers: float) -> None:
         """Replace the room of `node`, e.g. by what its stage reports."""

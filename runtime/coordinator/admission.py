@@ -7,6 +7,7 @@ from planner.routers.waiting import kept_for
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.refusals import QueueFull
 from runtime.coordinator.request_stats import RequestStats
+from runtime.coordinator.serving import Serving
 from runtime.coordinator.stage_link import StageLink
 from runtime.coordinator.tracing import Tracer
 from runtime.coordinator.waiting_line import WaitingLine
@@ -50,6 +51,9 @@ class Admission:
             for request in self.running.values()
             if request.pipeline and any(stage.node == node for stage in request.pipeline.stages)
         ]
+
+    def running_under(self, plan: Serving) -> list[LiveRequest]:
+        return [request for request in self.running.values() if request.serving is plan]
 
     def take(self, request: LiveRequest) -> None:
         """Route a new request or let it wait its turn. Raises QueueFull; then nothing was kept."""
@@ -111,7 +115,7 @@ class Admission:
         `kept` are nodes that requests before this one wait for.
         """
         serving = request.serving
-        if serving.missing_nodes():
+        if not serving.is_up:
             return False  # else those of the plan before would all take the first way to be up
         now = self._clock()
         masked = serving.silent_nodes(now=now) | kept

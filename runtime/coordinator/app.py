@@ -158,15 +158,20 @@ class _Endpoints:
     async def health(self, http: Request) -> Response:
         """200 when requests are answered, else 503; the body says what is missing.
 
+        `coming_generation` will take over from the one that serves, requests of
+        `leaving_generation` still end, or its layers are being dropped; 0: there is none.
         `silent_nodes` have not been heard of lately, or ever; requests go around them. Of those
         whose loss was noticed `lost_nodes` says how.
         """
-        serving = self._dispatcher.serving
+        plans = self._dispatcher.plans
+        serving, coming = plans.serving, plans.coming
         missing = () if serving is None else serving.missing_nodes()
         status = "no plan" if serving is None else "waiting for stages" if missing else "ok"
         body = {
             "status": status,
-            "generation": 0 if serving is None else serving.plan.generation,
+            "generation": 0 if serving is None else serving.generation,
+            "coming_generation": 0 if coming is None else coming.generation,
+            "leaving_generation": plans.leaving_generation or 0,
             "missing_nodes": list(missing),
             "silent_nodes": self._dispatcher.silent_nodes(),
             "lost_nodes": self._dispatcher.losses(),

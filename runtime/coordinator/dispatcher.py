@@ -2,7 +2,7 @@
 
 Runs in one event loop and never awaits: `submit` and `receive` change state and send frames, the
 answering tasks wait on their own `LiveRequest`. Who runs and who waits is `admission.py`'s, what
-becomes of requests whose way is gone `recovery.py`'s.
+becomes of requests whose way is gone `recovery.py`'s, how one plan follows another `plans.py`'s.
 """
 
 import logging
@@ -11,29 +11,28 @@ from collections.abc import Callable, Sequence
 from planner.routers.base import RequestSize
 from runtime.coordinator.admission import Admission
 from runtime.coordinator.live_request import LiveRequest
+from runtime.coordinator.plans import NO_PLAN, Plans
 from runtime.coordinator.recovery import Recovery
 from runtime.coordinator.refusals import NeverFits, NotServing
 from runtime.coordinator.request_stats import RequestStats
-from runtime.coordinator.routing import Routing
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.stage_link import Sender, StageLink
+from runtime.coordinator.stage_news import StageNews
 from runtime.coordinator.text_stream import Detokenizer, StopStrings
 from runtime.coordinator.tracing import Tracer
-from runtime.protocol.control import ServingPlan
 from runtime.protocol.data import Flag, FrameError, Kind, Message, Reason, Sampling
-from runtime.protocol.lost_links import unpack_lost_links
 from runtime.protocol.openai_answers import FinishReason
 from runtime.protocol.sampled import SampledToken, unpack_sampled
 from runtime.transport.base import Received
 from runtime.transport.pulse import Sighting
 
-NO_PLAN = "no plan is deployed; deploy one in the web interface"
+MIGRATE_AFTER_S = 30.0
 _FINISH: dict[Reason, FinishReason] = {Reason.STOP: "stop", Reason.LENGTH: "length"}
 logger = logging.getLogger(__name__)
 
 
 class Dispatcher:
-    """All live requests of one coordinator. `serving` is None while there is no plan."""
+    """All live requests of one coordinator, and the `plans` they run under."""
 
     def __init__(
         self,
@@ -43,9 +42,12 @@ class Dispatcher:
         clock: Callable[[], float],
         new_request_id: Callable[[], int],
         request_timeout_s: float,
+        migrate_after_s: float = MIGRATE_AFTER_S,
         tracer: Tracer | None = None,
     ) -> None:
-        """`tracer` gets every request that ends; None: nothing is traced."""
+        """`migrate_after_s` after a plan was followed by another beside it, what still runs under
+        it goes on under the other. `tracer` gets every request that ends; None: nothing is traced.
+        """
         self._tracer = tracer
         self._link = StageLink(transport=transport, clock=clock)
         self._stats = stats
@@ -54,10 +56,26 @@ class Dispatcher:
         self._request_timeout_s = request_timeout_s
         self._admission = Admission(link=self._link, stats=stats, clock=clock, tracer=tracer)
         self._recovery = Recovery(admission=self._admission, link=self._link, clock=clock)
-        self.serving: Serving | None = None
-        self._why_none = NO_PLAN
-        self._holds = False  # new requests wait for the stages of a plan that is not up yet
-        self._sightings: dict[str, Sighting] = {}  # the last of every peer
+        self.plans = Plans(
+            admission=self._admission,
+            recovery=self._recovery,
+            link=self._link,
+            clock=clock,
+            migrate_after_s=migrate_after_s,
+        )
+        self._news = StageNews(
+            plans=self.plans,
+            admission=self._admission,
+            recovery=self._recovery,
+            link=self._link,
+            clock=clock,
+            tracer=tracer,
+        )
+
+    @property
+    def serving(self) -> Serving | None:
+        """The plan that new requests are for; None while there is none."""
+        return self.plans.serving
 
     @property
     def requests_running(self) -> int:
@@ -66,6 +84,12 @@ class Dispatcher:
     @property
     def requests_waiting(self) -> int:
         return len(self._admission.waiting)
+
+    @property
+    def requests_leaving(self) -> int:
+        """Those that still run under the plan before."""
+        leaving = self.plans.leaving
+        return 0 if leaving is None else len(self._admission.running_under(leaving))
 
     @property
     def nodes_in_use(self) -> set[str]:
@@ -85,64 +109,24 @@ class Dispatcher:
     def serve(
         self, serving: Serving | None, *, why_none: str = NO_PLAN, was_served: bool = False
     ) -> None:
-        """Serve another plan, or none, and then say why to whoever asks.
-
-        The plan before's requests go on under one of the same checkpoint, from prompt and tokens
-        so far, as soon as its stages are up; without such a plan they end with an error. Its
-        router's load is carried over. New requests wait for the stages too, if clients could ask
-        before: under such a plan, or, `was_served`, of the process that ran before this one.
-        """
-        goes_on = serving is not None and serving.continues(self.serving)
-        self._holds = was_served or (goes_on and self._takes())
-        for request in [*self._admission.waiting, *self._admission.running.values()]:
-            if not goes_on:
-                self._admission.fail(
-                    request,
-                    "the plan was replaced while the request ran; try again",
-                    code="plan_replaced",
-                )
-        if serving is not None and self.serving is not None:
-            serving.router.take_over(self.serving.router)
-            self._recovery.move(serving)
-        self.serving = serving
+        """Serve another plan, or none: see `Plans.serve`."""
+        self.plans.serve(serving, why_none=why_none, was_served=was_served)
         if serving is not None:
-            self._sightings = {
-                node: news for node, news in self._sightings.items() if node in serving.nodes
-            }
-            for sighting in self._sightings.values():
-                serving.see(sighting)
-        self._why_none = why_none
-        self._link.forget_complaints()
-
-    def reweigh(self, plan: ServingPlan, *, routing: Routing) -> None:
-        """Route by the weights of `plan` from now on; requests that run stay where they are.
-
-        Raises InvalidPlacement; then nothing has changed.
-        """
-        if self.serving is not None:
-            self.serving.reweigh(plan, routing=routing)
-            self._admission.let_in()
+            self._news.introduce(serving)
 
     def stop(self) -> None:
         """The process ends: every request is told, every stage forgets."""
-        self.serving = None
         for request in [*self._admission.waiting, *self._admission.running.values()]:
             self._admission.fail(request, "the coordinator is stopping; try again", code="stopping")
+        self.serve(None)
 
     def ready_serving(self) -> Serving:
         """The plan, once every stage has reported. Raises NotServing naming who is missing."""
-        if self.serving is None:
-            raise NotServing(self._why_none)
-        missing = self.serving.missing_nodes()
-        if missing:
-            raise NotServing(f"waiting for the stages of: {', '.join(missing)}")
-        return self.serving
+        return self.plans.ready()
 
     def open_serving(self) -> Serving:
         """The plan that takes requests; they may have to wait for its stages. Raises NotServing."""
-        if self.serving is None or not self._takes():
-            return self.ready_serving()
-        return self.serving
+        return self.plans.open()
 
     def submit(
         self,
@@ -156,17 +140,18 @@ class Dispatcher:
     ) -> LiveRequest:
         """Route a request or let it wait its turn; the caller must `end` it.
 
-        `serving` is what the prompt was tokenised for, `owner` who shares fairly with others, and
-        a lower `priority` goes first. Raises NotServing, NeverFits, QueueFull; then nothing was
-        kept.
+        `serving` is what the prompt was tokenised for; it may have been followed since. `owner` is
+        who shares fairly with others, and a lower `priority` goes first. Raises NotServing,
+        NeverFits, QueueFull; then nothing was kept.
         """
-        if serving is not self.open_serving():
+        asked, serving = serving, self.open_serving()
+        if not (serving is asked or serving.goes_on_for(asked)):
             raise NotServing("the plan was replaced while the request was read; try again")
         size = RequestSize(
             prompt_tokens=len(prompt_ids),
             predicted_output_tokens=serving.output_length.predict(max_tokens=sampling.max_tokens),
         )
-        if not serving.missing_nodes() and not serving.router.can_ever_serve(size):
+        if serving.is_up and not serving.router.can_ever_serve(size):
             raise NeverFits(
                 f"{size.prompt_tokens} prompt tokens and about {size.predicted_output_tokens} "
                 "output tokens need more KV cache than any pipeline of this cluster has; shorten "
@@ -198,13 +183,13 @@ class Dispatcher:
         """Act on one message of a stage; what does not fit is dropped, and logged once."""
         message = received.message
         if message.kind == Kind.STATUS and message.status is not None:
-            self._on_status(received.sender, message)
+            self._news.hear_status(received.sender, message)
         elif message.kind == Kind.SAMPLED:
             self._on_sampled(received.sender, message)
         elif message.kind == Kind.TRACE:
             self._on_trace(received.sender, message)
         elif message.kind == Kind.LOST_LINKS:
-            self._on_lost_links(received.sender, message)
+            self._news.hear_lost_links(received.sender, message)
         elif message.kind == Kind.NACK:
             for entry in message.entries:
                 self._recovery.refuse(received.sender, entry)
@@ -215,36 +200,19 @@ class Dispatcher:
 
     def see(self, sighting: Sighting) -> None:
         """Act on news of a process: at once its requests go on elsewhere, or it is used again."""
-        node, now = sighting.peer, self._clock()
-        self._sightings[node] = sighting
-        serving = self.serving
-        if serving is None or node not in serving.nodes:
-            return
-        was_silent = node in serving.silent_nodes(now=now)
-        serving.see(sighting)
-        if sighting.loss is not None:
-            logger.warning(
-                "lost the stage of %r: %s; heard %.3f s before",
-                node,
-                sighting.loss,
-                sighting.silent_s,
-            )
-        if not was_silent and sighting.loss is not None:
-            self._recovery.lose_node(node, f"is lost, {sighting.loss}")
-        elif was_silent and node not in serving.silent_nodes(now=now):
-            self._recovery.come_up(node, serving)
+        self._news.see(sighting)
 
     def expire(self) -> None:
         """End what has made no progress for the request timeout; call it about once a second.
 
-        Requests through a stage that has fallen silent go on elsewhere, or wait for it.
+        Requests through a stage that has fallen silent go on elsewhere, or wait for it; those of a
+        plan that was to have gone by now go on under the one that serves.
         """
         if self._tracer is not None:
             self._tracer.expire()
-        if self.serving is not None:
-            for node in self.serving.newly_silent(now=self._clock()):
-                self._recovery.lose_node(node, "fell silent")
+        self._news.look_for_silence()
         self._recovery.tick()
+        self.plans.look()
         oldest = self._clock() - self._request_timeout_s
         for request in [*self._admission.running.values(), *self._admission.waiting]:
             if request.progressed_at < oldest:
@@ -257,48 +225,6 @@ class Dispatcher:
                     "gone; try again",
                     code="timeout",
                 )
-
-    def _on_status(self, sender: str, message: Message) -> None:
-        serving = self.serving
-        if serving is None or message.status is None:
-            return
-        if message.generation != serving.plan.generation:
-            return  # a stage of the plan before, on its way out
-        now = self._clock()
-        was_silent = sender in serving.silent_nodes(now=now)
-        was_restarted = serving.is_restarted(sender, message.status)
-        wrong = serving.hear(sender, message.status, now=now)
-        if wrong is not None:
-            self._link.complain(wrong)
-            return
-        if was_restarted:
-            serving.hear_lost_links(sender, ())  # what its life before could not reach
-            if self._tracer is not None:
-                self._tracer.forget_clock(sender)
-            self._recovery.lose_node(sender, "was restarted")
-        if was_silent and sender not in serving.silent_nodes(now=now):
-            self._recovery.come_up(sender, serving)
-
-    def _on_lost_links(self, sender: str, message: Message) -> None:
-        """Requests that need a link that is cut begin anew around it, or wait for it."""
-        serving = self.serving
-        if serving is None or message.generation != serving.plan.generation:
-            return
-        try:
-            peers = unpack_lost_links(message)
-        except FrameError as error:
-            self._link.complain(f"message of {sender!r} dropped: {error}")
-            return
-        before = serving.cut
-        cut = serving.hear_lost_links(sender, peers)
-        if cut:
-            self._recovery.lose_links(cut)
-        elif serving.cut != before:
-            logger.info("%r reaches again whom it sends to", sender)
-            self._admission.let_in()
-
-    def _takes(self) -> bool:
-        return self.serving is not None and (self._holds or not self.serving.missing_nodes())
 
     def _silent_words(self) -> str:
         """Which stages are missing, for an error; empty when none is."""
@@ -315,8 +241,9 @@ class Dispatcher:
             entry = token.entry
             request = self._admission.running.get(entry.request)
             if request is None:
-                if self.serving is not None:
-                    self._link.release_stray(self.serving, sender, entry)
+                plan = self.plans.of(message.generation) or self.serving
+                if plan is not None:
+                    self._link.release_stray(plan, sender, entry)
             elif entry.epoch == request.epoch:
                 self._on_token(sender, request, token)
 

@@ -63,3 +63,8 @@ def release_message(
         for request, epoch in keys
     )
     return Message(kind=Kind.RELEASE, generation=generation, entries=entries)
+
+
+def retire_message(generation: int) -> Message:
+    """Forget this generation, its requests, and the layers that no other one needs."""
+    return Message(kind=Kind.RETIRE, generation=generation)

@@ -97,7 +97,11 @@ class LiveRequest:
         )
 
     def begin_anew(self, *, now: float) -> None:
-        """Its pages are gone: a new epoch goes on from prompt and tokens, once it is routed."""
+        """Its pages are gone: a new epoch goes on from prompt and tokens, once it is routed.
+
+        If its plan is on its way out, that is under the one that follows.
+        """
+        self.serving = self.serving.followed_by or self.serving
         self.pipeline = None
         self.queued_at = now
         self.epoch += 1

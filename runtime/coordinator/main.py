@@ -115,6 +115,7 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
         clock=time.monotonic,
         new_request_id=lambda: secrets.randbits(63),
         request_timeout_s=options.request_timeout_s,
+        migrate_after_s=options.migrate_after_s,
         tracer=tracer,
     )
     api_keys = ApiKeys()
@@ -191,7 +192,7 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
             control(),
             _receive_forever(transport, dispatcher),
             _see_forever(transport, dispatcher),
-            _tick(dispatcher),
+            _tick(dispatcher, follower),
             _give_back_forever(),
             *_measuring(options, transport, dispatcher),
             _outlive(serving),
@@ -242,10 +243,11 @@ async def _see_forever(transport: AsyncZmqTransport, dispatcher: Dispatcher) -> 
                 logger.exception("news of %r could not be acted on", sighting.peer)
 
 
-async def _tick(dispatcher: Dispatcher) -> None:
+async def _tick(dispatcher: Dispatcher, follower: PlanFollower) -> None:
     while True:
         await asyncio.sleep(TICK_S)
         dispatcher.expire()
+        follower.follow_peers()
 
 
 async def _give_back_forever() -> None:

@@ -118,6 +118,8 @@ def _health() -> Json:
     state = _object(
         status=_TEXT,
         generation=_COUNT,
+        coming_generation=_COUNT,
+        leaving_generation=_COUNT,
         missing_nodes=_NAMES,
         silent_nodes=_NAMES,
         lost_nodes={"type": "object", "additionalProperties": _TEXT},

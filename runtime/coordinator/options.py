@@ -6,6 +6,7 @@ from pathlib import Path
 
 from planner.domain.cluster import COORDINATOR
 from planner.routers.choice import ROUTER_NAMES, RouterName
+from runtime.coordinator.dispatcher import MIGRATE_AFTER_S
 from runtime.coordinator.tracing import MOST_PER_REPORT
 from runtime.protocol.data_security import DataSecurity
 
@@ -26,6 +27,7 @@ class Options:
     data_port: int
     data_security: DataSecurity
     request_timeout_s: float
+    migrate_after_s: float
     router: RouterName
     traces_per_s: float
     measure_links: bool
@@ -63,6 +65,14 @@ def parse_options(argv: list[str]) -> Options:
         type=_seconds,
         default=120.0,
         help="seconds without progress after which a request fails (default %(default)g)",
+    )
+    add(
+        "--migrate-after",
+        dest="migrate_after_s",
+        type=_seconds,
+        default=MIGRATE_AFTER_S,
+        help="seconds after which requests of a plan that another follows go on under that one, "
+        "which costs them a prefill; its layers are held until then (default %(default)g)",
     )
     add(
         "--router",

@@ -36,6 +36,7 @@ class PlanFollower:
         self._routing = routing
         self._applying = asyncio.Lock()
         self._desired: CoordinatorDesired | None = None
+        self._peers: tuple[PeerAddress, ...] | None = None
         self.trouble = ""  # why the wanted plan is not served; empty when it is
 
     @property
@@ -68,12 +69,18 @@ class PlanFollower:
             if desired.plan is None:
                 self.trouble = ""
                 self._dispatcher.serve(None)
-                self._set_peers(())
             elif before is not None and _stages(before) == _stages(desired.plan):
-                self._set_peers(desired.plan.peers)
                 self._reweigh(desired.plan)
             else:
                 await self._serve(desired.plan, was_served=was_served)
+            self.follow_peers()
+
+    def follow_peers(self) -> None:
+        """Talk to the stages of all plans that there are; call it about once a second."""
+        peers = self._dispatcher.plans.peers
+        if peers != self._peers:
+            self._peers = peers
+            self._set_peers(peers)
 
     def _remember(self, desired: CoordinatorDesired) -> None:
         try:
@@ -82,11 +89,14 @@ class PlanFollower:
             logger.error("the plan will not be known after a restart: %s", error)
 
     def _reweigh(self, plan: ServingPlan) -> None:
-        serving = self._dispatcher.serving
-        if serving is None or serving.plan.routing_weights == plan.routing_weights:
+        known = self._dispatcher.plans.of(plan.generation)
+        if known is None:
+            return
+        known.readdress(plan.peers)
+        if known.plan.routing_weights == plan.routing_weights:
             return
         try:
-            self._dispatcher.reweigh(plan, routing=self._routing)
+            self._dispatcher.plans.reweigh(plan, routing=self._routing)
         except PlannerError as error:
             logger.error("the weights stay as they were: %s", error)
             return
@@ -96,7 +106,12 @@ class PlanFollower:
         logger.info("plan of generation %d: %s", plan.generation, plan.model_name)
         try:
             tokenizer = await asyncio.to_thread(load_tokenizer, Path(plan.checkpoint))
-            serving = Serving(plan=plan, tokenizer=tokenizer, routing=self._routing)
+            serving = Serving(
+                plan=plan,
+                tokenizer=tokenizer,
+                routing=self._routing,
+                before=self._dispatcher.serving,
+            )
         except (TokenizerError, PlannerError, OSError) as error:
             self.trouble = f"plan of generation {plan.generation} cannot be served: {error}"
             logger.error("%s", self.trouble)
@@ -105,9 +120,7 @@ class PlanFollower:
             )
             return
         self.trouble = ""
-        # releases the old plan's requests at the old peers
         self._dispatcher.serve(serving, was_served=was_served)
-        self._set_peers(plan.peers)
 
 
 def _stages(plan: ServingPlan) -> ServingPlan:

@@ -4,7 +4,7 @@ See docs/decisions/0006-requests-outlive-stages.md.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from planner.routers.base import Hop
 from runtime.coordinator.admission import Admission
@@ -32,9 +32,16 @@ class Recovery:
         self._clock = clock
         self._try_at_tick = False
 
-    def lose_node(self, node: str, why: str) -> None:
-        """The stage of `node` is gone, or has forgotten what ran through it: begin that anew."""
-        lost = self._admission.running_through(node)
+    def lose_node(self, node: str, why: str, *, plan: Serving | None = None) -> None:
+        """The stage of `node` is gone, or has forgotten what ran through it: begin that anew.
+
+        `plan`: only what ran under it.
+        """
+        lost = [
+            request
+            for request in self._admission.running_through(node)
+            if plan is None or request.serving is plan
+        ]
         if lost:
             logger.warning("the stage of %r %s; %d requests begin anew", node, why, len(lost))
         self._begin_anew(lost)
@@ -52,24 +59,24 @@ class Recovery:
 
     def come_up(self, node: str, serving: Serving) -> None:
         """The stage of `node` was silent, or never heard, and is there."""
-        logger.info("stage of %r is up in generation %d", node, serving.plan.generation)
+        logger.info("stage of %r is up in generation %d", node, serving.generation)
         self._link.release_again(node)
-        if not serving.missing_nodes():
-            for request in list(self._admission.waiting):
-                self._end_if_too_large(request)
+        self._end_what_never_fits()
         self._admission.let_in()
 
-    def move(self, serving: Serving) -> None:
-        """All requests to another plan: running ones in front, in the order they came."""
-        admission = self._admission
-        running = sorted(admission.running.values(), key=lambda request: request.arrived_at)
-        for request in running:
-            admission.leave_path(request)
-            request.begin_anew(now=self._clock())
-        for request in reversed(running):
-            admission.waiting.add_front(request)
-        for request in admission.waiting:
+    def move(self, requests: Iterable[LiveRequest]) -> None:
+        """Requests that run go on under the plan that follows theirs, in the order they came."""
+        moved = sorted(requests, key=lambda request: request.arrived_at)
+        if moved:
+            logger.info("%d requests go on under another plan", len(moved))
+        self._begin_anew(moved)
+
+    def hand_on(self, serving: Serving) -> None:
+        """All that wait do so for another plan."""
+        for request in self._admission.waiting:
             request.serving = serving
+        self._end_what_never_fits()
+        self._admission.let_in()
 
     def refuse(self, sender: str, entry: Entry) -> None:
         """The stage of `sender` does not run what `entry` names."""
@@ -123,8 +130,24 @@ class Recovery:
         self._admission.waiting.add_front(request)
         self._end_if_too_large(request)
 
+    def _end_what_never_fits(self) -> None:
+        for request in list(self._admission.waiting):
+            self._end_if_too_large(request)
+
     def _end_if_too_large(self, request: LiveRequest) -> None:
-        can_ever_serve = request.serving.router.can_ever_serve
+        """Which is known only of a plan whose stages have told their room."""
+        serving = request.serving
+        if not serving.is_up:
+            return
+        if request.next_position >= serving.plan.max_context_tokens:
+            self._admission.fail(
+                request,
+                f"its {request.next_position} tokens so far leave no room in the "
+                f"{serving.plan.max_context_tokens} of the plan that was deployed meanwhile",
+                code="context_length_exceeded",
+            )
+            return
+        can_ever_serve = serving.router.can_ever_serve
         if not can_ever_serve(request.size):
             request.predict_least()  # it may be about to end
         if not can_ever_serve(request.size):

@@ -18,7 +18,8 @@ def build_report(
     traces: tuple[RequestTrace, ...] = (),
 ) -> CoordinatorReport:
     """Everything helixweb may know of this moment; pure but for the windows forgetting."""
-    serving = dispatcher.serving
+    plans = dispatcher.plans
+    serving, coming = plans.serving, plans.coming
     nodes: dict[str, NodeTraffic] = {}
     if serving is not None:
         silent = serving.silent_nodes(now=now)
@@ -42,6 +43,10 @@ def build_report(
         generation=follower.generation,
         serving=ready,
         message=message,
+        coming_generation=None if coming is None else coming.generation,
+        coming_missing=() if coming is None else coming.missing_nodes(),
+        leaving_generation=plans.leaving_generation,
+        leaving_requests=dispatcher.requests_leaving,
         window_s=stats.window_s,
         requests_running=dispatcher.requests_running,
         requests_waiting=dispatcher.requests_waiting,

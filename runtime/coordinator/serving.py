@@ -11,7 +11,7 @@ from planner.routers.node_load import NodeLoad
 from planner.routers.output_length import OutputLengthEstimate
 from runtime.coordinator.routing import Routing
 from runtime.coordinator.tokenizer import CheckpointTokenizer
-from runtime.protocol.control import ServingPlan
+from runtime.protocol.control import PeerAddress, ServingPlan
 from runtime.protocol.data import StageStatus
 from runtime.transport.pulse import Loss, Sighting
 
@@ -27,21 +27,36 @@ class NodeState:
 
 
 class Serving:
-    """A plan with everything that is forgotten when another plan replaces it."""
+    """A plan with everything that is forgotten when another plan replaces it.
+
+    `followed_by` is the plan under which its requests go on once they have left their way.
+    """
 
     def __init__(
-        self, *, plan: ServingPlan, tokenizer: CheckpointTokenizer, routing: Routing
+        self,
+        *,
+        plan: ServingPlan,
+        tokenizer: CheckpointTokenizer,
+        routing: Routing,
+        before: "Serving | None" = None,
     ) -> None:
-        """Raises InvalidPlacement when weights and placement contradict each other."""
+        """`before` serves until this plan is up; if stages can hold both, the pages of each are in
+        one book, as they are in one pool.
+
+        Raises InvalidPlacement when weights and placement contradict each other.
+        """
         self.plan = plan
         self.tokenizer = tokenizer
         self.nodes = tuple(sorted(plan.placement.layers))
-        self.kv = KvEstimator(
-            capacity_token_layers=dict.fromkeys(self.nodes, 0.0),
-            page_tokens=plan.page_tokens,
-            high_water=plan.kv_high_water,
+        self.followed_by: Serving | None = None
+        beside = before if before is not None and self.stands_beside(before) else None
+        self.load: NodeLoad = beside.load if beside else NodeLoad(clock=routing.clock)
+        self.kv: KvEstimator = (
+            beside.kv
+            if beside
+            else KvEstimator(capacity_token_layers={}, page_tokens=plan.page_tokens)
         )
-        self.load = NodeLoad(clock=routing.clock)
+        self.kv.widen(self.nodes, high_water=plan.kv_high_water)
         self.router = routing.router_of(plan, kv=self.kv, load=self.load)
         self.output_length = OutputLengthEstimate(
             mean_output_tokens=plan.workload.mean_output_tokens
@@ -60,6 +75,29 @@ class Serving:
             before.plan.checkpoint,
         )
 
+    def goes_on_for(self, before: "Serving") -> bool:
+        """Whether a request that was read and limited for `before` is right for this plan, too."""
+        return (
+            self.continues(before)
+            and self.plan.max_context_tokens >= before.plan.max_context_tokens
+        )
+
+    def stands_beside(self, before: "Serving") -> bool:
+        """Whether stages can serve both at once, out of the same pages."""
+        return self.continues(before) and (self.plan.num_layers, self.plan.page_tokens) == (
+            before.plan.num_layers,
+            before.plan.page_tokens,
+        )
+
+    @property
+    def generation(self) -> int:
+        return self.plan.generation
+
+    @property
+    def is_up(self) -> bool:
+        """Whether every stage has reported for this generation, however long ago."""
+        return not self.missing_nodes()
+
     def reweigh(self, plan: ServingPlan, *, routing: Routing) -> None:
         """Go on with the weights of `plan`, which differs in nothing else that routes.
 
@@ -68,6 +106,10 @@ class Serving:
         router = routing.router_of(plan, kv=self.kv, load=self.load)
         router.take_over(self.router)
         self.plan, self.router = plan, router
+
+    def readdress(self, peers: tuple[PeerAddress, ...]) -> None:
+        """Its stages are reached there from now on."""
+        self.plan = self.plan.model_copy(update={"peers": peers})
 
     def hear(self, node: str, status: StageStatus, *, now: float) -> str | None:
         """Take a stage's STATUS. Returns what is wrong with it, None when it fits the plan."""
@@ -128,6 +170,14 @@ class Serving:
         """Whether `status` is of another process than what `node` said before."""
         before = self._states.get(node)
         return before is not None and before.status.incarnation != status.incarnation
+
+    def notice_restart(self, node: str, status: StageStatus) -> bool:
+        """`status` is of another generation. Whether it shows, and this plan did not know, that the
+        process which served this one is gone."""
+        if node in self._begun_anew or not self.is_restarted(node, status):
+            return False
+        self._begun_anew.add(node)
+        return True
 
     def missing_nodes(self) -> tuple[str, ...]:
         """Nodes of the placement whose stage never reported for this generation."""

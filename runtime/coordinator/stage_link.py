@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from runtime.coordinator.frames import prompt_message, release_message
+from runtime.coordinator.frames import prompt_message, release_message, retire_message
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.serving import Serving
 from runtime.protocol.data import Entry, Message
@@ -62,6 +62,11 @@ class StageLink:
             epoch=request.epoch,
             traced=traced,
         )
+
+    def retire(self, nodes: Iterable[str], *, generation: int) -> None:
+        """Have the stages of `nodes` forget a generation."""
+        for node in nodes:
+            self._send(node, retire_message(generation))
 
     def release_stray(self, serving: Serving, sender: str, entry: Entry) -> None:
         """A token came of a request that is not running.

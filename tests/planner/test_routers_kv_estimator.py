@@ -119,6 +119,20 @@ def test_whatever_happens_nothing_is_negative_and_all_released_is_zero(
     assert kv.used_token_layers("a") == kv.used_token_layers("b") == 0
 
 
+def test_another_plan_takes_from_the_same_pages_by_its_own_mark() -> None:
+    kv = estimator(page_tokens=1, capacity=100.0)
+    path = Pipeline(stages=(PipelineStage(node="a", first=0, end=1),))
+    kv.admit(1, path, size=size(40, 10))
+    kv.widen(["a", "c"], high_water=0.6)
+    assert kv.has_room("a", size=size(10, 0), num_layers=1)
+    assert not kv.has_room("a", size=size(11, 0), num_layers=1)
+    assert not kv.has_room("c", size=size(1, 0), num_layers=1)
+    kv.set_capacity("c", token_layers=10.0)
+    assert kv.has_room("c", size=size(10, 0), num_layers=1)
+    kv.release(1)
+    assert kv.has_room("a", size=size(100, 0), num_layers=1)
+
+
 def test_the_predicted_output_follows_what_is_seen_and_never_exceeds_max_tokens() -> None:
     estimate = OutputLengthEstimate(mean_output_tokens=100.0)
     assert estimate.predict(max_tokens=1000) == 100

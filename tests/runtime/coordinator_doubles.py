@@ -6,7 +6,7 @@ like a real stage: what it was sent, and what it has not been told to forget.
 
 import json
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -138,6 +138,8 @@ class ScriptedStages:
         self.sent: list[tuple[str, Message]] = []
         self.held: dict[tuple[int, int], set[str]] = {}  # (request, epoch) -> nodes with pages
         self.routes: dict[tuple[int, int], Route] = {}
+        self.generations: dict[tuple[int, int], int] = {}  # in which each request was begun
+        self.retired: set[tuple[str, int]] = set()  # node and generation
         self.unreachable: set[str] = set()
         self.incarnations = dict.fromkeys(RANGES, 1)
         self._scripts: dict[tuple[int, int], list[int]] = {}
@@ -156,6 +158,11 @@ class ScriptedStages:
             self._read(peer, message)
 
     def _read(self, peer: str, message: Message) -> None:
+        if message.kind == Kind.RETIRE:
+            self.retired.add((peer, message.generation))
+            for key in [key for key, own in self.generations.items() if own == message.generation]:
+                self.held.get(key, set()).discard(peer)
+                self._scripts.pop(key, None)
         for entry in message.entries:
             key = (entry.request, entry.epoch)
             if message.kind == Kind.PROMPT:
@@ -164,6 +171,7 @@ class ScriptedStages:
                 payload = memoryview(message.payload).cast("i").tolist()
                 assert len(payload) == entry.n_tokens == entry.route.prompt_tokens
                 self.routes[key] = entry.route
+                self.generations[key] = message.generation
                 self.held[key] = {hop.node for hop in entry.route.hops}
                 self._scripts[key] = list(self.script(payload))
                 self._positions[key] = entry.n_tokens
@@ -175,10 +183,17 @@ class ScriptedStages:
     def nodes_with_pages(self) -> set[str]:
         return {node for nodes in self.held.values() for node in nodes}
 
-    def report(self, *nodes: str, pages: int = 10_000, page_tokens: int = 4) -> None:
-        """STATUS of the named nodes, or of all."""
-        for node in nodes or RANGES:
-            first, end = RANGES[node]
+    def report(
+        self,
+        *nodes: str,
+        pages: int = 10_000,
+        page_tokens: int = 4,
+        generation: int | None = None,
+        ranges: Mapping[str, tuple[int, int]] = RANGES,
+    ) -> None:
+        """STATUS of the named nodes, or of all; `generation` None: of the one they all serve."""
+        for node in nodes or ranges:
+            first, end = ranges[node]
             status = StageStatus(
                 incarnation=self.incarnations[node],
                 first=first,
@@ -187,7 +202,8 @@ class ScriptedStages:
                 pages_total=pages,
                 pages_used=0,
             )
-            self.deliver(node, Message(kind=Kind.STATUS, generation=self.generation, status=status))
+            own = self.generation if generation is None else generation
+            self.deliver(node, Message(kind=Kind.STATUS, generation=own, status=status))
 
     def restart(self, node: str) -> None:
         """`node` forgets every request and reports anew."""
@@ -200,7 +216,7 @@ class ScriptedStages:
         """What was sent to the stages, and all of requests that they were told to forget."""
         self.sent.clear()
         for key in [key for key, nodes in self.held.items() if not nodes]:
-            del self.held[key], self.routes[key], self._positions[key]
+            del self.held[key], self.routes[key], self._positions[key], self.generations[key]
 
     def freeze(self, node: str) -> None:
         """`node` does nothing any more, like a stopped process."""
@@ -253,7 +269,7 @@ class ScriptedStages:
             route.hops[-1].node,
             Message(
                 kind=Kind.SAMPLED,
-                generation=self.generation,
+                generation=self.generations[key],
                 entries=(entry,),
                 dtype=DType.INT32,
                 payload=pack_sampled([token], [logprobs]),
@@ -266,7 +282,7 @@ class ScriptedStages:
         entry = Entry(request=key[0], epoch=key[1], position=0, n_tokens=0, hop=0, reason=reason)
         self.deliver(
             self.routes[key].hops[0].node,
-            Message(kind=Kind.NACK, generation=self.generation, entries=(entry,)),
+            Message(kind=Kind.NACK, generation=self.generations[key], entries=(entry,)),
         )
 
     def deliver(self, sender: str, message: Message) -> None:
@@ -281,6 +297,7 @@ def make_dispatcher(
     *,
     clock: Callable[[], float],
     request_timeout_s: float = 120.0,
+    migrate_after_s: float = 30.0,
     tracer: Tracer | None = None,
 ) -> tuple[Dispatcher, RequestStats]:
     stats = RequestStats(window_s=10.0, clock=clock)
@@ -291,6 +308,7 @@ def make_dispatcher(
         clock=clock,
         new_request_id=lambda: next(ids),
         request_timeout_s=request_timeout_s,
+        migrate_after_s=migrate_after_s,
         tracer=tracer,
     )
     stages.dispatcher = dispatcher

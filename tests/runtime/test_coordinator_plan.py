@@ -21,6 +21,7 @@ from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.plan_store import PlanStore, PlanStoreError
 from runtime.coordinator.refusals import NotServing
 from runtime.coordinator.reporter import build_report
+from runtime.coordinator.serving import STATUS_TTL_S
 from runtime.protocol.control import CoordinatorDesired, LinkStats, PeerAddress
 from runtime.protocol.data import Sampling
 from runtime.protocol.openai import ApiError
@@ -255,3 +256,58 @@ def test_the_report_says_what_is_missing_and_then_what_runs(
     assert sum(done.edge_tokens_total[f"source->{name}"] for name in "ab"
                if f"source->{name}" in done.edge_tokens_total) == 8 + 3  # fmt: skip
     assert set(done.nodes) == set(RANGES)
+
+
+def test_the_report_says_which_plan_comes_and_which_leaves(
+    tmp_path: Path, desired: CoordinatorDesired
+) -> None:
+    one = Follower(tmp_path)
+    one.apply(desired)
+    one.stages.report()
+    assert desired.plan is not None
+    one.dispatcher.submit(
+        one.dispatcher.ready_serving(),
+        prompt_ids=[65] * 8,
+        sampling=Sampling(temperature=0, top_p=1, top_k=0, seed=0, max_tokens=3),
+        stop_strings=(),
+    )
+    plan = desired.plan.model_copy(update={"generation": 8})
+    one.apply(desired.model_copy(update={"generation": 8, "plan": plan}))
+    one.stages.report("a", "b", generation=8)
+    coming = one.report
+    assert (coming.generation, coming.serving, coming.message) == (8, True, "")
+    assert (coming.coming_generation, coming.coming_missing) == (8, ("c", "d"))
+    assert coming.leaving_generation is None
+    one.stages.report("c", "d", generation=8)
+    leaving = one.report
+    assert (leaving.coming_generation, leaving.coming_missing) == (None, ())
+    assert (leaving.leaving_generation, leaving.leaving_requests) == (7, 1)
+    while one.stages.step():
+        pass
+    for seconds in (1, STATUS_TTL_S + 1):
+        assert one.report.leaving_generation == 7
+        one.clock.now += seconds
+        one.dispatcher.expire()
+    assert one.report.leaving_generation is None
+
+
+def test_weights_and_addresses_of_a_plan_that_is_coming_are_followed(
+    tmp_path: Path, desired: CoordinatorDesired
+) -> None:
+    one = Follower(tmp_path)
+    one.apply(desired)
+    one.stages.report()
+    assert desired.plan is not None
+    next_plan = desired.plan.model_copy(update={"generation": 8})
+    one.apply(desired.model_copy(update={"generation": 8, "plan": next_plan}))
+    moved = PeerAddress(name="a", endpoint="tcp://127.0.0.1:2", public_key="k" * 40)
+    only_a = {"source": {"a": 1.0}, "a": {"d": 1.0}, "d": {"sink": 1.0}}
+    changes = {"routing_weights": only_a, "peers": (moved,)}
+    one.apply(
+        desired.model_copy(update={"generation": 8, "plan": next_plan.model_copy(update=changes)})
+    )
+    coming = one.dispatcher.plans.coming
+    assert coming is not None
+    assert coming.plan.routing_weights == only_a
+    assert moved in one.peers[-1]
+    assert {peer.name for peer in one.peers[-1]} == set(RANGES)

@@ -142,18 +142,18 @@ def test_with_no_way_left_a_request_waits_for_the_stage_and_names_it_when_it_sta
         drain(lost)
 
 
-def test_requests_go_on_under_another_plan_of_the_same_model(bench: Bench) -> None:
+def test_requests_go_on_under_a_plan_with_other_pages_once_it_is_up(bench: Bench) -> None:
     checkpoint = Path(bench.serving.plan.checkpoint)
     requests = [bench.submit() for _ in range(3)]
     for _ in range(4):
         bench.stages.step()
-    bench.dispatcher.serve(make_serving(checkpoint, generation=8))
+    bench.dispatcher.serve(make_serving(checkpoint, generation=8, page_tokens=8))
     assert not bench.stages.nodes_with_pages  # the old plan's stages were told to forget them
     assert bench.dispatcher.requests_waiting == 3
     bench.stages.generation = 8
-    bench.stages.report("a", "b", "c")
+    bench.stages.report("a", "b", "c", page_tokens=8)
     assert bench.dispatcher.requests_running == 0  # else all would take the first way to be up
-    bench.stages.report("d")
+    bench.stages.report("d", page_tokens=8)
     bench.run()
     for request in requests:
         assert_whole(request)
@@ -166,9 +166,9 @@ def test_a_waiting_request_goes_over_behind_the_running_ones(tmp_path: Path) -> 
     bench = Bench(checkpoint, pages=96)
     bench.stages.script = counting
     requests = bench.fill()
-    bench.dispatcher.serve(make_serving(checkpoint, generation=8))
+    bench.dispatcher.serve(make_serving(checkpoint, generation=8, page_tokens=8))
     bench.stages.generation = 8
-    bench.stages.report(pages=96)
+    bench.stages.report(pages=96, page_tokens=8)
     bench.run()
     for request in requests:
         assert_whole(request)
@@ -178,11 +178,11 @@ def test_what_never_fits_under_the_new_plan_ends_once_its_stages_are_up(bench: B
     checkpoint = Path(bench.serving.plan.checkpoint)
     request = bench.submit()
     bench.stages.step()
-    bench.dispatcher.serve(make_serving(checkpoint, generation=8))
+    bench.dispatcher.serve(make_serving(checkpoint, generation=8, page_tokens=8))
     bench.stages.generation = 8
-    bench.stages.report("a", "b", "c", pages=2)
+    bench.stages.report("a", "b", "c", pages=2, page_tokens=8)
     assert not request.ended
-    bench.stages.report("d", pages=2)
+    bench.stages.report("d", pages=2, page_tokens=8)
     with pytest.raises(RequestFailed, match="more KV cache than any pipeline"):
         drain(request)
 

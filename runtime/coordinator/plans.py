@@ -1,0 +1,218 @@
+"""Which plan serves, which is to follow it, and which still ends its requests.
+
+A plan that follows another of the same checkpoint is loaded beside it. Requests go on under the old
+one until all stages of the new one are up; then new requests are the new one's, and those of the
+old end where they are, or go on under the new one, from prompt and tokens, `migrate_after_s` later.
+When nothing runs under it any more, its stages are told to forget it until none speaks of it. See
+docs/decisions/0006-requests-outlive-stages.md.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runtime.coordinator.admission import Admission
+from runtime.coordinator.recovery import Recovery
+from runtime.coordinator.refusals import NotServing
+from runtime.coordinator.routing import Routing
+from runtime.coordinator.serving import STATUS_TTL_S, Serving
+from runtime.coordinator.stage_link import StageLink
+from runtime.protocol.control import PeerAddress, ServingPlan
+
+NO_PLAN = "no plan is deployed; deploy one in the web interface"
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Retired:
+    """Its stages were told to forget it; one spoke of it last at `heard_at`."""
+
+    plan: Serving
+    heard_at: float
+
+
+class Plans:
+    """`serving` is None while there is no plan; `coming` and `leaving` only beside one that serves.
+
+    Waiting requests are all of `serving`, running ones of `serving` or of `leaving`.
+    """
+
+    def __init__(
+        self,
+        *,
+        admission: Admission,
+        recovery: Recovery,
+        link: StageLink,
+        clock: Callable[[], float],
+        migrate_after_s: float,
+    ) -> None:
+        self._admission = admission
+        self._recovery = recovery
+        self._link = link
+        self._clock = clock
+        self._migrate_after_s = migrate_after_s
+        self.serving: Serving | None = None
+        self.coming: Serving | None = None
+        self.leaving: Serving | None = None
+        self._leave_by = 0.0
+        self._retired: list[_Retired] = []
+        self._why_none = NO_PLAN
+        self._holds = False  # new requests wait for the stages of a plan that is not up yet
+
+    @property
+    def present(self) -> tuple[Serving, ...]:
+        """Those under which requests run, or may soon."""
+        plans = (self.leaving, self.serving, self.coming)
+        return tuple(plan for plan in plans if plan is not None)
+
+    @property
+    def peers(self) -> tuple[PeerAddress, ...]:
+        """Every stage there is something to say to; where it moved, as the newest plan says."""
+        plans = [*(retired.plan for retired in self._retired), *self.present]
+        return tuple({peer.name: peer for plan in plans for peer in plan.plan.peers}.values())
+
+    @property
+    def leaving_generation(self) -> int | None:
+        """Of the plan before, until none of its stages speaks of it; None: it has gone."""
+        for plan in (self.leaving, *(retired.plan for retired in self._retired)):
+            if plan is not None:
+                return plan.generation
+        return None
+
+    def of(self, generation: int) -> Serving | None:
+        """The plan of that generation, if requests run under it or may soon."""
+        return next((plan for plan in self.present if plan.generation == generation), None)
+
+    def with_node(self, node: str) -> tuple[Serving, ...]:
+        return tuple(plan for plan in self.present if node in plan.nodes)
+
+    def ready(self) -> Serving:
+        """The plan, once every stage has reported. Raises NotServing naming who is missing."""
+        if self.serving is None:
+            raise NotServing(self._why_none)
+        missing = self.serving.missing_nodes()
+        if missing:
+            raise NotServing(f"waiting for the stages of: {', '.join(missing)}")
+        return self.serving
+
+    def open(self) -> Serving:
+        """The plan that takes requests; they may have to wait for its stages. Raises NotServing."""
+        if self.serving is not None and self._holds:
+            return self.serving
+        return self.ready()
+
+    def serve(self, new: Serving | None, *, why_none: str, was_served: bool) -> None:
+        """Serve another plan as soon as it is up, or none, and then say why to whoever asks.
+
+        Where stages cannot hold both, or the one before is not up, it is followed at once, and its
+        requests wait. New ones wait too, if clients could ask before: under such a plan or,
+        `was_served`, of the process that ran before this one. Under a plan of another checkpoint
+        nothing goes on: requests end with an error.
+        """
+        before = self.serving
+        if new is not None and before is not None and new.stands_beside(before) and before.is_up:
+            self._await(new)
+            return
+        goes_on = new is not None and new.continues(before)
+        self._holds = was_served or (goes_on and before is not None and self._takes(before))
+        if not goes_on:
+            self._fail_all()
+            self._retired.clear()
+        elif new is not None and before is not None:
+            new.router.take_over(before.router)
+            for plan in self.present:
+                plan.followed_by = new
+                self._retired.append(_Retired(plan=plan, heard_at=self._clock()))
+            self._recovery.hand_on(new)
+            self._recovery.move(self._admission.running.values())
+        self.serving, self.coming, self.leaving = new, None, None
+        self._why_none = why_none
+        self._link.forget_complaints()
+
+    def reweigh(self, plan: ServingPlan, *, routing: Routing) -> None:
+        """Route by the weights of `plan` from now on; requests that run stay where they are.
+
+        Raises InvalidPlacement; then nothing has changed.
+        """
+        known = self.of(plan.generation)
+        if known is not None:
+            known.reweigh(plan, routing=routing)
+            self._admission.let_in()
+
+    def hear_unknown(self, sender: str, generation: int) -> None:
+        """A stage serves a generation that is not present here.
+
+        It is told to forget one that is older than what serves, once that is up, or was to come and
+        was overtaken. This process may not have heard yet of one that is newer.
+        """
+        for retired in self._retired:
+            if retired.plan.generation == generation:
+                retired.heard_at = self._clock()
+        if self.serving is None:
+            return
+        if generation < self.serving.generation:
+            is_wanted = not self.serving.is_up
+        else:
+            is_wanted = self.coming is None or generation > self.coming.generation
+        if not is_wanted:
+            self._link.retire([sender], generation=generation)
+
+    def look(self) -> None:
+        """Take the steps that are due; call it after news of stages and about once a second."""
+        now = self._clock()
+        if self.serving is not None and self.coming is not None and self._may_take_over():
+            self._take_over(self.serving, self.coming)
+        if self.leaving is not None:
+            running = self._admission.running_under(self.leaving)
+            if running and now >= self._leave_by:
+                self._recovery.move(running)
+                running = []
+            if not running:
+                self._retire(self.leaving)
+                self.leaving = None
+        self._retired = [
+            retired for retired in self._retired if now - retired.heard_at <= STATUS_TTL_S
+        ]
+
+    def _await(self, new: Serving) -> None:
+        """Let it come, and nothing else: what was to come is dropped, what leaves goes at once."""
+        if self.leaving is not None:
+            self._recovery.move(self._admission.running_under(self.leaving))
+            self._retire(self.leaving)
+            self.leaving = None
+        if self.coming is not None:
+            self._retire(self.coming)
+        self.coming = new
+        logger.info("generation %d takes over once all its stages are up", new.generation)
+
+    def _may_take_over(self) -> bool:
+        """Every stage of `coming` is there; or some fell silent again, but so did some of ours."""
+        coming, serving, now = self.coming, self.serving, self._clock()
+        if coming is None or serving is None or not coming.is_up:
+            return False
+        return not coming.silent_nodes(now=now) or bool(serving.silent_nodes(now=now))
+
+    def _take_over(self, old: Serving, new: Serving) -> None:
+        logger.info("generation %d takes over from %d", new.generation, old.generation)
+        new.router.take_over(old.router)
+        old.followed_by = new
+        self.serving, self.coming, self.leaving = new, None, old
+        self._leave_by = self._clock() + self._migrate_after_s
+        self._link.forget_complaints()
+        self._recovery.hand_on(new)
+
+    def _retire(self, plan: Serving) -> None:
+        logger.info("generation %d is retired", plan.generation)
+        self._retired.append(_Retired(plan=plan, heard_at=self._clock()))
+        self._link.retire(plan.nodes, generation=plan.generation)
+
+    def _takes(self, plan: Serving) -> bool:
+        return self._holds or plan.is_up
+
+    def _fail_all(self) -> None:
+        for request in [*self._admission.waiting, *self._admission.running.values()]:
+            self._admission.fail(
+                request,
+                "the plan was replaced while the request ran; try again",
+                code="plan_replaced",
+            )

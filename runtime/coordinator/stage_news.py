@@ -1,0 +1,129 @@
+"""What is heard of stages, by themselves or by whoever watches their processes, and its effect.
+
+A process may serve several generations: what happens to it concerns every plan it is in.
+"""
+
+import logging
+from collections.abc import Callable
+
+from runtime.coordinator.admission import Admission
+from runtime.coordinator.plans import Plans
+from runtime.coordinator.recovery import Recovery
+from runtime.coordinator.serving import Serving
+from runtime.coordinator.stage_link import StageLink
+from runtime.coordinator.tracing import Tracer
+from runtime.protocol.data import FrameError, Message
+from runtime.protocol.lost_links import unpack_lost_links
+from runtime.transport.pulse import Sighting
+
+logger = logging.getLogger(__name__)
+
+
+class StageNews:
+    """Keeps up what plans know of their stages, and has requests begin anew or go on."""
+
+    def __init__(
+        self,
+        *,
+        plans: Plans,
+        admission: Admission,
+        recovery: Recovery,
+        link: StageLink,
+        clock: Callable[[], float],
+        tracer: Tracer | None,
+    ) -> None:
+        self._plans = plans
+        self._admission = admission
+        self._recovery = recovery
+        self._link = link
+        self._clock = clock
+        self._tracer = tracer
+        self._sightings: dict[str, Sighting] = {}  # the last of every peer
+
+    def introduce(self, plan: Serving) -> None:
+        """Tell a plan that was not there before what is known of its nodes."""
+        self._sightings = {
+            node: news for node, news in self._sightings.items() if self._plans.with_node(node)
+        }
+        for sighting in self._sightings.values():
+            plan.see(sighting)
+
+    def hear_status(self, sender: str, message: Message) -> None:
+        """A stage serves the message's generation, with so much room."""
+        status, now = message.status, self._clock()
+        plan = self._plans.of(message.generation)
+        if status is None:
+            return
+        if plan is None:
+            self._plans.hear_unknown(sender, message.generation)
+            return
+        was_silent = sender in plan.silent_nodes(now=now)
+        was_restarted = plan.is_restarted(sender, status)
+        wrong = plan.hear(sender, status, now=now)
+        if wrong is not None:
+            self._link.complain(wrong)
+            return
+        gone_from = [plan] if was_restarted else []
+        gone_from += [
+            other
+            for other in self._plans.present
+            if other is not plan and other.notice_restart(sender, status)
+        ]
+        for each in gone_from:
+            each.hear_lost_links(sender, ())  # what its life before could not reach
+            if self._tracer is not None:
+                self._tracer.forget_clock(sender)
+            self._recovery.lose_node(sender, "was restarted", plan=each)
+        if was_silent and sender not in plan.silent_nodes(now=now):
+            self._come_up(sender, plan)
+        self._plans.look()
+
+    def hear_lost_links(self, sender: str, message: Message) -> None:
+        """Requests that need a link that is cut begin anew around it, or wait for it."""
+        try:
+            peers = unpack_lost_links(message)
+        except FrameError as error:
+            self._link.complain(f"message of {sender!r} dropped: {error}")
+            return
+        for plan in self._plans.with_node(sender):
+            before = plan.cut
+            cut = plan.hear_lost_links(sender, peers)
+            if cut:
+                self._recovery.lose_links(cut)
+            elif plan.cut != before:
+                logger.info("%r reaches again whom it sends to", sender)
+                self._admission.let_in()
+
+    def see(self, sighting: Sighting) -> None:
+        """News of a process: at once its requests go on elsewhere, or it is used again."""
+        node, now = sighting.peer, self._clock()
+        self._sightings[node] = sighting
+        plans = self._plans.with_node(node)
+        silent = [plan for plan in plans if node in plan.silent_nodes(now=now)]
+        for plan in plans:
+            plan.see(sighting)
+        if plans and sighting.loss is not None:
+            logger.warning(
+                "lost the stage of %r: %s; heard %.3f s before",
+                node,
+                sighting.loss,
+                sighting.silent_s,
+            )
+        if len(silent) < len(plans) and sighting.loss is not None:
+            self._recovery.lose_node(node, f"is lost, {sighting.loss}")
+        for plan in silent:
+            if node not in plan.silent_nodes(now=now):
+                self._come_up(node, plan)
+        self._plans.look()
+
+    def look_for_silence(self) -> None:
+        """Requests through a stage that has fallen silent go on elsewhere, or wait for it."""
+        for plan in self._plans.present:
+            for node in plan.newly_silent(now=self._clock()):
+                self._recovery.lose_node(node, "fell silent", plan=plan)
+
+    def _come_up(self, node: str, plan: Serving) -> None:
+        if plan is self._plans.coming:  # nothing runs or waits under it yet
+            logger.info("stage of %r is there in generation %d", node, plan.generation)
+        else:
+            self._recovery.come_up(node, plan)
