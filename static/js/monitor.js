@@ -35,6 +35,11 @@
     for (const text of cells) row.insertCell().textContent = text;
     return row;
   };
+  // As coarsely as quantities.py's age_text.
+  const ageText = (seconds) => {
+    const [size, unit] = [[86400, "d"], [3600, "h"], [60, "min"]].find(([least]) => seconds >= least) ?? [1, "s"];
+    return `${size > 1 ? Math.floor(seconds / size) : Math.round(seconds)} ${unit}`;
+  };
   const pagesUsed = (node) => (node?.kv_total_pages ? node.kv_used_pages / node.kv_total_pages : null);
 
   // Lines over time: id of the chart -> what its two lines show of a sample, and their unit.
@@ -229,7 +234,7 @@
   setInterval(() => {
     if (heardAt === null) return;
     const silent = (performance.now() - heardAt) / 1000;
-    show("age", Math.round(silent).toString());
+    show("age", ageText(silent));
     if (silent > Number(silentAfter) && silence.hidden) {
       silence.hidden = false;
       showNow({ nodes: {} });

@@ -22,6 +22,17 @@
     document.dispatchEvent(new CustomEvent("helix-theme"));
   });
 
+  // On a phone the pages' names are a line that is pushed aside: the present one is in sight.
+  const nav = document.querySelector(".nav");
+  const present = nav?.querySelector("[aria-current]");
+  const showPresent = () => {
+    nav.scrollLeft = present.offsetLeft - nav.offsetLeft - (nav.clientWidth - present.offsetWidth) / 2;
+  };
+  if (present) {
+    showPresent();
+    addEventListener("resize", showPresent);
+  }
+
   // The browser's time zone, for the next page: the server writes times. What the settings page says
   // comes before it.
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;

@@ -26,6 +26,11 @@ AXE = (Path(__file__).parents[1] / "assets" / "axe.min.js").read_text()
 # Before anybody is known.
 MISSING = "/nowhere/"  # to the browser that is an error
 BARE = ("/login/", "/login/link/used-already/", MISSING)
+# Among the pages' names, the present one is not pushed out of the window.
+PRESENT_IN_SIGHT = """
+const link = document.querySelector(".nav [aria-current]")?.getBoundingClientRect();
+return !link || link.left >= 0 && link.right <= innerWidth;
+"""
 # All rules in two looks, which differ in width and theme. In the others those that ask for colours,
 # where there are charts: everything else takes its colours from the theme alone, at any width.
 PICTURES = os.environ.get("HELIX_SCREENSHOTS", "")
@@ -101,6 +106,7 @@ def problems(person: Person, paths: Sequence[str], *, name: str) -> Iterator[tup
             said = violations(browser, rules=rules)
             wide = browser.execute_script("return document.documentElement.scrollWidth")
             said += [f"{wide} px wide in a window of {width}"] if wide > width else []
+            said += [] if browser.execute_script(PRESENT_IN_SIGHT) else ["the page's name is aside"]
             if said:
                 yield f"{path} on {look}", said
             keep_picture(browser, f"{name}{re.sub(r'[^a-z0-9]+', '-', path)}-{look}")

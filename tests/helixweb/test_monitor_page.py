@@ -94,9 +94,7 @@ def test_a_silent_coordinator_is_named_with_the_time_since(
     MetricSample.objects.update(at=past, second=int(past.timestamp()))
     html = page(browser)
     assert not re.search(r'id="silence" hidden', html)
-    age = re.search(r'data-live="age">(\d+)<', html)
-    assert age is not None
-    assert int(age[1]) >= 90
+    assert 'data-live="age">1 min<' in html
     assert 'data-live="output">—<' in html
     assert "Nothing is measured now." in html
     assert "Now: output" not in html
