@@ -47,12 +47,7 @@ class DeploymentViewSet(viewsets.ReadOnlyModelViewSet[Deployment]):
             options=asked.deploy_options(),
             now=timezone.now(),
         )
-        where = reverse("api-deployment-detail", args=[deployment.pk], request=request)
-        return Response(
-            DeploymentSerializer(deployment).data,
-            status=status.HTTP_202_ACCEPTED,
-            headers={"Location": where},
-        )
+        return _accepted(deployment, request)
 
     @extend_schema(request=None, responses={202: DeploymentSerializer})
     @action(detail=True, methods=["post"])
@@ -60,6 +55,13 @@ class DeploymentViewSet(viewsets.ReadOnlyModelViewSet[Deployment]):
         """Have every node let go of its layers."""
         stopped = services.stop(self.get_object(), user=request.user, now=timezone.now())
         return Response(DeploymentSerializer(stopped).data, status=status.HTTP_202_ACCEPTED)
+
+    @extend_schema(request=None, responses={202: DeploymentSerializer})
+    @action(detail=True, methods=["post"], url_path="roll-back", url_name="roll-back")
+    def roll_back(self, request: Request, pk: str) -> Response:
+        """Deploy anew what served on the cluster before it, with its options."""
+        deployed = services.roll_back(self.get_object(), user=request.user, now=timezone.now())
+        return _accepted(deployed, request)
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     @action(detail=True, filter_backends=[])
@@ -86,12 +88,7 @@ class RepairViewSet(viewsets.ReadOnlyModelViewSet[Repair]):
     def deploy(self, request: Request, pk: str) -> Response:
         """Deploy the placement that is offered."""
         deployed = services.accept(self.get_object(), user=request.user, now=timezone.now())
-        where = reverse("api-deployment-detail", args=[deployed.pk], request=request)
-        return Response(
-            DeploymentSerializer(deployed).data,
-            status=status.HTTP_202_ACCEPTED,
-            headers={"Location": where},
-        )
+        return _accepted(deployed, request)
 
     @extend_schema(request=None)
     @action(detail=True, methods=["post"])
@@ -112,3 +109,13 @@ class NodeLogView(APIView):
         level, limit = LogLevel(asked.validated_data["level"]), asked.validated_data["limit"]
         lines = log_tail(node, level=level, count=limit)
         return Response(NodeLogLineSerializer(lines, many=True).data)
+
+
+def _accepted(deployment: Deployment, request: Request) -> Response:
+    """Its nodes begin; where to look for it."""
+    where = reverse("api-deployment-detail", args=[deployment.pk], request=request)
+    return Response(
+        DeploymentSerializer(deployment).data,
+        status=status.HTTP_202_ACCEPTED,
+        headers={"Location": where},
+    )

@@ -68,6 +68,9 @@ class Deployment(models.Model):
     # When this generation was made, and when its wake-up went out to the processes.
     changed_at = models.DateTimeField()
     pushed_at = models.DateTimeField(null=True, blank=True)
+    # The generation that serves on until this one is up, and when it had gone; null: there is none.
+    follows_generation = models.PositiveIntegerField(null=True, blank=True)
+    took_over_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering = ["-pk"]
@@ -93,6 +96,11 @@ class Deployment(models.Model):
     @property
     def is_live(self) -> bool:
         return self.status in LIVE
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether the generation before may still serve, or its layers be held somewhere."""
+        return self.follows_generation is not None and self.took_over_at is None
 
     @property
     def topic(self) -> str:

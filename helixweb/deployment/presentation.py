@@ -217,6 +217,38 @@ def coordinator_says(deployment: Deployment) -> str:
     return ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """How far a deployment that follows another is. `missing`: nodes whose stages the coordinator
+    waits for, of `stages`; none once new requests run here. `leaving`: of the others, so many have
+    not ended."""
+
+    missing: tuple[str, ...]
+    stages: int
+    leaving: int
+
+    @property
+    def up(self) -> int:
+        return self.stages - len(self.missing)
+
+
+def change_of(deployment: Deployment) -> Change | None:
+    """None when it follows none, or has taken over, or the coordinator has said nothing of it."""
+    if deployment.status not in SERVING or not deployment.is_changing:
+        return None
+    told = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id)
+    fields = ("generation", "coming_missing", "leaving_generation", "leaving_requests")
+    row = told.values_list(*(f"report__{field}" for field in fields)).first()
+    if row is None or row[0] != deployment.generation:
+        return None
+    _generation, missing, leaving_generation, leaving = row
+    if not missing and leaving_generation is None:
+        return None
+    return Change(
+        missing=tuple(missing or ()), stages=len(placed_names(deployment.plan)), leaving=leaving
+    )
+
+
 def endpoint_url(deployment: Deployment) -> str:
     """Where OpenAI clients reach it; empty while the coordinator is unknown."""
     coordinator = Coordinator.objects.filter(cluster=deployment.cluster_id).first()

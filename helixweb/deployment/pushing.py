@@ -59,5 +59,12 @@ def wake_coordinator(cluster_id: int) -> None:
         _wake_process(coordinator)
 
 
+def wake_unplaced(deployment: Deployment) -> None:
+    """Nodes that it gives no layers, which may hold some of what ran before."""
+    nodes = Node.objects.filter(cluster=deployment.cluster_id, joined_at__isnull=False)
+    for node in nodes.exclude(assignments__deployment=deployment).only("pk"):
+        _wake_process(node)
+
+
 def _wake_process(process: Node | Coordinator) -> None:
     events.emit(process_topic(process), "desired", {})

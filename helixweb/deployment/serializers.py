@@ -69,7 +69,7 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
         fields = [
             "id", "cluster", "plan", "model", "model_name", "checkpoint", "generation", "status",
             "message", "emulated", *OPTION_FIELDS, "created_by", "created_at", "ready_at",
-            "ended_at", "pushed_at", "assignments",
+            "ended_at", "pushed_at", "follows_generation", "took_over_at", "assignments",
         ]  # fmt: skip
         read_only_fields = fields
 

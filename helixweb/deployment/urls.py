@@ -9,6 +9,7 @@ urlpatterns = [
     path("deployments/new", views.deployment_new, name="deployment-new"),
     path("deployments/<int:pk>/", views.deployment, name="deployment"),
     path("deployments/<int:pk>/stop", views.deployment_stop, name="deployment-stop"),
+    path("deployments/<int:pk>/roll-back", views.deployment_roll_back, name="deployment-roll-back"),
     path("deployments/<int:pk>/weights", link_pages.deployment_weights, name="deployment-weights"),
     path("repairs/<int:pk>/deploy", repair_pages.repair_deploy, name="repair-deploy"),
     path("repairs/<int:pk>/dismiss", repair_pages.repair_dismiss, name="repair-dismiss"),

@@ -13,6 +13,7 @@ from helixweb.deployment import services
 from helixweb.deployment.forms import DeployForm
 from helixweb.deployment.models import SERVING, Deployment, Repair
 from helixweb.deployment.presentation import (
+    change_of,
     coordinator_says,
     curl_command,
     endpoint_url,
@@ -97,6 +98,8 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         "deployment": row,
         "can_stop": row.status in SERVING,
+        "before": services.deployment_before(row) if row.status in SERVING else None,
+        "change": change_of(row),
         "page": page,
         "nodes": node_rows(row, list(page.object_list), now=now),
         "silence": silence_of(row, now=now),
@@ -121,3 +124,15 @@ def deployment_stop(request: HttpRequest, pk: int) -> HttpResponse:
     except services.DeployRefused as error:
         messages.error(request, " ".join(error.reasons))
     return redirect("deployment", pk)
+
+
+@require_POST
+def deployment_roll_back(request: HttpRequest, pk: int) -> HttpResponse:
+    """Deploy anew what the cluster ran before."""
+    row = get_object_or_404(Deployment, pk=pk)
+    try:
+        deployed = services.roll_back(row, user=request.user, now=timezone.now())
+    except services.DeployRefused as error:
+        messages.error(request, " ".join(error.reasons))
+        return redirect("deployment", pk)
+    return redirect("deployment", deployed.pk)

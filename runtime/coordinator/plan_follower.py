@@ -36,13 +36,9 @@ class PlanFollower:
         self._routing = routing
         self._applying = asyncio.Lock()
         self._desired: CoordinatorDesired | None = None
+        self.generation = 0  # of the desired state that was applied last; 0 before the first
         self._peers: tuple[PeerAddress, ...] | None = None
         self.trouble = ""  # why the wanted plan is not served; empty when it is
-
-    @property
-    def generation(self) -> int:
-        """Of the desired state that was applied last; 0 before the first."""
-        return 0 if self._desired is None else self._desired.generation
 
     async def apply_stored(self) -> None:
         """What was wanted when this process ran last; a broken store is logged, not fatal."""
@@ -74,6 +70,7 @@ class PlanFollower:
             else:
                 await self._serve(desired.plan, was_served=was_served)
             self.follow_peers()
+            self.generation = desired.generation
 
     def follow_peers(self) -> None:
         """Talk to the stages of all plans that there are; call it about once a second."""

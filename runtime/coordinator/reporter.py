@@ -18,19 +18,18 @@ def build_report(
     traces: tuple[RequestTrace, ...] = (),
 ) -> CoordinatorReport:
     """Everything helixweb may know of this moment; pure but for the windows forgetting."""
-    plans = dispatcher.plans
-    serving, coming = plans.serving, plans.coming
+    plans, coming = dispatcher.plans, dispatcher.plans.coming
     nodes: dict[str, NodeTraffic] = {}
-    if serving is not None:
-        silent = serving.silent_nodes(now=now)
-        nodes = {
+    for plan in plans.present:  # of a node in two of them as the newer one knows it
+        silent = plan.silent_nodes(now=now)
+        nodes |= {
             node: NodeTraffic(
-                kv_estimate_token_layers=serving.kv.used_token_layers(node),
-                kv_capacity_token_layers=serving.kv.capacity_token_layers(node),
+                kv_estimate_token_layers=plan.kv.used_token_layers(node),
+                kv_capacity_token_layers=plan.kv.capacity_token_layers(node),
                 tokens_total=stats.node_tokens_total[node],
                 ready=node not in silent,
             )
-            for node in serving.nodes
+            for node in plan.nodes
         }
     message = follower.trouble
     try:

@@ -20,7 +20,7 @@ ANSWERS = {
     "plan-run-starts", "plan-run-cancel", "plan-run-accept", "plan-run-extend", "replan-adopt",
     "plan-explanation", "plan-simulations", "simulation-cancel", "model-mix-cancel",
     "deployment-stop", "deployment-weights", "links-keep-measured", "node-log", "monitor-chart",
-    "playground-chat", "repair-deploy", "repair-dismiss",
+    "playground-chat", "repair-deploy", "repair-dismiss", "deployment-roll-back",
 }  # fmt: skip
 
 

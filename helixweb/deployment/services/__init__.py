@@ -16,6 +16,7 @@ from helixweb.deployment.services.desired import (
 from helixweb.deployment.services.observing import record_heartbeat, record_report
 from helixweb.deployment.services.obstacles import find_obstacles
 from helixweb.deployment.services.repairing import accept, dismiss, repair
+from helixweb.deployment.services.rolling_back import deployment_before, roll_back
 from helixweb.deployment.weighing import follow_links, hold_weights
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "coordinator_desired",
     "current_generation",
     "deploy",
+    "deployment_before",
     "desired_state",
     "dismiss",
     "find_obstacles",
@@ -34,6 +36,7 @@ __all__ = [
     "record_heartbeat",
     "record_report",
     "repair",
+    "roll_back",
     "service_key",
     "stop",
     "take_identity",

@@ -42,6 +42,8 @@ def deploy(
 ) -> Deployment:
     """Make `plan` what its cluster shall run; whatever ran there before is superseded.
 
+    If both can run side by side, that one serves on until this one is up.
+
     `seen_generation` is the cluster's when the person decided (None: whatever it is now). Raises
     DeployRefused with every obstacle, or when the generation is another one by now.
     """
@@ -53,6 +55,7 @@ def deploy(
         live = Deployment.objects.filter(cluster=plan.cluster, status__in=LIVE).first()
         if seen_generation not in (None, current_generation(plan.cluster_id)):
             raise DeployRefused(_changed_meanwhile(plan.cluster, live))
+        followed = _followed(live, plan, options)
         if live is not None:
             _supersede(live, now=now)
         deployment = Deployment.objects.create(
@@ -70,6 +73,7 @@ def deploy(
             tensor_parallel=options.tensor_parallel,
             tensor_parallel_by_node=dict(options.tensor_parallel_by_node),
             serving_plan={},
+            follows_generation=followed,
             created_by=user,
             created_at=now,
             changed_at=now,
@@ -96,6 +100,7 @@ def stop(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
             pk=current.pk, generation=current.generation, status__in=SERVING
         ).update(
             status=Status.STOPPING,
+            follows_generation=None,
             message="",
             generation=current_generation(current.cluster_id) + 1,
             changed_at=now,
@@ -123,8 +128,8 @@ def stop(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
 def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
     """Start a new generation if a process of the cluster's deployment listens elsewhere now.
 
-    Stages get their peers once, when they start, so all of them start again. While a node of the
-    placement is removed, or has not joined again, there is nothing to follow.
+    The generation before serves on meanwhile, as far as it still can. While a node of the placement
+    is removed, or has not joined again, there is nothing to follow.
     """
     with transaction.atomic():
         _hold(cluster.pk)
@@ -145,6 +150,7 @@ def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
             )
         ):
             return
+        deployment.follows_generation, deployment.took_over_at = deployment.generation, None
         deployment.generation = current_generation(cluster.pk) + 1
         deployment.status = Status.DEPLOYING
         deployment.message = ""
@@ -169,6 +175,16 @@ def _hold(cluster_id: int) -> None:
     orders that its transaction does not see yet. (SQLite has one writer at a time anyway.)
     """
     Cluster.objects.select_for_update(no_key=True).only("pk").filter(pk=cluster_id).first()
+
+
+def _followed(live: Deployment | None, plan: Plan, options: DeployOptions) -> int | None:
+    """The generation whose requests go on until a deployment of `plan` is up: it must make the same
+    tokens, in pages of the same size."""
+    if live is None or live.status not in SERVING:
+        return None
+    ours = (plan.model.name, plan.model.checkpoint, options.page_tokens)
+    same = ours == (live.model_name, live.checkpoint, live.page_tokens)
+    return live.generation if same else None
 
 
 def _supersede(live: Deployment, *, now: datetime) -> None:

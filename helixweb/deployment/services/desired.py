@@ -28,21 +28,31 @@ def current_generation(cluster_id: int) -> int:
 
 
 def desired_state(node: Node) -> DesiredState:
-    """The node's assignment in the cluster's deployment, or to hold nothing."""
+    """The node's assignment in the cluster's deployment, or to hold nothing.
+
+    What it ran before goes on until the coordinator retires it, if a deployment follows another; on
+    a node without an assignment no longer than the change takes, should the coordinator have been
+    restarted and know nothing of what went before.
+    """
     deployment = _newest(node.cluster_id)
     if deployment is None:
         return DesiredState(generation=0)
-    assignment = None
-    if deployment.status in SERVING:
-        row = deployment.assignments.filter(node=node).first()
-        if row is not None:
-            assignment = with_peers(
-                StageAssignment.model_validate(row.desired),
-                name=row.node_name,
-                node_peers=ServingPlan.model_validate(deployment.serving_plan).peers,
-                coordinator_peer=PeerAddress.model_validate(deployment.coordinator_peer),
-            )
-    return DesiredState(generation=deployment.generation, assignment=assignment)
+    if deployment.status not in SERVING:
+        return DesiredState(generation=deployment.generation)
+    row = deployment.assignments.filter(node=node).first()
+    if row is None:
+        return DesiredState(generation=deployment.generation, continues=deployment.is_changing)
+    assignment = with_peers(
+        StageAssignment.model_validate(row.desired),
+        name=row.node_name,
+        node_peers=ServingPlan.model_validate(deployment.serving_plan).peers,
+        coordinator_peer=PeerAddress.model_validate(deployment.coordinator_peer),
+    )
+    return DesiredState(
+        generation=deployment.generation,
+        assignment=assignment,
+        continues=deployment.follows_generation is not None,
+    )
 
 
 def coordinator_desired(coordinator: Coordinator) -> CoordinatorDesired:

@@ -13,6 +13,7 @@ from helixweb.deployment.models import (
     Status,
 )
 from helixweb.deployment.services.desired import current_generation
+from helixweb.deployment.services.taking_over import follow_change
 from helixweb.deployment.settling import settle
 from helixweb.deployment.signals import report_received
 from helixweb.inventory.models import Coordinator, Node
@@ -65,6 +66,7 @@ def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: d
             node_stats=_stage_stats(coordinator.cluster_id),
             at=now,
         )
+        follow_change(coordinator.cluster_id, report, now=now)
     return current_generation(coordinator.cluster_id)
 
 
