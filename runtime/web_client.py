@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 MessageT = TypeVar("MessageT", bound=BaseModel)
 DesiredT = TypeVar("DesiredT", DesiredState, CoordinatorDesired)
 
-_STREAMS = {
+_STREAMS: dict[type[BaseModel], str] = {
     DesiredState: "/api/v1/agent/stream",
     CoordinatorDesired: "/api/v1/coordinator/stream",
 }
