@@ -1,0 +1,289 @@
+"""The third paper's experiments in simulation: degrees, and schedulers among unequal instances.
+
+    python -m benchmarks.instances.paper [--parameters FILE.toml] [--seeds N ...]
+
+Prints Algorithm 1's ranking of tensor-parallel degrees on 8 V100 (with the paper's bytes of a
+token, which know no grouped queries, and with the right ones) beside continuous batching, then what
+every scheduler makes of requests at rising rates (sections 5.2, 5.3), the paper's figures beside.
+Times are of the latency model with parameters from data sheets; nothing here ran on such GPUs.
+"""
+
+import argparse
+import math
+import random
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from planner.domain.request_length import RequestLength
+from planner.latency_model import Fit, LatencyModel
+from planner.placers.instances import (
+    EngineMemory,
+    Machine,
+    WholeModel,
+    degree_estimates,
+    kv_room_tokens,
+)
+from planner.routers.base import RequestSize
+from planner.routers.load_aware import InstanceSpeed, LoadAwareInstances
+from planner.simulator.instances import (
+    InstanceSpec,
+    SchedulingOutcome,
+    simulate_instances,
+)
+
+PARAMETERS = Path(__file__).with_name("paper.toml")
+_ELEMENT_BYTES = 2
+
+
+def latency_of(parameters: Mapping[str, Any], gpu: str, model: str, degree: int) -> LatencyModel:
+    """A roofline: computing, reading weights and keys, summing over the ring; by its shares."""
+    card, sizes, step = parameters["gpus"][gpu], parameters["models"][model], parameters["step"]
+    bytes_per_s = degree * card["bytes_per_s"] * card["bytes_share"]
+    attention_per_s = degree * card["bytes_per_s"] * card["attention_share"]
+    flops = degree * card["flops"] * card["flops_share"]
+    compute_s, sum_s, sums_s = 2 * sizes["parameters"] / flops, 0.0, 0.0
+    if degree > 1:
+        sums = 2 * sizes["num_layers"]  # one after attention, one after the MLP
+        row_bytes = sizes["hidden_size"] * _ELEMENT_BYTES * 2 * (degree - 1) / degree
+        sum_s = sums * row_bytes / card["ring_bytes_per_s"][str(degree)]
+        sums_s = sums * card["ring_s"][str(degree)]
+    kv_bytes = 2 * sizes["num_layers"] * sizes["kv_heads"] * sizes["head_size"] * _ELEMENT_BYTES
+    weights_s = sizes["parameters"] * _ELEMENT_BYTES / bytes_per_s
+    base_s = step["base_s"] + sums_s
+
+    def fit(*terms: float) -> Fit:
+        both, per_request, per_token, base = terms
+        return Fit(
+            parameters=(both, per_request, per_token, base),
+            standard_errors=None,
+            points=0,
+            median_error=0.0,
+            worst_error=0.0,
+        )
+
+    return LatencyModel(
+        prefill=fit(compute_s + sum_s, step["request_s"], 0.0, base_s + weights_s),
+        decode=fit(
+            kv_bytes / attention_per_s,
+            step["decode_compute_share"] * compute_s + sum_s + step["request_s"],
+            0.0,
+            base_s + weights_s,
+        ),
+    )
+
+
+def model_of(
+    parameters: Mapping[str, Any], name: str, *, grouped_queries: bool = True
+) -> WholeModel:
+    """Without `grouped_queries`, with the paper's 2 l h bytes of a token."""
+    sizes = parameters["models"][name]
+    return WholeModel(
+        num_layers=sizes["num_layers"],
+        weights_bytes=sizes["parameters"] * _ELEMENT_BYTES,
+        query_heads=sizes["query_heads"],
+        kv_heads=sizes["kv_heads"] if grouped_queries else sizes["query_heads"],
+        head_size=sizes["head_size"],
+        kv_element_bytes=_ELEMENT_BYTES,
+    )
+
+
+def lengths_of(parameters: Mapping[str, Any], count: int, *, seed: int) -> list[RequestLength]:
+    shape, chance = parameters["lengths"], random.Random(seed)
+
+    def draw(mean: float, sigma: float) -> int:
+        drawn = chance.lognormvariate(math.log(mean) - sigma**2 / 2, sigma)
+        return max(4, min(int(shape["most_tokens"]), round(drawn)))
+
+    return [
+        RequestLength(
+            input_tokens=draw(shape["mean_input_tokens"], shape["sigma_input"]),
+            output_tokens=draw(shape["mean_output_tokens"], shape["sigma_output"]),
+        )
+        for _ in range(count)
+    ]
+
+
+def rank_degrees(parameters: Mapping[str, Any], *, seed: int) -> None:
+    memory = EngineMemory(**parameters["memory"])
+    card = parameters["gpus"]["V100"]
+    machine = Machine(
+        name="8 V100",
+        gpus=8,
+        gpu_memory_bytes=card["memory_bytes"],
+        latency={t: latency_of(parameters, "V100", "Llama-3-8B", t) for t in (1, 2, 4, 8)},
+    )
+    most = parameters["lengths"]["most_tokens"]
+    longest = RequestLength(input_tokens=most, output_tokens=most)
+    sample = lengths_of(parameters, parameters["sample"], seed=seed)
+    print(f"\nseed {seed}: 8 V100, Llama-3-8B, tokens/s by degree, most first (paper: 2, 4, 1, 8)")
+    for words, grouped in (("2 l h bytes a token, as printed", False), ("by KV heads", True)):
+        model = model_of(parameters, "Llama-3-8B", grouped_queries=grouped)
+        found = degree_estimates(machine, model, sample, longest=longest, memory=memory)
+        told = ", ".join(f"t={one.degree} {one.tokens_per_s:.0f}" for one in found)
+        print(f"  Algorithm 1, {words}: {told}")
+        running = sorted(
+            ((_continuous(machine, model, memory, t, seed, parameters), t) for t in (1, 2, 4, 8)),
+            reverse=True,
+        )
+        told = ", ".join(f"t={t} {tokens_per_s:.0f}" for tokens_per_s, t in running)
+        print(f"  continuous batching, {words}: {told}", flush=True)
+
+
+def _continuous(
+    machine: Machine,
+    model: WholeModel,
+    memory: EngineMemory,
+    degree: int,
+    seed: int,
+    parameters: Mapping[str, Any],
+) -> float:
+    """All instances get the same requests at once, as in the paper's section 5.1."""
+    spec = InstanceSpec(
+        latency=machine.latency[degree],
+        kv_room_tokens=kv_room_tokens(machine, model, degree=degree, memory=memory),
+        most_requests=memory.most_requests,
+    )
+    share = lengths_of(parameters, 1000 * degree, seed=seed)
+    arrivals = [(0.0, one) for one in share]
+    alone = simulate_instances({"one": spec}, arrivals, choose=lambda number, length: "one")
+    return alone.tokens_per_s * machine.gpus / degree
+
+
+def compare_schedulers(
+    parameters: Mapping[str, Any],
+    specs: Mapping[str, InstanceSpec],
+    *,
+    title: str,
+    weights: Sequence[float],
+    seed: int,
+) -> None:
+    """RR, single instance, memory-based, load-aware, weighted RR, as in section 5.2."""
+    names = tuple(specs)
+    print(
+        f"\nseed {seed}: {title}: tokens/s (share of the time by which one instance ended sooner)"
+    )
+    for rate in parameters["rates_per_s"]:
+        lengths = lengths_of(parameters, parameters["requests"], seed=seed)
+        chance, at_s, arrivals = random.Random(seed + 1), 0.0, []
+        for length in lengths:
+            arrivals.append((at_s, length))
+            at_s += 0.0 if math.isinf(rate) else chance.expovariate(rate)
+        outcomes = {
+            "RR": _fixed(specs, arrivals, [1.0] * len(names), seed=seed),
+            "single": _fixed(specs, arrivals, [1.0] + [0.0] * (len(names) - 1), seed=seed),
+            "memory": _load_aware(parameters, specs, arrivals, by_time=False, seed=seed),
+            "load-aware": _load_aware(parameters, specs, arrivals, by_time=True, seed=seed),
+            "WRR": _fixed(specs, arrivals, weights, seed=seed),
+        }
+        base = outcomes["RR"].tokens_per_s
+        told = ", ".join(
+            f"{name} {one.tokens_per_s:.0f} ({one.tokens_per_s / base - 1:+.1%}, spread "
+            f"{one.finish_spread:.0%})"
+            for name, one in outcomes.items()
+        )
+        print(f"  {rate:g} requests/s: {told}", flush=True)
+
+
+def _fixed(
+    specs: Mapping[str, InstanceSpec],
+    arrivals: Sequence[tuple[float, RequestLength]],
+    weights: Sequence[float],
+    *,
+    seed: int,
+) -> SchedulingOutcome:
+    """Drawn with these probabilities, as the paper says of RR and WRR."""
+    chance, names = random.Random(seed + 2), list(specs)
+    return simulate_instances(
+        specs, arrivals, choose=lambda number, length: chance.choices(names, weights)[0]
+    )
+
+
+def _load_aware(
+    parameters: Mapping[str, Any],
+    specs: Mapping[str, InstanceSpec],
+    arrivals: Sequence[tuple[float, RequestLength]],
+    *,
+    by_time: bool,
+    seed: int,
+) -> SchedulingOutcome:
+    """Answers' lengths are predicted by drawing from their normal distribution, as in the paper."""
+    outputs = [length.output_tokens for _, length in arrivals]
+    mean = sum(outputs) / len(outputs)
+    deviation = math.sqrt(sum((one - mean) ** 2 for one in outputs) / len(outputs))
+    chance = random.Random(seed + 3)
+    router = LoadAwareInstances(
+        {
+            name: InstanceSpeed(
+                kv_room_tokens=spec.kv_room_tokens,
+                latency=spec.latency if by_time else None,
+                most_requests=spec.most_requests,
+            )
+            for name, spec in specs.items()
+        },
+        theta=parameters["theta"],
+    )
+
+    def choose(number: int, length: RequestLength) -> str:
+        predicted = max(1, min(1024, round(chance.gauss(mean, deviation))))
+        size = RequestSize(prompt_tokens=length.input_tokens, predicted_output_tokens=predicted)
+        chosen = router.choose(number, size)
+        if chosen is None:
+            raise RuntimeError("nothing is masked here")
+        return chosen
+
+    return simulate_instances(specs, arrivals, choose=choose, ended=router.end)
+
+
+def spec_of(
+    parameters: Mapping[str, Any], gpu: str, model: str, *, degree: int, gpus: int
+) -> InstanceSpec:
+    memory = EngineMemory(**parameters["memory"])
+    latency = latency_of(parameters, gpu, model, degree)
+    machine = Machine(
+        name=gpu,
+        gpus=gpus,
+        gpu_memory_bytes=parameters["gpus"][gpu]["memory_bytes"],
+        latency={degree: latency},
+    )
+    room = kv_room_tokens(machine, model_of(parameters, model), degree=degree, memory=memory)
+    return InstanceSpec(latency=latency, kv_room_tokens=room, most_requests=memory.most_requests)
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--parameters", type=Path, default=PARAMETERS, metavar="FILE.toml")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
+    arguments = parser.parse_args(argv)
+    parameters = tomllib.loads(arguments.parameters.read_text())
+    for seed in arguments.seeds:
+        rank_degrees(parameters, seed=seed)
+        v100 = {
+            f"V100 t={degree}": spec_of(parameters, "V100", "Llama-3-8B", degree=degree, gpus=8)
+            for degree in (4, 1)
+        }
+        compare_schedulers(
+            parameters,
+            v100,
+            title="V100 t=4 beside t=1, Llama-3-8B (paper: load-aware +122.5 % over RR at 24)",
+            weights=[4.0, 1.0],
+            seed=seed,
+        )
+        small = spec_of(parameters, "V100", "Qwen-14B", degree=2, gpus=8)
+        large = spec_of(parameters, "A800", "Qwen-14B", degree=1, gpus=1)
+        mixed = {f"V100-{number} t=2": replace(small) for number in range(4)} | {"A800": large}
+        compare_schedulers(
+            parameters,
+            mixed,
+            title="four V100 t=2 beside an A800, Qwen-14B (paper: +33.6 % at 16)",
+            weights=[1.0, 1.0, 1.0, 1.0, 2.0],
+            seed=seed,
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

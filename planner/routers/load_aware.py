@@ -1,0 +1,116 @@
+"""Load-aware routing among whole-model instances (Xiong et al. §4, Algorithm 2, corrected).
+
+A request's workload on an instance is its share of the time of an ideal batch of requests like it,
+times e^(theta * kvusage): computing counts while there is room, room where it gets scarce. It goes
+where the largest workload of all instances becomes least. Two things differ from the paper's
+listing: the minimum starts at infinity, not at 0, which nothing is below; and on completion what
+was added is taken away, as it was stored.
+"""
+
+import math
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass
+
+from planner.latency_model import LatencyModel
+from planner.routers.base import RequestSize
+
+DEFAULT_THETA = 2.0  # the paper's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceSpeed:
+    """`latency` None: only room counts (the paper's memory-based baseline, T = 1)."""
+
+    kv_room_tokens: int
+    latency: LatencyModel | None
+    most_requests: int = 256
+
+    def request_s(self, size: RequestSize) -> float:
+        """Its share of the time of as many requests like it as fit (equations 5 and 6)."""
+        if self.latency is None:
+            return 1.0
+        batch = min(self.most_requests, max(1, self.kv_room_tokens // size.total_tokens))
+        seconds = self.latency.batch_s(
+            batch=batch,
+            input_tokens=size.prompt_tokens,
+            output_tokens=max(1, size.predicted_output_tokens),
+        )
+        return seconds / batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _UnderWay:
+    instance: str
+    workload: float
+    tokens: int
+
+
+class LoadAwareInstances:
+    """Chooses an instance for every request, and is told when one ends."""
+
+    def __init__(
+        self, instances: Mapping[str, InstanceSpeed], *, theta: float = DEFAULT_THETA
+    ) -> None:
+        """Raises ValueError without instances, or for a theta that is not above 0."""
+        if not instances:
+            raise ValueError("no instance to choose from")
+        if not theta > 0:
+            raise ValueError(f"theta is {theta}; it must be above 0 (the paper's is 2)")
+        self._instances = dict(instances)
+        self._theta = theta
+        self._workloads = dict.fromkeys(instances, 0.0)
+        self._tokens = dict.fromkeys(instances, 0)
+        self._measured: dict[str, float] = {}
+        self._under_way: dict[Hashable, _UnderWay] = {}
+
+    @property
+    def workloads(self) -> Mapping[str, float]:
+        """Seconds, weighted by how full each instance was when they were added."""
+        return self._workloads
+
+    def kv_usage(self, instance: str) -> float:
+        """Equation 8: of requests under way, by their prediction; what the instance itself says is
+        counted where it is more, so that short predictions do not overload it."""
+        room = max(1, self._instances[instance].kv_room_tokens)
+        return max(self._tokens[instance] / room, self._measured.get(instance, 0.0))
+
+    def observe_kv_usage(self, instance: str, ratio: float) -> None:
+        """What the instance's own metrics say, 0 to 1."""
+        self._measured[instance] = ratio
+
+    def choose(
+        self, request: Hashable, size: RequestSize, *, masked: Collection[str] = ()
+    ) -> str | None:
+        """Where the request goes, which is then under way there; None if all are `masked`.
+
+        Raises ValueError for a request that is under way.
+        """
+        if request in self._under_way:
+            raise ValueError(f"request {request!r} is under way; end it before it is routed again")
+        best: tuple[float, float, str] | None = None
+        for name, speed in self._instances.items():
+            if name in masked:
+                continue
+            workload = speed.request_s(size) * math.exp(self._theta * self.kv_usage(name))
+            mine = self._workloads[name] + workload
+            others = (load for other, load in self._workloads.items() if other != name)
+            # of equal maxima, where this request itself adds least to
+            ranked = (max(mine, *others, 0.0), mine, name)
+            if best is None or ranked < best:
+                best, added = ranked, workload
+        if best is None:
+            return None
+        chosen = best[2]
+        self._workloads[chosen] += added
+        self._tokens[chosen] += size.total_tokens
+        self._under_way[request] = _UnderWay(
+            instance=chosen, workload=added, tokens=size.total_tokens
+        )
+        return chosen
+
+    def end(self, request: Hashable) -> None:
+        """It is answered, or gave up: what it added is taken away. Raises KeyError if unknown."""
+        held = self._under_way.pop(request)
+        left = self._workloads[held.instance] - held.workload
+        self._workloads[held.instance] = max(0.0, left)  # sums of floats end beside 0
+        self._tokens[held.instance] -= held.tokens

@@ -1,0 +1,109 @@
+"""Algorithm 2: the least of the largest workloads, taken back as it was added."""
+
+import math
+import random
+
+import pytest
+
+from planner.latency_model import Fit, LatencyModel
+from planner.routers.base import RequestSize
+from planner.routers.load_aware import InstanceSpeed, LoadAwareInstances
+
+SIZE = RequestSize(prompt_tokens=100, predicted_output_tokens=50)
+
+
+def speed(step_s: float, *, room: int = 3000) -> InstanceSpeed:
+    fit = Fit(
+        parameters=(0.0, 0.0, 0.0, step_s),
+        standard_errors=None,
+        points=0,
+        median_error=0.0,
+        worst_error=0.0,
+    )
+    return InstanceSpeed(kv_room_tokens=room, latency=LatencyModel(prefill=fit, decode=fit))
+
+
+def test_a_request_weighs_its_share_of_an_ideal_batch_times_how_full_the_instance_is() -> None:
+    router = LoadAwareInstances({"only": speed(0.1)}, theta=2.0)
+    share_s = (0.1 + 50 * 0.1) / 20  # twenty such requests fit
+    assert router.choose(1, SIZE) == "only"
+    assert router.workloads["only"] == pytest.approx(share_s)
+    router.choose(2, SIZE)
+    assert router.workloads["only"] == pytest.approx(share_s * (1 + math.exp(2 * 150 / 3000)))
+    assert router.kv_usage("only") == pytest.approx(300 / 3000)
+
+
+def test_the_first_request_goes_where_it_is_least_work_also_as_all_are_idle() -> None:
+    router = LoadAwareInstances({"slow": speed(0.4), "fast": speed(0.1)})
+    assert router.choose(1, SIZE) == "fast"
+
+
+def test_requests_are_shared_by_speed_and_what_ended_weighs_nothing() -> None:
+    router = LoadAwareInstances({"slow": speed(0.4, room=10**7), "fast": speed(0.1, room=10**7)})
+    chosen = [router.choose(number, SIZE) for number in range(1000)]
+    assert chosen.count("fast") == pytest.approx(800, abs=10)
+    for number in range(1000):
+        router.end(number)
+    assert router.workloads == {"slow": 0.0, "fast": 0.0}
+    assert router.kv_usage("fast") == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_workloads_are_always_the_sum_of_what_is_under_way(seed: int) -> None:
+    chance = random.Random(seed)
+    router = LoadAwareInstances({"a": speed(0.1), "b": speed(0.3, room=9000), "c": speed(0.2)})
+    under_way: dict[int, tuple[str, float]] = {}
+    for number in range(500):
+        before = dict(router.workloads)
+        size = RequestSize(
+            prompt_tokens=chance.randint(1, 900), predicted_output_tokens=chance.randint(0, 300)
+        )
+        name = router.choose(number, size)
+        assert name is not None
+        under_way[number] = (name, router.workloads[name] - before[name])
+        while under_way and chance.random() < 0.5:
+            gone = chance.choice(list(under_way))
+            router.end(gone)
+            del under_way[gone]
+        for instance in ("a", "b", "c"):
+            held = sum(load for where, load in under_way.values() if where == instance)
+            assert router.workloads[instance] == pytest.approx(held, abs=1e-6)
+
+
+def test_masked_instances_get_nothing_and_none_is_said_where_all_are() -> None:
+    router = LoadAwareInstances({"a": speed(0.1), "b": speed(0.3)})
+    assert router.choose(1, SIZE, masked={"a"}) == "b"
+    assert router.choose(2, SIZE, masked={"a", "b"}) is None
+    assert router.workloads["a"] == 0
+
+
+def test_what_an_instance_says_of_its_room_counts_where_it_is_more_than_predicted() -> None:
+    router = LoadAwareInstances({"a": speed(0.1), "b": speed(0.11)})
+    router.observe_kv_usage("a", 0.9)
+    assert router.choose(1, SIZE) == "b"
+    router.observe_kv_usage("a", 0.0)
+    assert router.kv_usage("a") == 0
+
+
+def test_by_memory_alone_every_instance_is_as_fast() -> None:
+    router = LoadAwareInstances(
+        {
+            "small": InstanceSpeed(kv_room_tokens=1000, latency=None),
+            "large": InstanceSpeed(kv_room_tokens=4000, latency=None),
+        }
+    )
+    chosen = [router.choose(number, SIZE) for number in range(30)]
+    assert chosen.count("large") > chosen.count("small") > 0
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ValueError, match="no instance"):
+        LoadAwareInstances({})
+    with pytest.raises(ValueError, match="theta is 0"):
+        LoadAwareInstances({"a": speed(0.1)}, theta=0)
+    router = LoadAwareInstances({"a": speed(0.1)})
+    router.choose(1, SIZE)
+    with pytest.raises(ValueError, match="1 is under way"):
+        router.choose(1, SIZE)
+    with pytest.raises(KeyError):
+        router.end(2)
