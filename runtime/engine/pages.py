@@ -33,6 +33,14 @@ class BlockName:
     end: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageMoves:
+    """Where the pages in use were before their pool got another size, and where they are now."""
+
+    before: NDArray[np.int64]
+    after: NDArray[np.int64]
+
+
 class PagePool:
     """Which pages are free. Every page is free or in exactly one place."""
 
@@ -67,6 +75,25 @@ class PagePool:
                 raise KvCacheCorrupt(f"page {page} of {self.total} was given back but not in use")
             self._is_free[page] = True
             self._free.append(page)
+
+    def resize(self, total: int) -> PageMoves:
+        """Have `total` pages from now on; those in use beyond it move to free ones below.
+
+        Raises NoFreePages, changing nothing, when more are in use.
+        """
+        if self.used > total:
+            raise NoFreePages(f"{self.used} pages are in use, a pool of {total} cannot hold them")
+        before = np.flatnonzero(~np.array(self._is_free, dtype=bool))
+        stays = before < total
+        is_free = np.ones(total, dtype=bool)
+        is_free[before[stays]] = False
+        after = before.copy()
+        after[~stays] = np.flatnonzero(is_free)[: np.count_nonzero(~stays)]
+        is_free[after] = False
+        self.total = total
+        self._is_free = is_free.tolist()
+        self._free = np.flatnonzero(is_free)[::-1].tolist()
+        return PageMoves(before=before, after=after)
 
 
 class PageTable:
@@ -107,6 +134,10 @@ class PageTable:
             self._address = grown.ctypes.data
         self._pages_LB[:, before:blocks] = np.reshape(pages, (self.num_layers, added))
         self.names += [name] * added
+
+    def follow(self, place_of: NDArray[np.int64]) -> None:
+        """Its pages have moved: page p is at `place_of`[p] now."""
+        self._pages_LB[:, : self.blocks] = place_of[self.pages_LB]
 
     def clear(self) -> None:
         """Forget all pages."""
@@ -197,6 +228,25 @@ class PageBooks:
                 self._cached += len(block.pages)
         table.clear()
 
+    def resize(self, pages: int, tables: Iterable[PageTable]) -> PageMoves:
+        """Have `pages` from now on; `tables` are all that hold some, and follow where theirs move.
+
+        Blocks that nobody holds are forgotten, least recently held first, as far as there is no
+        room for them. Raises NoFreePages, changing nothing, when requests hold more.
+        """
+        if self.used > pages:
+            raise NoFreePages(f"{self.used} pages are held, a pool of {pages} cannot hold them")
+        while self.pool.used > pages:
+            self._forget_oldest()
+        place_of = np.arange(self.total, dtype=np.int64)
+        moves = self.pool.resize(pages)
+        place_of[moves.before] = moves.after
+        for table in tables:
+            table.follow(place_of)
+        for block in self._named.values():
+            block.pages = place_of[block.pages].tolist()
+        return moves
+
     def check(self, tables: Sequence[PageTable]) -> None:
         """Raises KvCacheCorrupt unless free + held + kept pages are all pages, each once."""
         holders: Counter[BlockName] = Counter()
@@ -229,8 +279,12 @@ class PageBooks:
                 f"{count} pages wanted, {self.available} of {self.total} are available"
             )
         while self.pool.free < count:
-            name, _ = self._idle.popitem(last=False)
-            block = self._named.pop(name)
-            self._cached -= len(block.pages)
-            self.pool.give_back(block.pages)
+            self._forget_oldest()
         return self.pool.take(count)
+
+    def _forget_oldest(self) -> None:
+        """The block that nobody has held for longest."""
+        name, _ = self._idle.popitem(last=False)
+        block = self._named.pop(name)
+        self._cached -= len(block.pages)
+        self.pool.give_back(block.pages)

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from runtime.engine.kv_cache import KvCache
+from runtime.engine.kv_cache import KvCache, copied
 from runtime.engine.pages import (
     BlockName,
     KvCacheCorrupt,
@@ -31,9 +31,11 @@ CONFIG = ModelConfig(
 )
 
 
+CPU = torch.device("cpu")
+
+
 def make_cache(pages: int) -> PageBooks:
-    cpu = torch.device("cpu")
-    return KvCache(CONFIG, pages=pages, page_tokens=PAGE_TOKENS, device=cpu).books
+    return KvCache(CONFIG, pages=pages, page_tokens=PAGE_TOKENS, device=CPU).books
 
 
 def names_of(prompt: int, blocks: int, *, num_layers: int) -> list[BlockName]:
@@ -47,11 +49,13 @@ def held(table: PageTable) -> list[int]:
 
 
 class PagesOfManyRequests(RuleBasedStateMachine):
-    """Requests of different depth grow and end in any order; no page is lost or shared."""
+    """Requests of different depth grow and end in any order, and the pool changes its size
+    meanwhile; no page is lost or shared, nor what is in it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.cache = make_cache(30)
+        self.memory = KvCache(CONFIG, pages=30, page_tokens=PAGE_TOKENS, device=CPU)
+        self.cache = self.memory.books
         self.tables: list[PageTable] = []
         self.tokens: list[int] = []
 
@@ -98,6 +102,35 @@ class PagesOfManyRequests(RuleBasedStateMachine):
         self.cache.release(self.tables.pop(index))
         self.tokens.pop(index)
 
+    @rule(pages=st.integers(0, 60), looks_into_prompts=st.booleans())
+    def resize(self, pages: int, looks_into_prompts: bool) -> None:
+        prompts = self._share_known_prompts() if looks_into_prompts else []
+        holders = [*self.tables, *prompts]
+        for pool_PSKH in (self.memory.key_PSKH, self.memory.value_PSKH):
+            pool_PSKH.copy_(torch.randn(pool_PSKH.shape))
+        before, size = [self._contents(table) for table in holders], self.cache.total
+        if self.cache.used > pages:
+            with pytest.raises(NoFreePages, match=f"a pool of {pages} cannot hold them"):
+                self.memory.resize(pages, holders)
+            assert self.cache.total == size
+        else:
+            self.memory.resize(pages, holders)
+            assert self.cache.total == pages
+            assert len(self.memory.key_PSKH) == len(self.memory.value_PSKH) == pages
+        assert all(map(torch.equal, before, map(self._contents, holders)))
+        for table in prompts:
+            self.cache.release(table)
+
+    def _share_known_prompts(self) -> list[PageTable]:
+        tables = [PageTable(num_layers=1), PageTable(num_layers=1)]
+        for prompt, table in enumerate(tables):
+            self.cache.share(table, names_of(prompt, 3, num_layers=1))
+        return tables
+
+    def _contents(self, table: PageTable) -> torch.Tensor:
+        pages_LB = torch.from_numpy(table.pages_LB)
+        return torch.stack((self.memory.key_PSKH[pages_LB], self.memory.value_PSKH[pages_LB]))
+
     @invariant()
     def every_page_is_free_or_held_once(self) -> None:
         self.cache.check(self.tables)
@@ -113,6 +146,23 @@ class PagesOfManyRequests(RuleBasedStateMachine):
 
 TestPagesOfManyRequests = PagesOfManyRequests.TestCase
 TestPagesOfManyRequests.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
+def test_pages_that_wait_beside_are_copied_whole_however_many_they_are() -> None:
+    pool_PSKH = torch.arange(3000.0 * 2).reshape(3000, 1, 1, 2)
+    pages_U = torch.arange(2999, 0, -1)
+    assert torch.equal(copied(pool_PSKH, pages_U, place=CPU), pool_PSKH[pages_U])
+
+
+def test_a_smaller_pool_forgets_prompts_that_nobody_holds_the_longest_unused_first() -> None:
+    cache = make_cache(12)
+    held_now = published(cache, prompt=2, blocks=1)
+    for prompt in (0, 1):
+        cache.release(published(cache, prompt=prompt, blocks=2))
+    cache.resize(6, [held_now])
+    assert (cache.total, cache.used, cache.cached) == (6, 2, 4)
+    assert cache.share(PageTable(num_layers=2), names_of(0, 2, num_layers=2)) == 0
+    assert cache.share(PageTable(num_layers=2), names_of(1, 2, num_layers=2)) == 2
 
 
 def test_a_page_given_back_twice_is_an_error() -> None:
