@@ -251,7 +251,7 @@ def _sequence(number: int, num_layers: int) -> Sequence:
     hop = Hop(node="here", first=0, end=num_layers)
     route = Route(hops=(hop,), sampling=SAMPLING, prompt_tokens=1)
     key = RequestKey(request=number, epoch=1)
-    return Sequence(key=key, route=route, hop=0, arrival=number)
+    return Sequence(key=key, generation=1, route=route, hop=0, arrival=number)
 
 
 def _work(

@@ -83,6 +83,7 @@ def _sequence(number: int, num_layers: int) -> Sequence:
     sampling = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1000)
     return Sequence(
         key=RequestKey(request=number, epoch=1),
+        generation=1,
         route=Route(hops=(hop,), sampling=sampling, prompt_tokens=1),
         hop=0,
         arrival=number,

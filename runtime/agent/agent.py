@@ -14,6 +14,7 @@ from runtime.agent.identity import DataDir
 from runtime.agent.joining import Joined
 from runtime.agent.node_log import NodeLog, tell_log
 from runtime.agent.reconcile import (
+    AddGeneration,
     KillStage,
     StartStage,
     look_again_at_s,
@@ -172,6 +173,8 @@ class Agent:
             action = next_action(self._desired, local, now_s=self._clock())
             if isinstance(action, StartStage):
                 await self._supervisor.start(action.assignment)
+            elif isinstance(action, AddGeneration):
+                await self._supervisor.add(action.assignment)
             elif isinstance(action, KillStage):
                 await self._supervisor.kill(action.message)
             elif action is not None:

@@ -5,7 +5,15 @@ Level-triggered: it is asked again after every change, so a lost message costs n
 
 from dataclasses import dataclass
 
-from runtime.protocol.control import DesiredState, ObservedState, Phase, StageAssignment, StageStats
+from planner.domain.cluster import COORDINATOR
+from runtime.protocol.control import (
+    DesiredState,
+    ObservedState,
+    PeerAddress,
+    Phase,
+    StageAssignment,
+    StageStats,
+)
 
 RETRY_FIRST_S = 1.0
 RETRY_LIMIT_S = 60.0
@@ -20,22 +28,32 @@ HANGS_AFTER_S = 150.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningStage:
-    """The child process; `phase` is LOADING, READY or STOPPING. Times of a monotonic clock.
+    """The child process. Times of a monotonic clock.
 
-    `heard_s`: when it last reported, once it is ready.
+    `assignment` is what it was last told to run; `phase` is how far that is: LOADING, READY, IDLE
+    when it was retired or could not be added, or STOPPING the process as a whole. `beside` it go on
+    earlier ones, oldest first, that are not retired. `heard_s`: when it last reported, once it
+    runs. `refused`: could not be added, but may run in a process of its own.
     """
 
     assignment: StageAssignment
     phase: Phase
+    beside: tuple[StageAssignment, ...] = ()
     loaded_ratio: float | None = None
     ready_s: float | None = None
     heard_s: float | None = None
     stats: StageStats | None = None
+    refused: StageAssignment | None = None
+
+    @property
+    def serving(self) -> tuple[StageAssignment, ...]:
+        """All whose requests it takes, oldest first."""
+        return (*self.beside, self.assignment) if self.phase is Phase.READY else self.beside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A stage that ended by itself, `count` times in a row, last at `at_s`."""
+    """A stage that ended by itself or could not add it, `count` times in a row, last at `at_s`."""
 
     assignment: StageAssignment
     message: str
@@ -59,6 +77,13 @@ class StartStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AddGeneration:
+    """Have the running stage serve this assignment beside what it serves."""
+
+    assignment: StageAssignment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopStage:
     """End the stage process and wait until it has gone."""
 
@@ -70,39 +95,79 @@ class KillStage:
     message: str
 
 
-Action = StartStage | StopStage | KillStage
+Action = StartStage | AddGeneration | StopStage | KillStage
 
 
 def next_action(desired: DesiredState, local: LocalState, *, now_s: float) -> Action | None:
     """The one step towards `desired`; None when there is nothing to do now."""
-    wanted = desired.assignment
-    if local.running is not None:
-        if local.running.assignment != wanted:
+    wanted, running = desired.assignment, local.running
+    if running is not None:
+        hangs_s = _hangs_at_s(running)
+        if not _may_go_on(desired, running):
             return StopStage()
-        hangs_s = _hangs_at_s(local.running)
         if hangs_s is not None and now_s >= hangs_s:
             return KillStage(
                 message=f"the stage hung: it said nothing for {HANGS_AFTER_S:g} s and was killed"
             )
-        return None
-    if wanted is None:
+    if wanted is None or _is_under_way(wanted, running):
         return None
     retry_s = retry_at_s(wanted, local)
     if retry_s is not None and now_s < retry_s:
         return None
-    return StartStage(assignment=wanted)
+    return StartStage(assignment=wanted) if running is None else AddGeneration(assignment=wanted)
+
+
+def _is_under_way(wanted: StageAssignment, running: RunningStage | None) -> bool:
+    """Whether it is served, or being loaded."""
+    if running is None or running.assignment != wanted:
+        return False
+    return running.phase in (Phase.LOADING, Phase.READY)
+
+
+def _may_go_on(desired: DesiredState, running: RunningStage) -> bool:
+    """Whether the process can become what is desired without being ended first."""
+    wanted = desired.assignment
+    if running.phase is Phase.STOPPING:
+        return False
+    if wanted is None:
+        return desired.continues and bool(running.serving)
+    if running.assignment == wanted and running.refused != wanted:
+        return True  # earlier ones beside it are the coordinator's to retire
+    return desired.continues and bool(running.serving) and can_add(running, wanted)
+
+
+def can_add(running: RunningStage, wanted: StageAssignment) -> bool:
+    """Whether the process may serve `wanted` beside: the same model, by the same rules, and told
+    to the same coordinator; all but layers and other nodes is alike."""
+    own = running.assignment
+    alike = wanted.model_copy(
+        update={
+            "deployment_id": own.deployment_id,
+            "generation": own.generation,
+            "first": own.first,
+            "end": own.end,
+            "layer_times": own.layer_times,
+            "peers": own.peers,
+        }
+    )
+    return alike == own and running.refused != wanted and _coordinator(wanted) == _coordinator(own)
+
+
+def _coordinator(assignment: StageAssignment) -> PeerAddress | None:
+    return next((peer for peer in assignment.peers if peer.name == COORDINATOR), None)
 
 
 def look_again_at_s(desired: DesiredState, local: LocalState) -> float | None:
     """When time alone may call for another action; None if only a change can."""
+    moments = [retry_at_s(desired.assignment, local)]
     if local.running is not None:
-        return _hangs_at_s(local.running)
-    return retry_at_s(desired.assignment, local)
+        moments.append(_hangs_at_s(local.running))
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 def _hangs_at_s(running: RunningStage) -> float | None:
-    """When a stage that goes on saying nothing counts as hanging; None while it loads."""
-    if running.phase is not Phase.READY or running.heard_s is None:
+    """When a stage that goes on saying nothing counts as hanging; None before it runs."""
+    if running.phase is Phase.STOPPING or running.heard_s is None:
         return None
     return running.heard_s + HANGS_AFTER_S
 
@@ -110,7 +175,7 @@ def _hangs_at_s(running: RunningStage) -> float | None:
 def retry_at_s(wanted: StageAssignment | None, local: LocalState) -> float | None:
     """When a stage that failed is started again; None if the wanted one has not failed."""
     failure = local.failure
-    if local.running is not None or failure is None or failure.assignment != wanted:
+    if failure is None or failure.assignment != wanted or _is_under_way(wanted, local.running):
         return None
     # The exponent is bounded so that a stage that fails for weeks does not overflow it.
     wait_s = RETRY_FIRST_S * 2.0 ** min(failure.count - 1, 16)
@@ -138,32 +203,47 @@ def after_failure(local: LocalState, *, message: str, now_s: float) -> LocalStat
 def observe(desired: DesiredState, local: LocalState, *, now_s: float) -> ObservedState:
     """What is told to helixweb: the state acted on, and how far it has come."""
     running, failure, wanted = local.running, local.failure, desired.assignment
-    if running is not None:
+    if running is not None and not _may_go_on(desired, running):
         # What runs but is not wanted is as good as stopping, whatever it says of itself.
-        phase = running.phase if running.assignment == wanted else Phase.STOPPING
         return ObservedState(
             generation=desired.generation,
-            phase=phase,
-            message=_remark(running, phase, failure, now_s=now_s),
-            loaded_ratio=running.loaded_ratio if phase is Phase.LOADING else None,
+            phase=Phase.STOPPING,
+            message=f"stopping generation {running.assignment.generation}",
             first=running.assignment.first,
             end=running.assignment.end,
             stage=running.stats,
         )
+    seen = ObservedState(generation=desired.generation, phase=Phase.IDLE)
+    if running is not None:
+        others = (each.generation for each in running.serving if each != wanted)
+        seen = seen.model_copy(
+            update={
+                "message": _remark(running, failure, now_s=now_s),
+                "also_serving": tuple(others),
+                "stage": running.stats,
+            }
+        )
     if wanted is None:
-        return ObservedState(generation=desired.generation, phase=Phase.IDLE)
+        return seen
+    if running is not None and _is_under_way(wanted, running):
+        is_loading = running.phase is Phase.LOADING
+        return seen.model_copy(
+            update={
+                "phase": running.phase,
+                "loaded_ratio": running.loaded_ratio if is_loading else None,
+                "first": wanted.first,
+                "end": wanted.end,
+            }
+        )
     if failure is not None and failure.assignment == wanted:
         again = f" (failed {failure.count} times; is tried again)" if failure.count > 1 else ""
-        return ObservedState(
-            generation=desired.generation, phase=Phase.FAILED, message=failure.message + again
-        )
-    return ObservedState(generation=desired.generation, phase=Phase.LOADING, loaded_ratio=0.0)
+        return seen.model_copy(update={"phase": Phase.FAILED, "message": failure.message + again})
+    return seen.model_copy(update={"phase": Phase.LOADING, "loaded_ratio": 0.0})
 
 
-def _remark(running: RunningStage, phase: Phase, failure: Failure | None, *, now_s: float) -> str:
-    if phase is Phase.STOPPING:
-        return f"stopping generation {running.assignment.generation}"
-    if phase is Phase.LOADING and failure is not None and failure.assignment == running.assignment:
+def _remark(running: RunningStage, failure: Failure | None, *, now_s: float) -> str:
+    is_loading = running.phase is Phase.LOADING
+    if is_loading and failure is not None and failure.assignment == running.assignment:
         return f"tried again after: {failure.message}"
     if running.heard_s is not None and now_s - running.heard_s > SILENT_AFTER_S:
         return (

@@ -18,15 +18,14 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationError
 
 from runtime.agent.reconcile import LocalState, RunningStage, after_failure
+from runtime.agent.stage_events import after_event
 from runtime.agent.stage_log import StageLog
 from runtime.protocol.control import Phase, StageAssignment
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.stage_pipe import (
+    AddOrder,
     FailedEvent,
-    LoadingEvent,
-    ReadyEvent,
     StageLaunch,
-    StatsEvent,
     parse_event,
 )
 
@@ -67,7 +66,7 @@ class StageSettings:
 
 
 class Supervisor:
-    """At most one stage process at a time. `start` and `stop` are called from one task."""
+    """At most one stage process at a time. `start`, `add` and `stop` are called from one task."""
 
     def __init__(
         self,
@@ -89,10 +88,12 @@ class Supervisor:
         self._process: Process | None = None
         self._watching: asyncio.Task[None] | None = None
         self._failed_message = ""
+        self._told: dict[int, StageAssignment] = {}  # to the process that runs, by generation
 
     async def start(self, assignment: StageAssignment) -> None:
         """Start a stage; what becomes of it shows in `local`. None may be running."""
         self._failed_message = ""
+        self._told = {assignment.generation: assignment}
         self._log.begin(
             f"generation {assignment.generation}: layers [{assignment.first}, {assignment.end}) "
             f"of {assignment.model_name}"
@@ -118,6 +119,35 @@ class Supervisor:
         )
         self._process = process
         self._watching = asyncio.create_task(self._watch(process, assignment))
+
+    async def add(self, assignment: StageAssignment) -> None:
+        """Have the stage that runs serve this beside what it serves; what becomes of it shows in
+        `local`."""
+        process, running = self._process, self.local.running
+        if process is None or process.stdin is None or running is None:
+            return  # it ended a moment ago, which shows in `local` too
+        logger.info(
+            "adding generation %d: layers [%d, %d)",
+            assignment.generation,
+            assignment.first,
+            assignment.end,
+        )
+        self._told[assignment.generation] = assignment
+        self._set(
+            replace(
+                self.local,
+                running=replace(
+                    running,
+                    assignment=assignment,
+                    phase=Phase.LOADING,
+                    beside=running.serving,
+                    loaded_ratio=0.0,
+                ),
+            )
+        )
+        with contextlib.suppress(ConnectionError):  # it dies; its exit says why
+            process.stdin.write(AddOrder(assignment=assignment).to_line())
+            await process.stdin.drain()
 
     async def stop(self) -> None:
         """End the stage and wait until it has gone: first asked, at last killed."""
@@ -194,24 +224,11 @@ class Supervisor:
             except ValidationError:
                 logger.warning("the stage wrote on stdout what is no event: %r", line[:200])
                 continue
-            running = self.local.running
             if isinstance(event, FailedEvent):
                 self._failed_message = event.message
-            elif running is None or running.phase is Phase.STOPPING:
-                continue
-            elif isinstance(event, LoadingEvent):
-                ratio = min(1.0, event.done_bytes / max(1, event.total_bytes))
-                self._set(replace(self.local, running=replace(running, loaded_ratio=ratio)))
-            elif isinstance(event, ReadyEvent | StatsEvent):
+            else:
                 now_s = self._clock()
-                running = replace(
-                    running,
-                    phase=Phase.READY,
-                    ready_s=now_s if running.ready_s is None else running.ready_s,
-                    heard_s=now_s,
-                    stats=event.stats,
-                )
-                self._set(replace(self.local, running=running))
+                self._set(after_event(self.local, event, told=self._told, now_s=now_s))
 
     async def _read_log(self, process: Process) -> None:
         async for line in _lines(process.stderr):

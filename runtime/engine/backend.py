@@ -5,6 +5,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from runtime.engine.generation import Holdings
 from runtime.engine.limits import EngineLimits
 from runtime.engine.pages import PageBooks
 from runtime.engine.sequence import RequestKey, Work
@@ -18,7 +19,7 @@ class CannotRun(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """Layers [first, end) of a model, and what a row and a token of it are."""
+    """Layers [first, end) of a model, those opened first, and what a row and a token of it are."""
 
     first: int
     end: int
@@ -87,10 +88,12 @@ class Backend(Protocol):
 class Opened:
     """A backend ready to run, the limits it was made for, and where it runs, for the log.
 
-    `close` ends what else runs for it, behind its last step.
+    `holdings` change its layers and pages; None: they stay as they are. `close` ends what else runs
+    for it, behind its last step.
     """
 
     backend: Backend
     limits: EngineLimits
     device: str
+    holdings: Holdings | None = None
     close: Callable[[], None] = lambda: None

@@ -6,15 +6,16 @@ are nothing but a few bytes; what they would weigh on a link is `EmulatedLinks`'
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 
 from runtime.engine.backend import Drawn, ModelShape, StepResult
+from runtime.engine.generation import NoRoom, Progress
 from runtime.engine.noise import mixed
-from runtime.engine.pages import PageBooks
+from runtime.engine.pages import PageBooks, PageTable
 from runtime.engine.sequence import RequestKey, Work
 from runtime.protocol.data import DTYPE_BYTES, DType, Reason, Sampling
-from runtime.protocol.emulation import Emulation
+from runtime.protocol.emulation import Emulation, EmulationRefused
 
 _HIDDEN_SIZE = 1
 _DTYPE = DType.FLOAT16
@@ -22,7 +23,7 @@ _LEAST_CHARGED = 2  # one decode costs what two cost, as in the published simula
 
 
 class EmulatedRunner:
-    """Implements `Backend`. `clock` and `sleep` are in seconds."""
+    """Implements `Backend` and `Holdings`. `clock` and `sleep` are in seconds."""
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class EmulatedRunner:
         self._emulation = emulation
         self._first = first
         self._end = end
+        self._held: frozenset[int] = frozenset(range(first, end))
         self._clock = clock
         self._sleep = sleep
         self._books = PageBooks(
@@ -62,8 +64,12 @@ class EmulatedRunner:
         return self._books
 
     @property
+    def held(self) -> frozenset[int]:
+        return self._held
+
+    @property
     def weights_bytes(self) -> int:
-        return int(self._emulation.model.bytes_per_layer * (self._end - self._first))
+        return int(self._emulation.model.bytes_per_layer * len(self._held))
 
     @property
     def kv_bytes(self) -> int:
@@ -93,6 +99,32 @@ class EmulatedRunner:
 
     def forget(self, key: RequestKey) -> None:
         """Nothing is kept of a request but its pages."""
+
+    def pages_beside(self, ranges: Items[range]) -> int:
+        """See `Holdings`: what the profile leaves with so many layers."""
+        layers = len(set().union(*ranges))
+        try:
+            return self._emulation.pages(layers=layers, page_tokens=self._books.page_tokens)
+        except EmulationRefused as error:
+            raise NoRoom(str(error)) from error
+
+    def resize(self, pages: int, tables: Iterable[PageTable]) -> None:
+        """See `Holdings`."""
+        self._books.resize(pages, tables)
+
+    def load(self, runs: Items[range], progress: Progress) -> Callable[[], None]:
+        """See `Holdings`; at once, as a stage that is started emulated has its layers at once."""
+        more = frozenset(itertools.chain.from_iterable(runs))
+        progress(0, 0)
+
+        def put_into_place() -> None:
+            self._held |= more
+
+        return put_into_place
+
+    def keep(self, ranges: Items[range]) -> None:
+        """See `Holdings`."""
+        self._held &= set().union(*ranges)
 
 
 def step_s(step: Items[Work], emulation: Emulation) -> float:

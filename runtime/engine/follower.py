@@ -106,6 +106,7 @@ class RankWork:
         hop = Hop(node="rank", first=self.first, end=self.end)
         sequence = Sequence(
             key=RequestKey(request=0, epoch=0),
+            generation=1,
             route=Route(hops=(hop,), sampling=_UNSAMPLED, prompt_tokens=1),
             hop=0,
             arrival=0,

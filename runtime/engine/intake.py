@@ -5,7 +5,7 @@ Knows which requests are here and which have gone, nothing of torch, time or soc
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,9 +26,6 @@ class StageShape:
     """What a stage runs, as far as it decides which entries are acceptable."""
 
     name: str
-    generation: int
-    first: int
-    end: int
     num_layers: int
     hidden_size: int
     vocab_size: int
@@ -58,17 +55,22 @@ class Admit(Protocol):
 
 
 class Intake:
-    """Lets requests in among `residents` and ends them; `forget` frees the pages of those."""
+    """Lets requests in among `residents` and ends them; `forget` frees the pages of those.
+
+    `ranges`: the layers of each generation that is served, at any time.
+    """
 
     def __init__(
         self,
         shape: StageShape,
         *,
+        ranges: Mapping[int, range],
         residents: Residents,
         admit: Admit,
         forget: Callable[[Sequence], None],
     ) -> None:
         self._shape = shape
+        self._ranges = ranges
         self.residents = residents
         self._admit = admit
         self._forget = forget
@@ -97,7 +99,7 @@ class Intake:
         if message.kind not in (Kind.PROMPT, Kind.ROWS, Kind.SAMPLED):
             logger.warning("a stage has no use for a %s message", message.kind.name)
             return []
-        if message.generation != self._shape.generation:
+        if message.generation not in self._ranges:
             return [
                 Refusal(entry=entry, reason=Reason.WRONG_GENERATION, generation=message.generation)
                 for entry in message.entries
@@ -126,6 +128,12 @@ class Intake:
         self._tombstones.move_to_end(key)
         while len(self._tombstones) > MAX_TOMBSTONES:
             self._tombstones.popitem(last=False)
+
+    def end_generation(self, generation: int) -> None:
+        """Forget all its requests."""
+        for key, sequence in list(self.residents.by_key.items()):
+            if sequence.generation == generation:
+                self.end(key)
 
     def end_orphans(self, *, silent_since_s: float) -> None:
         """Forget requests not heard of since then: their coordinator died and never released."""
@@ -170,7 +178,7 @@ class Intake:
                 self._drop(message.kind, sender)
                 return Reason.NONE
             if sequence is None:
-                sequence = self._open(key, entry, route)
+                sequence = self._open(key, entry, route, generation=message.generation)
                 self._check_rows(sequence, message, entry, rows)
                 reason = self._admit(
                     sequence,
@@ -180,6 +188,10 @@ class Intake:
                 if reason is not Reason.NONE:
                     return reason
                 self.residents.add(sequence)
+            elif sequence.generation != message.generation:
+                raise _BadEntry(
+                    f"rows of generation {message.generation}, it is of {sequence.generation}"
+                )
             else:
                 self._check_rows(sequence, message, entry, rows)
             self._append(sequence, message, entry, rows)
@@ -199,8 +211,8 @@ class Intake:
         if sequence is not None and sender == sequence.last_stage:
             sequence.is_finished = True
 
-    def _open(self, key: RequestKey, entry: Entry, route: Route) -> Sequence:
-        shape = self._shape
+    def _open(self, key: RequestKey, entry: Entry, route: Route, *, generation: int) -> Sequence:
+        shape, layers = self._shape, self._ranges[generation]
         if entry.hop >= len(route.hops):
             raise _BadEntry(f"hop {entry.hop} of a route with {len(route.hops)} hops")
         hop = route.hops[entry.hop]
@@ -208,9 +220,10 @@ class Intake:
             raise _BadEntry(f"hop {entry.hop} of its route is {hop.node!r}, this is {shape.name!r}")
         if sum(other.node == shape.name for other in route.hops) > 1:
             raise _BadEntry(f"its route visits {shape.name!r} more than once")
-        if not shape.first <= hop.first < hop.end <= shape.end:
+        if not layers.start <= hop.first < hop.end <= layers.stop:
             raise _BadEntry(
-                f"layers [{hop.first}, {hop.end}) wanted, [{shape.first}, {shape.end}) are here"
+                f"layers [{hop.first}, {hop.end}) wanted, [{layers.start}, {layers.stop}) are "
+                f"those of generation {generation} here"
             )
         if (entry.hop == 0) != (hop.first == 0):
             raise _BadEntry(f"hop {entry.hop} of its route begins at layer {hop.first}")
@@ -219,7 +232,13 @@ class Intake:
                 f"hop {entry.hop} of {len(route.hops)} ends at layer {hop.end} "
                 f"of {shape.num_layers}"
             )
-        return Sequence(key=key, route=route, hop=entry.hop, arrival=self._next_arrival())
+        return Sequence(
+            key=key,
+            generation=generation,
+            route=route,
+            hop=entry.hop,
+            arrival=self._next_arrival(),
+        )
 
     def _check_rows(
         self, sequence: Sequence, message: Message, entry: Entry, rows: memoryview

@@ -1,6 +1,7 @@
 """Makes the backend of a launch: reads weights, and gives what memory is left to the KV pool."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,16 +14,18 @@ from runtime.engine.kv_cache import KvCache
 from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import BudgetTooSmall, fit_step, kv_pages, pages_in_free_memory
 from runtime.engine.model_backend import ModelBackend
+from runtime.engine.model_holdings import ModelHoldings
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.ranks import RankGroup, RankLost
 from runtime.engine.varlen_attention import find_kernel
 from runtime.models.checkpoint import CheckpointError
 from runtime.models.compact_decoder import CompactDecoder
 from runtime.models.config import CompactConfig, ModelConfig, read_config
-from runtime.models.decoder import Decoder
+from runtime.models.decoder import LoadedDecoder
 from runtime.models.free_memory import free_bytes, require_memory
+from runtime.models.ranks import ALONE
 from runtime.models.sharding import Shard, shard_config
-from runtime.models.weights import load_decoder
+from runtime.models.weights import Progress, load_compact, load_decoder
 from runtime.protocol.control import StageAssignment
 from runtime.protocol.engine_options import PromptRule
 from runtime.protocol.stage_pipe import StageLaunch
@@ -53,28 +56,58 @@ def open_model(
 
 def _open_alone(launch: StageLaunch, progress: Callable[[int, int], None]) -> Opened:
     assignment = launch.assignment
-    first, end = assignment.first, assignment.end
+    layers = range(assignment.first, assignment.end)
     checkpoint = Path(assignment.checkpoint)
     config = _checked_config(assignment)
     limits, pages = _fit(config, assignment, memory_budget_bytes=launch.memory_budget_bytes)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     decoder = load_decoder(
-        checkpoint, config, first=first, end=end, device=device, progress=progress
+        checkpoint, config, first=layers.start, end=layers.stop, device=device, progress=progress
     )
     free = free_bytes(device)
-    pages = min(pages, pages_in_free_memory(config, limits, free_bytes=free, first=first, end=end))
+    pages = min(pages, pages_in_free_memory(config, limits, free_bytes=free, ranges=[layers]))
     cache = KvCache(config, pages=pages, page_tokens=limits.page_tokens, device=device)
+    runner = make_runner(decoder, cache, limits)
+    holdings = None
+    # of a bridged family none are added: making its model sets torch's defaults for all threads
+    if isinstance(config, CompactConfig) and isinstance(decoder, CompactDecoder):
+        holdings = ModelHoldings(
+            runner,
+            decoder=decoder,
+            read=partial(_read, checkpoint, config, device),
+            limits=limits,
+            memory_budget_bytes=launch.memory_budget_bytes,
+        )
     return Opened(
-        backend=ModelBackend(
-            make_runner(decoder, cache, limits),
-            grammars=Grammars(checkpoint, vocab_size=config.vocab_size),
-        ),
+        backend=ModelBackend(runner, grammars=Grammars(checkpoint, vocab_size=config.vocab_size)),
         limits=limits,
         device=str(device),
+        holdings=holdings,
     )
 
 
-def make_runner(decoder: Decoder, cache: KvCache, limits: EngineLimits) -> ModelRunner:
+def _read(
+    checkpoint: Path, config: CompactConfig, device: torch.device, layers: range, progress: Progress
+) -> CompactDecoder:
+    """More layers of the same checkpoint. Raises CheckpointError."""
+    require_memory(
+        device,
+        needed_bytes=config.weights_bytes_of(layers),
+        first=layers.start,
+        end=layers.stop,
+    )
+    return load_compact(
+        checkpoint,
+        config,
+        first=layers.start,
+        end=layers.stop,
+        device=device,
+        progress=progress,
+        ranks=ALONE,
+    )
+
+
+def make_runner(decoder: LoadedDecoder, cache: KvCache, limits: EngineLimits) -> ModelRunner:
     """The fastest that the device can: on a GPU by pages and recorded decodes.
 
     Of a bridged family decodes are not recorded: its Python walks the model's own forward.
@@ -82,13 +115,14 @@ def make_runner(decoder: Decoder, cache: KvCache, limits: EngineLimits) -> Model
     kernel = find_kernel(cache.pools)
     graphs = None
     if kernel is not None and isinstance(decoder, CompactDecoder):
-        graphs = DecodeGraphs(decoder, cache.pools, kernel, context_pages=limits.context_pages)
+        graphs = DecodeGraphs(kernel, context_pages=limits.context_pages)
     return ModelRunner(
         decoder,
         cache,
         max_context_tokens=limits.max_context_tokens,
         kernel=kernel,
         graphs=graphs,
+        whole=[range(decoder.first, decoder.end)],
     )
 
 
@@ -135,7 +169,8 @@ def _open_shared(
     )
     try:
         free = group.free_bytes
-        pages = min(pages, pages_in_free_memory(own, limits, free_bytes=free, first=first, end=end))
+        ranges = [range(first, end)]
+        pages = min(pages, pages_in_free_memory(own, limits, free_bytes=free, ranges=ranges))
         runner = group.make_runner(pages=pages)
     except BaseException:
         group.close()
@@ -171,8 +206,7 @@ def _fit(
         config,
         limits,
         memory_budget_bytes=memory_budget_bytes,
-        first=assignment.first,
-        end=assignment.end,
+        ranges=[range(assignment.first, assignment.end)],
     )
     return limits, pages
 

@@ -1,7 +1,8 @@
 """`python -m runtime stage`: the process an agent starts to run its node's layers.
 
-Reads one launch line on stdin, writes event lines on stdout (`protocol.stage_pipe`), logs on
-stderr. The end of stdin or SIGTERM means stop: exit 0. What it cannot run: `failed`, exit 1.
+Reads a launch line on stdin, then lines that add generations; writes event lines on stdout
+(`protocol.stage_pipe`), logs on stderr. The end of stdin or SIGTERM means stop: exit 0. What it
+cannot run: `failed`, exit 1.
 """
 
 import argparse
@@ -25,10 +26,11 @@ from runtime.engine.core_use import core_reader, delay_reader
 from runtime.engine.emulated_links import EmulatedLinks
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.event_writer import EventWriter
+from runtime.engine.generation import Generation
 from runtime.engine.limits import EngineLimits
 from runtime.engine.shared_cores import SharedCores, may_share_cores
 from runtime.engine.stage import Stage
-from runtime.protocol.control import StageAssignment
+from runtime.protocol.control import PeerAddress, StageAssignment
 from runtime.protocol.emulation import Emulation, EmulationRefused, read_emulation
 from runtime.protocol.measure_order import MeasureOrder
 from runtime.protocol.stage_pipe import (
@@ -38,6 +40,7 @@ from runtime.protocol.stage_pipe import (
     StageLaunch,
     StatsEvent,
     parse_launch,
+    parse_order,
 )
 from runtime.transport.base import Transport
 from runtime.transport.keys import KeyFileError, KeyPair
@@ -45,6 +48,8 @@ from runtime.transport.measuring import MeasuringLimits
 from runtime.transport.zmq_transport import ZmqTransport
 
 logger = logging.getLogger(__name__)
+
+_CHUNK_BYTES = 1 << 16
 
 
 class _Stopped(Exception):
@@ -76,28 +81,64 @@ def main(argv: list[str]) -> int:
         line = stdin.readline()
         if not line:
             return 0  # told to stop before it was told what to run
-        threading.Thread(target=_stop_at_end, args=(stdin, stop), daemon=True).start()
-        return run_stage(line, events, stop, emulate=arguments.emulate)
+        orders = Orders()
+        threading.Thread(target=_hear, args=(stdin, orders, stop), daemon=True).start()
+        return run_stage(line, events, stop, orders=orders, emulate=arguments.emulate)
     finally:
         events.close()
 
 
-def _stop_at_end(stdin: io.FileIO, stop: threading.Event) -> None:
-    while stdin.read(4096):
-        logger.warning("a stage expects one line on stdin; ignoring what follows")
+class Orders:
+    """Generations to add, heard before or while there is a stage to add them to."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[Generation] = []
+        self._add: Callable[[Generation], None] = self._waiting.append
+
+    def hear(self, line: bytes) -> None:
+        """A line of the agent's. Raises pydantic.ValidationError."""
+        generation = Generation.of(parse_order(line).assignment)
+        with self._lock:
+            self._add(generation)
+
+    def follow(self, add: Callable[[Generation], None]) -> None:
+        """Give all to `add` from now on, those first that have waited."""
+        with self._lock:
+            for generation in self._waiting:
+                add(generation)
+            self._add = add
+
+
+def _hear(stdin: io.FileIO, orders: Orders, stop: threading.Event) -> None:
+    """Take orders until the agent closes the pipe."""
+    rest = b""
+    while chunk := stdin.read(_CHUNK_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            try:
+                orders.hear(line)
+            except ValidationError as error:
+                logger.error("the agent wrote what is no order: %s", error)
     stop.set()
 
 
 def run_stage(
-    line: bytes, events: EventWriter, stop: threading.Event, *, emulate: Path | None = None
+    line: bytes,
+    events: EventWriter,
+    stop: threading.Event,
+    *,
+    orders: Orders,
+    emulate: Path | None = None,
 ) -> int:
     """Run what the launch line says until `stop`; what prevents it is told in one event.
 
-    `emulate`: a file that describes the node to act as, instead of running a model.
+    `orders`: what else shall run beside. `emulate`: a file that describes the node to act as,
+    instead of running a model.
     """
     try:
         emulation = None if emulate is None else read_emulation(emulate)
-        serve(parse_launch(line), events, stop, emulation=emulation)
+        serve(parse_launch(line), events, stop, orders=orders, emulation=emulation)
     except _Stopped:
         return 0
     except ValidationError as error:
@@ -124,6 +165,7 @@ def serve(
     events: EventWriter,
     stop: threading.Event,
     *,
+    orders: Orders,
     emulation: Emulation | None,
 ) -> None:
     """Load, report ready, and run the stage until `stop`.
@@ -153,6 +195,14 @@ def serve(
         if emulation is not None:
             transport = EmulatedLinks(transport, emulation)
         closing.callback(transport.close)
+
+        def cores_shared_by(peers: tuple[PeerAddress, ...]) -> SharedCores | None:
+            return None if opened.backend.emulated else _watch_cores(launch, peers)
+
+        def meet(peers: tuple[PeerAddress, ...]) -> None:
+            sockets.set_peers(peers)
+            stage.share_cores(cores_shared_by(peers))
+
         stage = Stage(
             name=launch.name,
             generation=assignment.generation,
@@ -161,6 +211,8 @@ def serve(
             backend=opened.backend,
             transport=transport,
             options=assignment.options,
+            holdings=opened.holdings,
+            peers=assignment.peers,
             relative_speed=launch.relative_speed,
             core_delay=delay_reader(),
             forecast=sockets.forecast,
@@ -168,8 +220,10 @@ def serve(
             # of an emulated node only the links that it acts as having would say anything
             link_stats=dict if opened.backend.emulated else sockets.link_stats,
             measure=lambda order: _measure(sockets, order),
-            shared_cores=None if opened.backend.emulated else _watch_cores(launch),
+            shared_cores=cores_shared_by(assignment.peers),
             on_report=lambda stats: events.write(StatsEvent(stats=stats)),
+            tell=events.write,
+            meet=meet,
         )
         logger.info(
             "%s runs layers [%d, %d) with %d KV pages in steps of %d tokens on %s",
@@ -180,7 +234,8 @@ def serve(
             opened.limits.max_batch_tokens,
             opened.device,
         )
-        events.write(ReadyEvent(stats=stage.stats()))
+        events.write(ReadyEvent(generation=assignment.generation, stats=stage.stats()))
+        orders.follow(stage.add)
         stage.run(stop.is_set)
 
 
@@ -199,10 +254,10 @@ def _measure(sockets: ZmqTransport, order: MeasureOrder) -> None:
         logger.info("the link to %s is in use; it is not measured now", order.peer)
 
 
-def _watch_cores(launch: StageLaunch) -> SharedCores | None:
+def _watch_cores(launch: StageLaunch, peers: tuple[PeerAddress, ...]) -> SharedCores | None:
     options = launch.assignment.options
     read = core_reader(clock=time.monotonic)
-    if read is None or not may_share_cores(launch.assignment.peers, options):
+    if read is None or not may_share_cores(peers, options):
         return None
     return SharedCores(read, threads=launch.threads, most=options.most_micro_batches)
 
@@ -214,7 +269,13 @@ def _open_model(launch: StageLaunch, events: EventWriter, stop: threading.Event)
     def progress(done_bytes: int, total_bytes: int) -> None:
         if stop.is_set():
             raise _Stopped
-        events.write(LoadingEvent(done_bytes=done_bytes, total_bytes=total_bytes))
+        events.write(
+            LoadingEvent(
+                generation=launch.assignment.generation,
+                done_bytes=done_bytes,
+                total_bytes=total_bytes,
+            )
+        )
 
     def end_at_once(message: str) -> None:
         # the stage's thread may be waiting in a sum for the rank that is lost
@@ -232,13 +293,15 @@ def _open_emulation(launch: StageLaunch, emulation: Emulation) -> Opened:
             f"the plan is for {assignment.num_layers} layers, the emulated model has "
             f"{emulation.model.num_layers}; emulate the model that was planned for"
         )
+    runner = EmulatedRunner(
+        emulation,
+        first=assignment.first,
+        end=assignment.end,
+        page_tokens=assignment.page_tokens,
+    )
     return Opened(
-        backend=EmulatedRunner(
-            emulation,
-            first=assignment.first,
-            end=assignment.end,
-            page_tokens=assignment.page_tokens,
-        ),
+        backend=runner,
+        holdings=runner,
         limits=EngineLimits(
             page_tokens=assignment.page_tokens,
             max_batch_tokens=assignment.max_batch_tokens,

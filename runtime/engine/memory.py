@@ -1,5 +1,6 @@
 """How a memory budget is split into weights, activations and KV pages."""
 
+from collections.abc import Sequence as Items
 from dataclasses import replace
 
 from runtime.engine.kv_cache import page_bytes
@@ -48,22 +49,22 @@ def fit_step(
 
 
 def kv_pages(
-    config: ModelConfig, limits: EngineLimits, *, memory_budget_bytes: int, first: int, end: int
+    config: ModelConfig, limits: EngineLimits, *, memory_budget_bytes: int, ranges: Items[range]
 ) -> int:
-    """Pages that fit beside weights of layers [first, end) and activations.
+    """Pages that fit beside activations and the weights of all `ranges` of layers, each once.
 
-    Raises BudgetTooSmall when one request of `max_context_tokens` through all layers does not
-    fit, for then the stage could not keep its promise.
+    Raises BudgetTooSmall when one request of `max_context_tokens` through the longest of `ranges`
+    does not fit, for then the stage could not keep its promise.
     """
-    weights = config.weights_bytes(first, end)
-    activations = activation_bytes(config, limits, has_head=end == config.num_layers)
+    weights = config.weights_bytes_of(set().union(*ranges))
+    activations = _activation_bytes(config, limits, ranges)
     one_page = page_bytes(config, page_tokens=limits.page_tokens)
     pages = (memory_budget_bytes - weights - activations) // one_page
-    least = limits.context_pages * (end - first)
+    least = _least_pages(limits, ranges)
     if pages < least:
         raise BudgetTooSmall(
             f"the memory budget of {memory_budget_bytes} bytes is too small for layers "
-            f"[{first}, {end}): {weights + activations + least * one_page} bytes are needed "
+            f"{_told(ranges)}: {weights + activations + least * one_page} bytes are needed "
             f"({weights} for weights, {activations} for activations of steps of "
             f"{limits.max_batch_tokens} tokens, {least * one_page} for the KV cache of one request "
             f"of {limits.max_context_tokens} tokens); raise the budget, give the node fewer "
@@ -73,22 +74,35 @@ def kv_pages(
 
 
 def pages_in_free_memory(
-    config: ModelConfig, limits: EngineLimits, *, free_bytes: int, first: int, end: int
+    config: ModelConfig, limits: EngineLimits, *, free_bytes: int, ranges: Items[range]
 ) -> int:
-    """Pages that fit beside activations into what is free now that the weights are loaded.
+    """Pages that fit beside activations into what is free once the weights are loaded.
 
     What other processes hold is not free, whatever the budget says. Raises BudgetTooSmall when
     one request of `max_context_tokens` does not fit.
     """
-    activations = activation_bytes(config, limits, has_head=end == config.num_layers)
+    activations = _activation_bytes(config, limits, ranges)
     one_page = page_bytes(config, page_tokens=limits.page_tokens)
     pages = (int(free_bytes * _FREE_SHARE) - activations) // one_page
-    least = limits.context_pages * (end - first)
+    least = _least_pages(limits, ranges)
     if pages < least:
         raise BudgetTooSmall(
-            f"{free_bytes} bytes are free beside the weights of layers [{first}, {end}), other "
+            f"{free_bytes} bytes are free beside the weights of layers {_told(ranges)}, other "
             f"processes hold the rest; {activations} for activations and {least * one_page} for "
             f"the KV cache of one request of {limits.max_context_tokens} tokens are needed; end "
             "what else uses the memory, give the node fewer layers, or lower max_context_tokens"
         )
     return pages
+
+
+def _activation_bytes(config: ModelConfig, limits: EngineLimits, ranges: Items[range]) -> int:
+    has_head = any(each.stop == config.num_layers for each in ranges)
+    return activation_bytes(config, limits, has_head=has_head)
+
+
+def _least_pages(limits: EngineLimits, ranges: Items[range]) -> int:
+    return limits.context_pages * max(len(each) for each in ranges)
+
+
+def _told(ranges: Items[range]) -> str:
+    return " and ".join(f"[{each.start}, {each.stop})" for each in ranges)

@@ -33,17 +33,17 @@ class ModelBackend:
 
     def __init__(self, runner: ModelRunner, *, grammars: Grammars) -> None:
         self._runner = runner
+        self._first, self._end = min(runner.decoder.held), max(runner.decoder.held) + 1
         self._grammars = grammars
         self._histories: dict[RequestKey, TokenHistory] = {}
         self._followed: dict[RequestKey, Grammar] = {}
 
     @property
     def shape(self) -> ModelShape:
-        decoder = self._runner.decoder
-        config = decoder.config
+        config = self._runner.decoder.config
         return ModelShape(
-            first=decoder.first,
-            end=decoder.end,
+            first=self._first,
+            end=self._end,
             num_layers=config.num_layers,
             hidden_size=config.hidden_size,
             vocab_size=config.vocab_size,

@@ -4,6 +4,7 @@ Legend: T rows of the step, R some of them, D hidden, V vocabulary.
 """
 
 import itertools
+from collections.abc import Collection
 from collections.abc import Sequence as Items
 
 import numpy as np
@@ -22,8 +23,8 @@ from runtime.models.decoder import Attend, Decoder
 class ModelRunner:
     """The decoder and the KV cache it writes. Used from one thread.
 
-    `kernel` follows pages instead of gathering them; `graphs` play steps of decodes that run all
-    layers.
+    `kernel` follows pages instead of gathering them; `graphs` play steps of decodes that all run
+    the same of the `whole` ranges of layers.
     """
 
     def __init__(
@@ -34,8 +35,10 @@ class ModelRunner:
         max_context_tokens: int,
         kernel: Kernel | None = None,
         graphs: DecodeGraphs | None = None,
+        whole: Collection[range] = (),
     ) -> None:
         self._decoder = decoder
+        self._whole = whole
         self._cache = cache
         self._gather_tokens = max_context_tokens
         self._kernel = kernel
@@ -58,12 +61,23 @@ class ModelRunner:
     @property
     def weights_bytes(self) -> int:
         """Of all processes that run the layers."""
-        return self._decoder.config.weights_bytes(self._decoder.first, self._decoder.end)
+        return self._decoder.config.weights_bytes_of(self._decoder.held)
 
     @property
     def kv_bytes(self) -> int:
         """Of all processes that run the layers."""
         return self._cache.nbytes
+
+    def run_with(self, decoder: Decoder, *, whole: Collection[range]) -> None:
+        """Run the layers of `decoder` from the next step on."""
+        self.forget_recordings()
+        self._decoder = decoder
+        self._whole = whole
+
+    def forget_recordings(self) -> None:
+        """Before weights or pages go elsewhere: nothing of them is kept here."""
+        if self._graphs is not None:
+            self._graphs.forget()
 
     @torch.inference_mode()
     def forward(self, step: Items[Work]) -> Tensor:
@@ -79,7 +93,9 @@ class ModelRunner:
         positions_T = torch.from_numpy(np.concatenate(positions)).to(decoder.device)
         if self._graphs is not None and self._is_playable(step, self._graphs):
             tables = make_tables([_span(work) for work in step], self._cache.pools)
-            return self._graphs.play(hidden_TD, positions_T, tables)
+            return self._graphs.play(
+                hidden_TD, positions_T, tables, decoder=decoder, pools=self._cache.pools
+            )
         rotation = decoder.rotation(positions_T)
         borders = sorted(
             {work.sequence.first for work in step} | {work.sequence.end for work in step}
@@ -113,10 +129,15 @@ class ModelRunner:
         return PageFollowing(self._kernel, spans, pools, gather_tokens=most)
 
     def _is_playable(self, step: Items[Work], graphs: DecodeGraphs) -> bool:
-        layers = (self._decoder.first, self._decoder.end)
-        return graphs.fits(len(step)) and all(
-            work.chunk.n_tokens == 1 and (work.sequence.first, work.sequence.end) == layers
-            for work in step
+        layers = range(step[0].sequence.first, step[0].sequence.end)
+        return (
+            layers in self._whole
+            and graphs.fits(len(step))
+            and all(
+                work.chunk.n_tokens == 1
+                and (work.sequence.first, work.sequence.end) == (layers.start, layers.stop)
+                for work in step
+            )
         )
 
     @torch.inference_mode()

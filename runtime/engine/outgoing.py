@@ -42,14 +42,14 @@ def finish_reason(work: Work, drawn: Drawn, *, max_context_tokens: int) -> Reaso
 
 
 def rows_messages(
-    step: Items[Work], rows: Rows, *, dtype: DType, generation: int, rule: MessageRule
+    step: Items[Work], rows: Rows, *, dtype: DType, rule: MessageRule
 ) -> list[Outgoing]:
     """ROWS messages: to each next stage one of decodes and one of prompts, or one per request.
 
-    The route goes along once per request.
+    Of each generation its own. The route goes along once per request.
     """
-    entries: dict[tuple[str, Flag, int], list[Entry]] = {}
-    spans: dict[tuple[str, Flag, int], list[tuple[int, int]]] = {}
+    entries: dict[tuple[str, int, Flag, int], list[Entry]] = {}
+    spans: dict[tuple[str, int, Flag, int], list[tuple[int, int]]] = {}
     start = 0
     for work in step:
         sequence, chunk = work.sequence, work.chunk
@@ -58,7 +58,7 @@ def rows_messages(
             continue
         is_prompt = chunk.position < sequence.route.prompt_tokens
         lane = Flag.PREFILL if is_prompt else Flag.NONE
-        together = (sequence.next_stage, lane, _message_of(work, rule))
+        together = (sequence.next_stage, sequence.generation, lane, _message_of(work, rule))
         entries.setdefault(together, []).append(
             Entry(
                 request=sequence.key.request,
@@ -77,7 +77,7 @@ def rows_messages(
             peer=together[0],
             message=Message(
                 kind=Kind.ROWS,
-                generation=generation,
+                generation=together[1],
                 entries=tuple(entries[together]),
                 dtype=dtype,
                 payload=rows.gather(spans[together]),
@@ -87,21 +87,19 @@ def rows_messages(
     ]
 
 
-def sampled_messages(
-    sampled: Items[Sampled], *, generation: int, rule: MessageRule
-) -> list[Outgoing]:
+def sampled_messages(sampled: Items[Sampled], *, rule: MessageRule) -> list[Outgoing]:
     """All tokens to the coordinator, and each to the stage where its request goes on.
 
     Straight back to the first stage, not through the coordinator: one hop less per token.
     """
-    receivers: dict[tuple[str, int], list[Sampled]] = {}
+    receivers: dict[tuple[str, int, int], list[Sampled]] = {}
     for token in sampled:
-        message = _message_of(token.work, rule)
-        receivers.setdefault((COORDINATOR, message), []).append(token)
-        receivers.setdefault((token.work.sequence.first_stage, message), []).append(token)
+        sequence, message = token.work.sequence, _message_of(token.work, rule)
+        for peer in (COORDINATOR, sequence.first_stage):
+            receivers.setdefault((peer, sequence.generation, message), []).append(token)
     return [
         Outgoing(peer=peer, message=_sampled_message(tokens, peer, generation))
-        for (peer, _), tokens in receivers.items()
+        for (peer, generation, _), tokens in receivers.items()
     ]
 
 

@@ -49,8 +49,11 @@ class Chunk:
 class Sequence:
     """Mutable state of a request between steps. Its chunks are run in order, one per step."""
 
-    def __init__(self, *, key: RequestKey, route: Route, hop: int, arrival: int) -> None:
+    def __init__(
+        self, *, key: RequestKey, generation: int, route: Route, hop: int, arrival: int
+    ) -> None:
         self.key = key
+        self.generation = generation
         self.route = route
         self.hop = hop
         self.arrival = arrival

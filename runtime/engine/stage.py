@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Items
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from planner.domain.cluster import COORDINATOR
 from runtime.engine.admission import Admission
@@ -15,6 +15,8 @@ from runtime.engine.backend import Backend, StepResult
 from runtime.engine.batcher import Pick, pick_step
 from runtime.engine.decode_cap import DecodeCap
 from runtime.engine.gathering import gathering_s
+from runtime.engine.generation import Generation, Holdings
+from runtime.engine.hosting import Hosting
 from runtime.engine.intake import Intake, Refusal, StageShape
 from runtime.engine.limits import EngineLimits
 from runtime.engine.link_cuts import LinkCuts
@@ -25,24 +27,17 @@ from runtime.engine.outgoing import (
     rows_messages,
     sampled_messages,
 )
+from runtime.engine.pages import PageTable
 from runtime.engine.prompt_steps import PromptSteps
 from runtime.engine.residents import Residents
 from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.engine.shared_cores import SharedCores
-from runtime.protocol.control import LinkStats, StageStats
-from runtime.protocol.data import (
-    DTYPE_BYTES,
-    Entry,
-    Flag,
-    FrameError,
-    Kind,
-    Message,
-    Reason,
-    StageStatus,
-)
+from runtime.engine.telling import Telling, entry_of
+from runtime.protocol.control import LinkStats, PeerAddress, StageStats
+from runtime.protocol.data import DTYPE_BYTES, Entry, Flag, FrameError, Kind, Message, Reason
 from runtime.protocol.engine_options import EngineOptions, PromptRule, PromptStepRule
 from runtime.protocol.measure_order import MeasureOrder, unpack_order
-from runtime.protocol.stage_spans import pack_spans
+from runtime.protocol.stage_pipe import StageEvent
 from runtime.transport.base import Received, SendError, Transport
 from runtime.transport.decode_forecast import DecodeForecast
 
@@ -67,9 +62,13 @@ class _Counters:
 class Stage:
     """Runs the layers of `backend` for the requests whose rows come in.
 
-    `incarnation` (32 bits) tells the coordinator this process from one before it. `relative_speed`
-    below 1 makes a step last 1/relative_speed as long as it did, without its waiting for a core.
-    `core_delay` says how long the thread that runs steps has so waited since it began, in seconds;
+    It begins with one `generation`, whose peers are `peers`; others come beside it by `add`, if
+    there are `holdings` to change layers and pages by, and go when the coordinator retires them.
+    `tell` gets what the agent shall know of that, `meet` the peers of all generations when they
+    change. `incarnation` (32 bits) tells the coordinator this process from one before it.
+    `relative_speed` below 1 makes a step last 1/relative_speed as long as it did, without its
+    waiting for a core. `core_delay` says how long the thread that runs steps has so waited since it
+    began, in seconds;
     None: nobody knows. `on_report` gets the stage's counters about once a second. `shared_cores`:
     what finds out whether the deployment's stages share this machine's cores; None: they do not.
     `forecast` is told of steps with decodes, so that links know when the next ones come; `on_step`
@@ -88,6 +87,8 @@ class Stage:
         backend: Backend,
         transport: Transport,
         options: EngineOptions,
+        holdings: Holdings | None = None,
+        peers: tuple[PeerAddress, ...] = (),
         relative_speed: float = 1.0,
         core_delay: Callable[[], float] | None = None,
         shared_cores: SharedCores | None = None,
@@ -96,12 +97,12 @@ class Stage:
         link_stats: Callable[[], dict[str, LinkStats]] = dict,
         measure: Callable[[MeasureOrder], None] = lambda _: None,
         on_report: Callable[[StageStats], None] = lambda _: None,
+        tell: Callable[[StageEvent], None] = lambda _: None,
+        meet: Callable[[tuple[PeerAddress, ...]], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._name = name
-        self._generation = generation
-        self._incarnation = incarnation
         self._limits = limits
         self._backend = backend
         self._transport = transport
@@ -122,9 +123,17 @@ class Stage:
         self._next_report_s = self._started_s
         self._reported_pages = -1
         self._pages_moved = False  # since they were last checked
-        self._coordinator_is_lost = False
         self._looked_s = self._started_s  # when it last saw whatever had come by then
         self._shape = shape = backend.shape
+        self._telling = Telling(transport, incarnation=incarnation)
+        self._hosting = Hosting(
+            Generation(number=generation, layers=range(shape.first, shape.end), peers=peers),
+            host=self,
+            books=backend.books,
+            holdings=holdings,
+            tell=tell,
+            meet=meet,
+        )
         self._link_cuts = LinkCuts(
             PromptSteps(least=limits.page_tokens, most=limits.max_batch_tokens),
             row_bytes=shape.hidden_size * DTYPE_BYTES[shape.dtype],
@@ -140,15 +149,13 @@ class Stage:
         self._intake = Intake(
             StageShape(
                 name=name,
-                generation=generation,
-                first=shape.first,
-                end=shape.end,
                 num_layers=shape.num_layers,
                 hidden_size=shape.hidden_size,
                 vocab_size=shape.vocab_size,
                 dtype=shape.dtype,
                 max_context_tokens=limits.max_context_tokens,
             ),
+            ranges=self._hosting.ranges,
             residents=self._residents,
             admit=self._admission.admit,
             forget=self._forget,
@@ -157,6 +164,8 @@ class Stage:
     def run(self, stopped: Callable[[], bool]) -> None:
         """Serve until `stopped()`."""
         while not stopped():
+            if self._hosting.advance():
+                self._next_report_s = self._clock()  # the coordinator waits for it
             self._report_when_due()
             arrived, unseen_s = self._receive()
             for received in arrived:
@@ -166,6 +175,15 @@ class Stage:
             step = self._next_step()
             if step:
                 self._run_step(step)
+
+    def add(self, generation: Generation) -> None:
+        """Serve it beside the others as soon as its layers are here; from any thread."""
+        self._hosting.order(generation)
+
+    def share_cores(self, shared_cores: SharedCores | None) -> None:
+        """As at the start, with other peers; what was found out stays if there is still cause."""
+        if shared_cores is None or self._shared_cores is None:
+            self._shared_cores = shared_cores
 
     def _receive(self) -> tuple[list[Received], float]:
         """What has come, and for how long at most it may have lain there while a step ran."""
@@ -202,7 +220,17 @@ class Stage:
 
     def check_pages(self) -> None:
         """Raises KvCacheCorrupt unless free, held and kept pages are all pages, each once."""
-        self._backend.books.check([sequence.table for sequence in self._residents.by_key.values()])
+        self._backend.books.check(self.tables())
+
+    def tables(self) -> list[PageTable]:
+        """All that hold pages."""
+        return [sequence.table for sequence in self._residents.by_key.values()]
+
+    def make_room(self, pages: int) -> None:
+        """Have requests hold no more pages than so many; the youngest are begun anew."""
+        while self._backend.books.used > pages:
+            residents = self._residents.by_key.values()
+            self._preempt(max(residents, key=lambda sequence: sequence.arrival))
 
     def _forget(self, sequence: Sequence) -> None:
         self._pages_moved = True
@@ -263,8 +291,11 @@ class Stage:
             youngest = self._admission.grow(sequence, tokens=tokens)
             if youngest is None:
                 return
-            self._counters.preemptions += 1
-            self._end_and_refuse([_entry_of(youngest)], Reason.PREEMPTED)
+            self._preempt(youngest)
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self._counters.preemptions += 1
+        self._end_and_refuse([entry_of(sequence)], Reason.PREEMPTED, sequence.generation)
 
     def _run_step(self, step: list[Work]) -> None:
         self._on_step(sum(work.chunk.n_tokens for work in step))
@@ -285,18 +316,8 @@ class Stage:
         for work in step:
             self._admission.publish(work.sequence)
         rule = self._options.messages
-        self._send(
-            rows_messages(
-                step,
-                result.rows,
-                dtype=self._shape.dtype,
-                generation=self._generation,
-                rule=rule,
-            )
-        )
-        self._send(
-            sampled_messages(self._sampled(step, result), generation=self._generation, rule=rule)
-        )
+        self._send(rows_messages(step, result.rows, dtype=self._shape.dtype, rule=rule))
+        self._send(sampled_messages(self._sampled(step, result), rule=rule))
 
     def _delay_s(self) -> float:
         return 0.0 if self._core_delay is None else self._core_delay()
@@ -353,7 +374,8 @@ class Stage:
                 self._transport.send(outgoing.peer, outgoing.message)
             except (SendError, FrameError) as error:
                 logger.error("cannot send to %s: %s", outgoing.peer, error)
-                self._end_and_refuse(outgoing.message.entries, Reason.STAGE_ERROR)
+                message = outgoing.message
+                self._end_and_refuse(message.entries, Reason.STAGE_ERROR, message.generation)
 
     def _accept(self, message: Message, *, sender: str, unseen_s: float = 0.0) -> None:
         now_s = self._clock()
@@ -362,9 +384,15 @@ class Stage:
             if sender == COORDINATOR:
                 self._measure(message.payload)
             return
+        if message.kind == Kind.RETIRE:
+            if sender == COORDINATOR:
+                self._retire(message.generation)
+            return
         if message.kind == Kind.RELEASE and sender == COORDINATOR:
             self._tell_spans(message.entries, heard_s=now_s, unseen_s=unseen_s)
-        self._refuse(self._intake.accept(message, sender=sender, now_s=now_s, unseen_s=unseen_s))
+        self._telling.refusals(
+            self._intake.accept(message, sender=sender, now_s=now_s, unseen_s=unseen_s)
+        )
         if self._shared_cores is not None and not self._residents.by_key:
             self._shared_cores.pause()
         if message.kind in (Kind.ROWS, Kind.SAMPLED):
@@ -384,39 +412,33 @@ class Stage:
             if sequence is not None and sequence.left_s is not None and sequence.is_decoding:
                 self._decode_cap.observe_return(now_s - sequence.left_s)
 
+    def _retire(self, generation: int) -> None:
+        """The coordinator has nothing more to do under it; unknown: it was heard before."""
+        if generation in self._hosting.ranges:
+            self._intake.end_generation(generation)
+            self._hosting.retire(generation)
+            self._next_report_s = self._clock()
+
     def _tell_spans(self, entries: Items[Entry], *, heard_s: float, unseen_s: float) -> None:
         """What was measured of requests that end, to whoever asks."""
         for entry in entries:
             key = RequestKey(request=entry.request, epoch=entry.epoch)
             sequence = self._residents.by_key.get(key)
-            if sequence is None or Flag.TRACED not in entry.flags:
-                continue
-            spans = sequence.spans.told(heard_s=heard_s, unseen_s=unseen_s, now_s=self._clock())
-            self._tell_coordinator(
-                Message(
-                    kind=Kind.TRACE,
-                    generation=self._generation,
-                    entries=(_entry_of(sequence),),
-                    payload=pack_spans(spans),
-                )
-            )
+            if sequence is not None and Flag.TRACED in entry.flags:
+                now_s = self._clock()
+                spans = sequence.spans.told(heard_s=heard_s, unseen_s=unseen_s, now_s=now_s)
+                self._telling.spans(sequence, spans)
 
     def _give_up(self, step: list[Work], reason: Reason) -> None:
-        self._end_and_refuse([_entry_of(work.sequence) for work in step], reason)
+        for work in step:
+            self._end_and_refuse([entry_of(work.sequence)], reason, work.sequence.generation)
 
-    def _end_and_refuse(self, entries: Items[Entry], reason: Reason) -> None:
+    def _end_and_refuse(self, entries: Items[Entry], reason: Reason, generation: int) -> None:
         for entry in entries:
             self._intake.end(RequestKey(request=entry.request, epoch=entry.epoch))
-        self._refuse(
-            [Refusal(entry=entry, reason=reason, generation=self._generation) for entry in entries]
+        self._telling.refusals(
+            [Refusal(entry=entry, reason=reason, generation=generation) for entry in entries]
         )
-
-    def _refuse(self, refusals: Items[Refusal]) -> None:
-        for refusal in refusals:
-            entry = replace(refusal.entry, reason=refusal.reason, flags=Flag.NONE, route=None)
-            self._tell_coordinator(
-                Message(kind=Kind.NACK, generation=refusal.generation, entries=(entry,))
-            )
 
     def _report_when_due(self) -> None:
         now_s = self._clock()
@@ -425,20 +447,7 @@ class Stage:
         if not due and not idle_with_news:
             return
         self._reported_pages = self._backend.books.used
-        self._tell_coordinator(
-            Message(
-                kind=Kind.STATUS,
-                generation=self._generation,
-                status=StageStatus(
-                    incarnation=self._incarnation,
-                    first=self._shape.first,
-                    end=self._shape.end,
-                    page_tokens=self._backend.books.page_tokens,
-                    pages_total=self._backend.books.total,
-                    pages_used=self._backend.books.used,
-                ),
-            )
-        )
+        self._telling.status(self._hosting.ranges, self._backend.books)
         if due:
             self._next_report_s = now_s + REPORT_INTERVAL_S
             self._intake.end_orphans(silent_since_s=now_s - ORPHAN_AFTER_S)
@@ -446,16 +455,6 @@ class Stage:
                 self._pages_moved = False
                 self.check_pages()
             self._on_report(self.stats())
-
-    def _tell_coordinator(self, message: Message) -> None:
-        try:
-            self._transport.send(COORDINATOR, message)
-        except SendError as error:
-            if not self._coordinator_is_lost:
-                logger.error("the coordinator hears nothing of this stage: %s", error)
-            self._coordinator_is_lost = True
-        else:
-            self._coordinator_is_lost = False
 
 
 def _decode_tokens(step: Items[Work]) -> int:
@@ -466,14 +465,3 @@ def _cycle_s(step: Items[Work], *, now_s: float) -> float | None:
     """How long ago the decodes of a step that ends now ended their last one here, the latest."""
     left = [work.sequence.left_s for work in step if not work.is_prompt]
     return min((now_s - left_s for left_s in left if left_s is not None), default=None)
-
-
-def _entry_of(sequence: Sequence) -> Entry:
-    """What a refusal says of a request: how far it got here."""
-    return Entry(
-        request=sequence.key.request,
-        epoch=sequence.key.epoch,
-        position=sequence.done,
-        n_tokens=0,
-        hop=sequence.hop,
-    )

@@ -70,6 +70,10 @@ class CompactDecoder:
         return self.first + len(self.layers)
 
     @property
+    def held(self) -> range:
+        return range(self.first, self.end)
+
+    @property
     def device(self) -> torch.device:
         return self.frequencies_F.device
 
@@ -123,6 +127,20 @@ class CompactDecoder:
         normed_TD = rms_norm(hidden_TD, self.final_norm_D, eps=self.config.rms_norm_eps)
         logits_TV = linear(normed_TD, self.head_VD)
         return self.ranks.join(logits_TV, width=self.config.vocab_size).float()
+
+    def part(self, first: int, end: int) -> "CompactDecoder":
+        """Layers [first, end) of these alone, and what goes with them; the weights are shared."""
+        kept = slice(first - self.first, end - self.first)
+        has_head = end == self.config.num_layers
+        return replace(
+            self,
+            first=first,
+            layers=self.layers[kept],
+            rules=self.rules[kept],
+            embedding_VD=self.embedding_VD if first == 0 else None,
+            final_norm_D=self.final_norm_D if has_head else None,
+            head_VD=self.head_VD if has_head else None,
+        )
 
     def repeating(self, count: int) -> "CompactDecoder":
         return replace(self, layers=self.layers[:1] * count, rules=self.rules[:1] * count)

@@ -1,6 +1,6 @@
 """What config.json says of a model (Hugging Face layout, old and new key names)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,13 +80,17 @@ class ModelConfig:
 
     def weights_bytes(self, first: int, end: int) -> int:
         """Bytes a stage holding layers [first, end) keeps of the weights."""
-        has_head = end == self.num_layers
-        tables = int(first == 0) + int(has_head)
+        return self.weights_bytes_of(range(first, end))
+
+    def weights_bytes_of(self, layers: Collection[int]) -> int:
+        """The same for any layers: the embedding goes with layer 0, norm and head with the last."""
+        has_head = self.num_layers - 1 in layers
+        tables = int(0 in layers) + int(has_head)
         if self.tie_word_embeddings:
             tables = min(tables, 1)
         norm_bytes = self.hidden_size * self.dtype.itemsize if has_head else 0
-        layers_bytes = sum(self.layer_parameters[first:end]) * self.dtype.itemsize
-        return layers_bytes + tables * self.embedding_bytes + norm_bytes
+        parameters = sum(self.layer_parameters[layer] for layer in layers)
+        return parameters * self.dtype.itemsize + tables * self.embedding_bytes + norm_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

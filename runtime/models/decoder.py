@@ -1,9 +1,10 @@
-"""What the engine knows of a model: layers [first, end), run row by row, attention its own.
+"""What the engine knows of a model: some of its layers, run row by row, attention its own.
 
 Legend: T tokens in the step, R some of them, D hidden, N heads, K KV heads, H head size,
 V vocabulary.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -58,16 +59,14 @@ class Rotation:
 
 
 class Decoder(Protocol):
-    """Weights of layers [first, end) and their mathematics. Keeps nothing between calls."""
+    """Weights of the layers in `held` and their mathematics. Keeps nothing between calls."""
 
     @property
     def config(self) -> ModelConfig: ...
 
     @property
-    def first(self) -> int: ...
-
-    @property
-    def end(self) -> int: ...
+    def held(self) -> Collection[int]:
+        """The layers whose weights it has, as numbered in the model."""
 
     @property
     def device(self) -> torch.device: ...
@@ -85,6 +84,16 @@ class Decoder(Protocol):
 
     def logits(self, hidden_TD: Tensor) -> Tensor:
         """hidden [T, D] after the last layer -> logits [T, V], float32. Only where that is."""
+
+
+class LoadedDecoder(Decoder, Protocol):
+    """As it comes from a checkpoint: layers [first, end)."""
+
+    @property
+    def first(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
 
     def repeating(self, count: int) -> Self:
         """The first layer `count` times, for timing steps of as many layers."""

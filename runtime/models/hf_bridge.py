@@ -107,6 +107,10 @@ class BridgedDecoder:
     def end(self) -> int:
         return self.first + len(self.layers)
 
+    @property
+    def held(self) -> range:
+        return range(self.first, self.end)
+
     def embed(self, token_ids_T: Tensor) -> Tensor:
         """See `Decoder`. Raises ValueError where there is no embedding."""
         if self.first > 0:

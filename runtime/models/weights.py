@@ -14,7 +14,7 @@ from runtime.models.compact_decoder import (
     tensor_shapes,
 )
 from runtime.models.config import CompactConfig, ModelConfig
-from runtime.models.decoder import Decoder
+from runtime.models.decoder import LoadedDecoder
 from runtime.models.free_memory import require_memory
 from runtime.models.ranks import ALONE, Ranks
 from runtime.models.sharding import shard_config
@@ -32,7 +32,7 @@ def load_decoder(
     device: torch.device,
     progress: Progress,
     ranks: Ranks = ALONE,
-) -> Decoder:
+) -> LoadedDecoder:
     """Layers [first, end), in `config.dtype` on `device`, wholly in memory when it returns.
 
     Raises CheckpointError for a range outside the model and for a tensor that is missing, not

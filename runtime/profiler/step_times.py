@@ -13,7 +13,7 @@ import torch
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
-from runtime.models.decoder import Decoder
+from runtime.models.decoder import LoadedDecoder
 from runtime.protocol.data import Hop, Route, Sampling
 
 _SHALLOW, _DEEP = 1, 5
@@ -41,7 +41,7 @@ class StepTimes:
 
 
 def measure_step_times(
-    decoder: Decoder,
+    decoder: LoadedDecoder,
     *,
     decode_batches: tuple[int, ...],
     prefill_tokens: tuple[int, ...],
@@ -95,7 +95,11 @@ def _least_step_s(
     step = []
     for request in range(requests):
         sequence = Sequence(
-            key=RequestKey(request=request, epoch=0), route=route, hop=0, arrival=request
+            key=RequestKey(request=request, epoch=0),
+            generation=1,
+            route=route,
+            hop=0,
+            arrival=request,
         )
         chunk = Chunk(
             position=position,

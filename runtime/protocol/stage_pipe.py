@@ -2,7 +2,9 @@
 
 The agent writes one `StageLaunch` line and keeps stdin open; closing it means stop. The stage
 writes `StageEvent` lines: loading*, then ready, then stats once a second; or failed, and exits 1.
-Logs go to stderr.
+After that the agent may write `AddOrder` lines, one generation each that is to be served beside:
+loading*, then ready, or cannot_add, while the others go on. Retired ends a generation at the
+coordinator's word. Logs go to stderr.
 """
 
 from typing import Annotated, Literal
@@ -22,7 +24,7 @@ class _Line(BaseModel):
 
 
 class StageLaunch(_Line):
-    """What the stage shall run and with what; the only line on its stdin.
+    """What the stage shall run and with what; the first line on its stdin.
 
     `relative_speed` below 1 makes each step take 1/relative_speed as long (demo agents on one
     machine). `memory_budget_bytes` holds weights, activations and KV cache of all ranks together;
@@ -40,18 +42,27 @@ class StageLaunch(_Line):
     data_security: DataSecurity = DataSecurity.CURVE
 
 
+class AddOrder(_Line):
+    """Serve this generation beside the others: of the same checkpoint, by the same rules."""
+
+    kind: Literal["add"] = "add"
+    assignment: StageAssignment
+
+
 class LoadingEvent(_Line):
-    """Bytes of weights read so far, of all it shall read."""
+    """Bytes of weights read so far for a generation, of all it shall read."""
 
     event: Literal["loading"] = "loading"
+    generation: int = Field(ge=1)
     done_bytes: int = Field(ge=0)
     total_bytes: int = Field(ge=0)
 
 
 class ReadyEvent(_Line):
-    """Weights are in memory, the KV pool is made, data frames are received."""
+    """Weights are in memory, the KV pool is made, data frames of the generation are received."""
 
     event: Literal["ready"] = "ready"
+    generation: int = Field(ge=1)
     stats: StageStats
 
 
@@ -69,7 +80,26 @@ class FailedEvent(_Line):
     message: str
 
 
-StageEvent = LoadingEvent | ReadyEvent | StatsEvent | FailedEvent
+class RetiredEvent(_Line):
+    """A generation is served no more, and what only it needed is forgotten."""
+
+    event: Literal["retired"] = "retired"
+    generation: int = Field(ge=1)
+
+
+class CannotAddEvent(_Line):
+    """A generation cannot be served beside the others, which go on; `message` says why.
+
+    `restart_helps`: a process of its own might.
+    """
+
+    event: Literal["cannot_add"] = "cannot_add"
+    generation: int = Field(ge=1)
+    message: str
+    restart_helps: bool
+
+
+StageEvent = LoadingEvent | ReadyEvent | StatsEvent | FailedEvent | RetiredEvent | CannotAddEvent
 
 _EVENT: TypeAdapter[StageEvent] = TypeAdapter(Annotated[StageEvent, Field(discriminator="event")])
 
@@ -79,6 +109,11 @@ def parse_event(line: bytes | str) -> StageEvent:
     return _EVENT.validate_json(line)
 
 
+def parse_order(line: bytes | str) -> AddOrder:
+    """A later line on the stage's stdin. Raises pydantic.ValidationError."""
+    return AddOrder.model_validate_json(line)
+
+
 def parse_launch(line: bytes | str) -> StageLaunch:
-    """The line on the stage's stdin. Raises pydantic.ValidationError."""
+    """The first line on the stage's stdin. Raises pydantic.ValidationError."""
     return StageLaunch.model_validate_json(line)

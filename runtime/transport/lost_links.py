@@ -55,6 +55,11 @@ class LostLinks:
             self._used[peer] = address
             self._watch.follow(self._used)
 
+    def drop(self, peer: str) -> None:
+        """It has left or moved: what was found out says nothing any more. Called by one thread."""
+        if self._used.pop(peer, None) is not None:
+            self._watch.follow(self._used)
+
     def close(self) -> None:
         """End the thread and its socket; the watch is its owner's to close."""
         self._closing = True
@@ -81,6 +86,7 @@ class LostLinks:
                         logger.warning("cannot reach %r: %s", news.peer, news.loss)
                         lost.add(news.peer)
                         tells = True
+                lost.intersection_update(self._used)
                 if tells:
                     message = lost_links_message(lost, generation=self._generation)
                     with contextlib.suppress(zmq.Again):  # said again in a second

@@ -129,6 +129,8 @@ class ZmqTransport:
                 if name in self._urgent:
                     self._urgent.pop(name).close(linger=0)
                 self._lanes.drop_link(name)
+                if self._lost_links is not None:
+                    self._lost_links.drop(name)
 
     def watch(self) -> Watch:
         """What tells whether peers are there; asked for at most once, whom to follow is told it."""

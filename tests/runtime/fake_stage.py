@@ -10,7 +10,16 @@ import time
 from pathlib import Path
 
 from runtime.protocol.control import StageStats
-from runtime.protocol.stage_pipe import FailedEvent, LoadingEvent, ReadyEvent, parse_launch
+from runtime.protocol.stage_pipe import (
+    CannotAddEvent,
+    FailedEvent,
+    LoadingEvent,
+    ReadyEvent,
+    RetiredEvent,
+    StageEvent,
+    parse_launch,
+    parse_order,
+)
 
 STATS = StageStats(
     kv_pages_total=10,
@@ -48,19 +57,37 @@ def main(record: Path) -> int:
         say.write(b"no event at all\n" + b"x" * (2 << 20) + b"\n")
         print("y" * (2 << 20), file=sys.stderr)
         print(f"OMP_NUM_THREADS={os.environ['OMP_NUM_THREADS']}", file=sys.stderr, flush=True)
-    say.write(LoadingEvent(done_bytes=500, total_bytes=1000).to_line())
+    generation = launch.assignment.generation
+    say.write(LoadingEvent(generation=generation, done_bytes=500, total_bytes=1000).to_line())
     say.flush()
     if behaviour == "loads forever":
         sys.stdin.buffer.read()
         return 0
-    say.write(ReadyEvent(stats=STATS).to_line())
+    say.write(ReadyEvent(generation=generation, stats=STATS).to_line())
     say.flush()
     if behaviour == "dies when ready":
         os.kill(os.getpid(), signal.SIGKILL)
-    sys.stdin.buffer.read()  # until the agent closes it or dies
+    for line in sys.stdin.buffer:  # until the agent closes it or dies
+        for event in added(parse_order(line).assignment.generation, behaviour):
+            say.write(event.to_line())
+        say.flush()
     if behaviour == "stubborn":
         time.sleep(3600)
     return 0
+
+
+def added(generation: int, behaviour: str) -> list[StageEvent]:
+    """What it says when another generation shall be served beside."""
+    if behaviour in ("has no room", "cannot read more"):
+        helps = behaviour == "has no room"
+        return [CannotAddEvent(generation=generation, message=behaviour, restart_helps=helps)]
+    events: list[StageEvent] = [
+        LoadingEvent(generation=generation, done_bytes=100, total_bytes=1000),
+        ReadyEvent(generation=generation, stats=STATS),
+    ]
+    if behaviour == "retires the one before":
+        events.append(RetiredEvent(generation=generation - 1))
+    return events
 
 
 if __name__ == "__main__":

@@ -87,6 +87,7 @@ class StageCluster:
         self.coordinator = network.join("coordinator")
         self.answers: dict[tuple[int, int], Answer] = {}
         self.statuses: dict[str, StageStatus] = {}
+        self.told: dict[tuple[str, int], StageStatus] = {}  # by stage and generation
         self.stages: dict[str, Stage] = {}
         self.caches: dict[str, KvCache] = {}
         self.transports: dict[str, Transport] = {"coordinator": self.coordinator}
@@ -177,6 +178,7 @@ class StageCluster:
             message = received.message
             if message.kind == Kind.STATUS:
                 self.statuses[received.sender] = message.status
+                self.told[received.sender, message.generation] = message.status
                 continue
             for index, entry in enumerate(message.entries):
                 answer = self.answers.setdefault((entry.request, entry.epoch), Answer())

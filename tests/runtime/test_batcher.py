@@ -13,7 +13,13 @@ GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=8)
 def make_sequence(request: int, *, prompt_tokens: int, hop: int = 0) -> Sequence:
     hops = (Hop(node="a", first=0, end=2), Hop(node="b", first=2, end=4))
     route = Route(hops=hops, sampling=GREEDY, prompt_tokens=prompt_tokens)
-    return Sequence(key=RequestKey(request=request, epoch=1), route=route, hop=hop, arrival=request)
+    return Sequence(
+        key=RequestKey(request=request, epoch=1),
+        generation=1,
+        route=route,
+        hop=hop,
+        arrival=request,
+    )
 
 
 def add_chunk(sequence: Sequence, n_tokens: int, *, arrival: int) -> None:

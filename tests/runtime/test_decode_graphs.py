@@ -34,8 +34,9 @@ class RunsAnew(DecodeGraphs):
     plays = 0
 
     def _capture(
-        self, run: Callable[[], torch.Tensor]
+        self, run: Callable[[], torch.Tensor], *, device: torch.device
     ) -> tuple[Callable[[], object], torch.Tensor]:
+        assert device == CPU
         after_BD = run().clone()
 
         def replay() -> None:
@@ -51,10 +52,15 @@ def runner_of(checkpoint: Path, kind: type[DecodeGraphs] | None) -> ModelRunner:
         checkpoint, config, first=0, end=3, device=CPU, progress=lambda _done, _total: None
     )
     cache = KvCache(config, pages=300, page_tokens=4, device=CPU)
-    graphs = None
-    if kind is not None:
-        graphs = kind(decoder, cache.pools, plain_kernel, context_pages=16)
-    return ModelRunner(decoder, cache, max_context_tokens=64, kernel=plain_kernel, graphs=graphs)
+    graphs = None if kind is None else kind(plain_kernel, context_pages=16)
+    return ModelRunner(
+        decoder,
+        cache,
+        max_context_tokens=64,
+        kernel=plain_kernel,
+        graphs=graphs,
+        whole=[range(3)],
+    )
 
 
 def run(runner: ModelRunner) -> list[torch.Tensor]:
@@ -63,7 +69,7 @@ def run(runner: ModelRunner) -> list[torch.Tensor]:
     hop = Hop(node="here", first=0, end=3)
     route = Route(hops=(hop,), sampling=SAMPLING, prompt_tokens=1)
     requests = [
-        Sequence(key=RequestKey(request=n, epoch=1), route=route, hop=0, arrival=n)
+        Sequence(key=RequestKey(request=n, epoch=1), generation=1, route=route, hop=0, arrival=n)
         for n in range(6)
     ]
     positions = [0] * 6

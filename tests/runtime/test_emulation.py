@@ -27,7 +27,9 @@ def work(*, first: int, end: int, position: int, n_tokens: int, hop: int = 0) ->
     chunk = Chunk(
         position=position, n_tokens=n_tokens, payload=memoryview(b""), is_sampled=True, arrival=0
     )
-    sequence = Sequence(key=RequestKey(request=position, epoch=0), route=route, hop=hop, arrival=0)
+    sequence = Sequence(
+        key=RequestKey(request=position, epoch=0), generation=1, route=route, hop=hop, arrival=0
+    )
     return Work(sequence=sequence, chunk=chunk)
 
 

@@ -28,7 +28,9 @@ NOW_S = 100.0
 def sequence(number: int, *, hop: int = 0, done: int = PROMPT_TOKENS) -> Sequence:
     sampling = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=40)
     route = Route(hops=HOPS, sampling=sampling, prompt_tokens=PROMPT_TOKENS)
-    made = Sequence(key=RequestKey(request=number, epoch=0), route=route, hop=hop, arrival=number)
+    made = Sequence(
+        key=RequestKey(request=number, epoch=0), generation=1, route=route, hop=hop, arrival=number
+    )
     made.received = made.done = done
     return made
 

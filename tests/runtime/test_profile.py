@@ -81,7 +81,7 @@ def test_a_stage_finds_at_least_the_room_its_profile_promises_wherever_its_layer
     for layers in range(1, found.max_layers + 1):
         for first in range(config.num_layers - layers + 1):
             pages = kv_pages(
-                config, limits, memory_budget_bytes=budget, first=first, end=first + layers
+                config, limits, memory_budget_bytes=budget, ranges=[range(first, first + layers)]
             )
             assert pages * LIMITS.page_tokens >= found.kv_capacity_token_layers[layers - 1]
             assert 2 * config.weights_bytes(first, first + layers) <= budget
@@ -119,23 +119,35 @@ def test_a_small_node_runs_smaller_steps_and_a_large_one_those_of_the_deployment
 
 def test_a_budget_too_small_for_a_stage_names_the_bytes_needed() -> None:
     with pytest.raises(BudgetTooSmall) as raised:
-        kv_pages(CONFIG, LIMITS, memory_budget_bytes=1_000_000, first=2, end=4)
+        kv_pages(CONFIG, LIMITS, memory_budget_bytes=1_000_000, ranges=[range(2, 4)])
     needed = int(str(raised.value).split(": ")[1].split(" bytes are needed")[0])
     assert "budget of 1000000 bytes" in str(raised.value)
-    assert kv_pages(CONFIG, LIMITS, memory_budget_bytes=needed, first=2, end=4) == 2 * 16
+    assert kv_pages(CONFIG, LIMITS, memory_budget_bytes=needed, ranges=[range(2, 4)]) == 2 * 16
     with pytest.raises(BudgetTooSmall):
-        kv_pages(CONFIG, LIMITS, memory_budget_bytes=needed - 1, first=2, end=4)
+        kv_pages(CONFIG, LIMITS, memory_budget_bytes=needed - 1, ranges=[range(2, 4)])
+
+
+def test_layers_that_two_ranges_share_are_paid_for_once_and_the_head_where_any_has_it() -> None:
+    alone, both = (
+        kv_pages(CONFIG, LIMITS, memory_budget_bytes=20_000_000, ranges=ranges)
+        for ranges in ([range(1, 3)], [range(1, 3), range(2, CONFIG.num_layers)])
+    )
+    page_bytes = 2 * 16 * 2 * 32 * 4
+    more = CONFIG.weights_bytes(1, CONFIG.num_layers) - CONFIG.weights_bytes(1, 3)
+    more += activation_bytes(CONFIG, LIMITS, has_head=True)
+    more -= activation_bytes(CONFIG, LIMITS, has_head=False)
+    assert (alone - both) * page_bytes == pytest.approx(more, abs=page_bytes)
 
 
 def test_pages_are_no_more_than_what_other_processes_leave() -> None:
     limits = replace(LIMITS, max_batch_tokens=16)
-    few = pages_in_free_memory(CONFIG, limits, free_bytes=4_000_000, first=2, end=4)
-    more = pages_in_free_memory(CONFIG, limits, free_bytes=8_000_000, first=2, end=4)
+    few = pages_in_free_memory(CONFIG, limits, free_bytes=4_000_000, ranges=[range(2, 4)])
+    more = pages_in_free_memory(CONFIG, limits, free_bytes=8_000_000, ranges=[range(2, 4)])
     page_bytes = 2 * 16 * 2 * 32 * 4
     assert (more - few) * page_bytes == pytest.approx(0.9 * 4_000_000, abs=page_bytes)
     assert few * page_bytes <= 0.9 * 4_000_000 - activation_bytes(CONFIG, limits, has_head=False)
     with pytest.raises(BudgetTooSmall, match="600000 bytes are free beside the weights"):
-        pages_in_free_memory(CONFIG, limits, free_bytes=600_000, first=2, end=4)
+        pages_in_free_memory(CONFIG, limits, free_bytes=600_000, ranges=[range(2, 4)])
 
 
 @pytest.fixture(scope="module")

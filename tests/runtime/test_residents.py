@@ -14,7 +14,9 @@ def make_sequence(request: int, *, prompt_tokens: int, layers: int) -> Sequence:
     route = Route(
         hops=(Hop(node="a", first=0, end=layers),), sampling=GREEDY, prompt_tokens=prompt_tokens
     )
-    return Sequence(key=RequestKey(request=request, epoch=0), route=route, hop=0, arrival=request)
+    return Sequence(
+        key=RequestKey(request=request, epoch=0), generation=1, route=route, hop=0, arrival=request
+    )
 
 
 def rows(sequence: Sequence, n_tokens: int) -> Chunk:

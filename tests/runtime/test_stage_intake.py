@@ -29,9 +29,6 @@ from runtime.transport.in_memory import InMemoryNetwork
 GENERATION = 2
 SHAPE = StageShape(
     name="a",
-    generation=GENERATION,
-    first=0,
-    end=2,
     num_layers=2,
     hidden_size=4,
     vocab_size=300,
@@ -67,7 +64,13 @@ def prompt(request: int, *, max_tokens: int = 4) -> Message:
 
 def make_intake() -> tuple[Intake, list[Sequence]]:
     forgotten: list[Sequence] = []
-    intake = Intake(SHAPE, residents=Residents(), admit=admit_all, forget=forgotten.append)
+    intake = Intake(
+        SHAPE,
+        ranges={GENERATION: range(2)},
+        residents=Residents(),
+        admit=admit_all,
+        forget=forgotten.append,
+    )
     return intake, forgotten
 
 

@@ -155,7 +155,7 @@ def prompt_of(request: int, *, hops: int, n_tokens: int = 800) -> Sequence:
         prompt_tokens=n_tokens,
     )
     sequence = Sequence(
-        key=RequestKey(request=request, epoch=1), route=route, hop=0, arrival=request
+        key=RequestKey(request=request, epoch=1), generation=1, route=route, hop=0, arrival=request
     )
     sequence.append(
         Chunk(

@@ -18,7 +18,7 @@ from emulated_cluster import MODEL, emulation_of
 from safetensors.torch import load_file, save_file
 
 from runtime.engine.event_writer import EventWriter
-from runtime.engine.main import run_stage
+from runtime.engine.main import Orders, run_stage
 from runtime.models.reference import greedy_tokens
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.control import PeerAddress, StageAssignment
@@ -249,7 +249,7 @@ def failure(line: bytes) -> str:
     said = io.BytesIO()
     stop = threading.Event()
     events = EventWriter(said, on_broken=stop.set)
-    status = run_stage(line, events, stop)
+    status = run_stage(line, events, stop, orders=Orders())
     events.close()
     last = parse_event(said.getvalue().splitlines()[-1])
     assert status == 1

@@ -51,7 +51,7 @@ def run_steps(runner: ModelRunner) -> list[torch.Tensor]:
         hop = Hop(node="here", first=first, end=LAYERS)
         route = Route(hops=(hop,), sampling=SAMPLING, prompt_tokens=9)
         key = RequestKey(request=number, epoch=1)
-        requests.append(Sequence(key=key, route=route, hop=0, arrival=number))
+        requests.append(Sequence(key=key, generation=1, route=route, hop=0, arrival=number))
     logits = []
     position = 0
     for n_tokens in (5, 4, 1, 1, 1):

@@ -30,9 +30,6 @@ def stage(name: str) -> Intake:
     hop = next(hop for hop in ROUTE.hops if hop.node == name)
     shape = StageShape(
         name=name,
-        generation=GENERATION,
-        first=hop.first,
-        end=hop.end,
         num_layers=6,
         hidden_size=HIDDEN,
         vocab_size=300,
@@ -41,6 +38,7 @@ def stage(name: str) -> Intake:
     )
     return Intake(
         shape,
+        ranges={GENERATION: range(hop.first, hop.end)},
         residents=Residents(),
         admit=lambda *_sequence, **_rows: Reason.NONE,
         forget=lambda sequence: None,
