@@ -21,6 +21,7 @@ _MARGIN_S = 0.025  # under way beyond a round trip: chunks that are half sent, a
 _DRAIN_MARGIN_S = 0.01
 _START_STRETCH_S = 0.05  # at the start a rough rate soon is worth more than a good one late
 _LEAST_STRETCH_S = 0.02  # one that is cut short because a queue has built up
+_LEAST_STRETCH_BYTES = 16_000  # fewer tell how soon the ends looked, nothing of the link
 _QUEUED_S = 0.005  # waiting that is more than jitter
 _STANDING_S = 0.006  # a queue that all acks see for a while: the pace is above what the link does
 _STANDS_FOR_S = 0.02
@@ -106,7 +107,8 @@ class DeliveryRate:
         too_fast = self._is_too_fast(sent_s, now_s)
         stretch_s = arrival.received_s - self._arrivals[0].received_s
         least_s = _START_STRETCH_S if self._phase is _Phase.START else _STRETCH_S
-        if stretch_s >= (_LEAST_STRETCH_S if too_fast else max(least_s, self.rtt_s or 0.0)):
+        is_long = stretch_s >= (_LEAST_STRETCH_S if too_fast else max(least_s, self.rtt_s or 0.0))
+        if is_long and delivered_bytes - self._arrivals[0].delivered_bytes >= _LEAST_STRETCH_BYTES:
             self._take(self._arrivals[0], arrival, now_s)
             self._arrivals.clear()
             self._arrivals.append(arrival)

@@ -1,7 +1,10 @@
 """The measured rate of a link in virtual time follows what the link does, within its promises."""
 
+import random
+
 import pytest
 
+from runtime.transport.delivery_rate import DeliveryRate
 from tests.runtime.virtual_link import VirtualLink
 
 ZEROS = bytes(25_000_000)
@@ -50,6 +53,26 @@ def test_a_link_that_was_never_full_is_said_to_do_at_least_what_went() -> None:
     link.run(until_s=5.0)
     assert link.scheduler.rate.is_floor
     assert rate(link) < 1e6
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_small_prompts_to_a_process_that_is_held_up_do_not_make_its_link_slow(seed: int) -> None:
+    chance, measured = random.Random(seed), DeliveryRate()
+    sent_s, delivered = 0.0, 0
+    for _ in range(2000):
+        sent_s += chance.expovariate(25)
+        awake_s = sent_s + 0.0005
+        if awake_s % 0.04 < 0.02:  # the receiver is stopped half of the time
+            awake_s += 0.02 - awake_s % 0.04
+        delivered += 260
+        measured.on_ack(
+            sent_s=sent_s,
+            received_s=awake_s,
+            delivered_bytes=delivered,
+            chunk_bytes=260,
+            now_s=awake_s + 0.0005,
+        )
+        assert measured.is_floor
 
 
 def test_a_cut_from_100_to_40_and_back_is_measured_within_a_tenth_in_five_seconds() -> None:
