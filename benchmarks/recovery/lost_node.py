@@ -9,25 +9,21 @@ what the streams saw. Ends with 1 if an answer is wrong or missing.
 """
 
 import argparse
-import os
 import signal
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 
-from helixweb.demo.processes import DemoFailed, Processes, free_port
-from helixweb.demo.scenario import Places, Scenario, Timings
-from helixweb.demo.site import Site
+from benchmarks.recovery.demo_cluster import DemoCluster, running_demo
+from helixweb.demo.processes import DemoFailed
 
 QUESTIONS = ("What is HelixWeb?", "What is a pipeline?", "Where did this answer run?")
 _LOOKS_S = 0.05
@@ -96,13 +92,13 @@ def kill_machine(pid: int) -> None:
         process.send_signal(signal.SIGKILL)
 
 
-def measure(scenario: Scenario, site: Site, key: str, *, node: str, streams: int) -> int:
+def measure(demo: DemoCluster, *, node: str, streams: int) -> int:
     """Everything from the ready deployment on; returns the exit status."""
-    cluster = site.results("clusters/")[0]
-    site.patch(f"clusters/{cluster['id']}/", {"replanning": "automatic"})
+    scenario, site = demo.scenario, demo.site
+    site.patch(f"clusters/{demo.cluster_id}/", {"replanning": "automatic"})
 
     def ask(question: str) -> list[int]:
-        answer = scenario.ask(key, question)
+        answer = scenario.ask(demo.key, question)
         return list(answer["choices"][0]["token_ids"])
 
     def coordinator_says(word: str) -> bool:
@@ -117,7 +113,7 @@ def measure(scenario: Scenario, site: Site, key: str, *, node: str, streams: int
         return next(iter(site.results("repairs/")), {"state": "none"})
 
     def newest() -> dict[str, Any]:
-        return site.results("deployments/", cluster=cluster["id"])[0]
+        return site.results("deployments/", cluster=demo.cluster_id)[0]
 
     before = newest()["id"]
     load = Load(ask)
@@ -163,27 +159,8 @@ def main() -> int:
     parser.add_argument("--node", default="desktop", help="which of the demo's nodes is killed")
     parser.add_argument("--streams", type=int, default=4)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="lost-node-", ignore_cleanup_errors=True) as folder:
-        places = Places(
-            data_dir=Path(folder),
-            models_dir=Path.cwd() / "var" / "models",  # the demo's, made once
-            web_port=free_port(),
-            coordinator_port=free_port(),
-        )
-        environment = {**os.environ, **places.env}
-        with Processes(
-            log_dir=places.data_dir / "logs", cwd=Path.cwd(), env=environment
-        ) as processes:
-            scenario = Scenario(places, processes, Timings())
-            checkpoint = scenario.make_checkpoint()
-            scenario.start_web()
-            scenario.login_link()
-            site, key = scenario.connect()
-            cluster_id = scenario.ensure_cluster(site, checkpoint)
-            scenario.start_nodes(site, cluster_id)
-            plan = scenario.ensure_plan(site, cluster_id)
-            scenario.ensure_deployed(site, cluster_id, plan["id"])
-            return measure(scenario, site, key, node=asked.node, streams=asked.streams)
+    with running_demo() as demo:
+        return measure(demo, node=asked.node, streams=asked.streams)
 
 
 if __name__ == "__main__":
