@@ -67,7 +67,15 @@ def measure_step_times(
 
     def cost(requests: int, position: int, n_tokens: int) -> StepCost:
         shallow_s, deep_s = (
-            _least_step_s(runner, cache, layers, requests, position, n_tokens, clock)
+            least_step_s(
+                runner,
+                cache,
+                layers=layers,
+                requests=requests,
+                position=position,
+                n_tokens=n_tokens,
+                clock=clock,
+            )
             for layers in (_SHALLOW, _DEEP)
         )
         per_layer_s = max(deep_s - shallow_s, deep_s * 0.01) / (_DEEP - _SHALLOW)
@@ -79,15 +87,18 @@ def measure_step_times(
     )
 
 
-def _least_step_s(
+def least_step_s(
     runner: ModelRunner,
     cache: KvCache,
+    *,
     layers: int,
     requests: int,
     position: int,
     n_tokens: int,
     clock: Callable[[], float],
 ) -> float:
+    """Seconds of the quickest of some runs of one step: the next `n_tokens` tokens of `requests`
+    requests that have `position` tokens already, through the first `layers` layers."""
     route = Route(
         hops=(Hop(node="measured", first=0, end=layers),), sampling=_SAMPLING, prompt_tokens=1
     )

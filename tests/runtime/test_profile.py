@@ -1,3 +1,4 @@
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -5,6 +6,7 @@ import pytest
 import torch
 
 from planner.domain.problem import Workload
+from planner.latency_model import fit_latency_model
 from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import (
     BudgetTooSmall,
@@ -15,7 +17,9 @@ from runtime.engine.memory import (
 )
 from runtime.models.config import ModelConfig, read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
+from runtime.models.weights import load_decoder
 from runtime.profiler.compute import compute_profile, needed_bytes, throughput_tokens_per_s
+from runtime.profiler.latency_sweep import measure_latencies
 from runtime.profiler.main import main
 from runtime.profiler.step_times import StepCost, StepTimes
 
@@ -194,3 +198,28 @@ def test_the_program_refuses_a_node_it_cannot_read(
         main(["--checkpoint", "x", "--node", node])
     assert raised.value.code == 2
     assert node in capsys.readouterr().err
+
+
+def test_a_sweep_has_every_batch_with_every_length_and_a_model_can_be_fitted_to_it(
+    tmp_path: Path,
+) -> None:
+    make_tiny_checkpoint(tmp_path, sizes=TinySizes(num_layers=2), seed=1)
+    config = read_config(tmp_path)
+    decoder = load_decoder(
+        tmp_path, config, first=0, end=2, device=torch.device("cpu"), progress=lambda _d, _t: None
+    )
+    ticks = itertools.count()
+    sweep = measure_latencies(
+        decoder,
+        layers=2,
+        batches=(1, 3),
+        lengths=(5, 33),
+        page_tokens=16,
+        clock=lambda: next(ticks) * 0.25,  # so that every run takes 0.25 s
+    )
+    pairs = [(1, 5), (1, 33), (3, 5), (3, 33)]
+    for timings in (sweep.prefills, sweep.decodes):
+        assert [(one.batch, one.tokens) for one in timings] == pairs
+        assert {one.seconds for one in timings} == {0.25}
+    model = fit_latency_model(sweep.prefills, sweep.decodes)
+    assert model.decode_step_s(batch=2, context_tokens=20) == pytest.approx(0.25)

@@ -1,0 +1,84 @@
+"""Is a latency model fitted to a short sweep right about batches that it has not seen?
+
+    python -m benchmarks.instances.fit CHECKPOINT [--threads 1]
+
+Sweeps batch sizes and lengths with our engine on this machine (all layers of the checkpoint), fits
+p1..p8, and measures other batches. Prints parameters with their standard errors, and how far the
+model is off. Exit code 1: its median error on the held-out batches is above 10 %.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from planner.latency_model import Fit, Timing, errors_of, fit_latency_model
+from runtime.models.config import read_config
+from runtime.models.weights import load_decoder
+from runtime.profiler.latency_sweep import measure_latencies
+
+_WANTED = 0.10
+_BATCHES, _LENGTHS = (1, 2, 4, 8, 16), (16, 64, 128, 256)
+_HELD_OUT_BATCHES, _HELD_OUT_LENGTHS = (3, 6, 12), (32, 96, 200)
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args(argv)
+    torch.set_num_threads(arguments.threads)
+    config = read_config(arguments.checkpoint)
+    decoder = load_decoder(
+        arguments.checkpoint,
+        config,
+        first=0,
+        end=config.num_layers,
+        device=torch.device("cuda" if torch.cuda.is_available() else "cpu"),
+        progress=lambda _done, _total: None,
+    )
+    began_s = time.monotonic()
+    seen, held_out = (
+        measure_latencies(
+            decoder,
+            layers=config.num_layers,
+            batches=batches,
+            lengths=lengths,
+            page_tokens=16,
+            clock=time.perf_counter,
+        )
+        for batches, lengths in ((_BATCHES, _LENGTHS), (_HELD_OUT_BATCHES, _HELD_OUT_LENGTHS))
+    )
+    print(f"{arguments.checkpoint.name}: both sweeps took {time.monotonic() - began_s:.0f} s")
+    model = fit_latency_model(seen.prefills, seen.decodes)
+    medians = [
+        _tell("prefill", model.prefill, held_out.prefills),
+        _tell("decode", model.decode, held_out.decodes),
+    ]
+    return 0 if max(medians) <= _WANTED else 1
+
+
+def _tell(phase: str, fit: Fit, held_out: Sequence[Timing]) -> float:
+    errors = errors_of(fit, held_out)
+    sure = fit.standard_errors or (0.0, 0.0, 0.0, 0.0)
+    terms = ", ".join(
+        f"{value:.3g} ± {error:.1g}" for value, error in zip(fit.parameters, sure, strict=True)
+    )
+    median = statistics.median(errors)
+    print(
+        f"{phase}: {terms}; on its {fit.points} points off by {fit.median_error:.1%} in the median"
+    )
+    print(
+        f"  {len(errors)} held-out batches: median {median:.1%}, worst {max(errors):.1%} "
+        f"(wanted: at most {_WANTED:.0%} in the median)",
+        flush=True,
+    )
+    return median
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
