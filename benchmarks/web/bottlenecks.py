@@ -7,7 +7,7 @@ Two injections, one after the other, each from a calm state under load:
 * a node at half speed. Nodes are emulated, their steps as long as the demo's profiles say times
   X; this one's take twice as long from now on, and the clock starts when its stage is up again.
   With --real they are the demo's own, and its stage is stopped (SIGSTOP) half of the time, 20 ms
-  each;
+  each: then a node of full speed, as the others sleep for a part of each step, stopped or not;
 * a KV cache nearly full: so many long requests at once that they do not fit.
 
 Printed is how long it took until `/bottleneck/`, which the Monitor shows, named kind and node, and
@@ -41,7 +41,8 @@ def main() -> int:
     time_scale = None if arguments.real else arguments.time_scale
     with running_demo(folder, time_scale=time_scale) as demo:
         took = [
-            _half_speed(demo, node, real=arguments.real) for node in arguments.node or ["desktop"]
+            _half_speed(demo, node, real=arguments.real)
+            for node in arguments.node or ["tower" if arguments.real else "desktop"]
         ]
         took.append(_full_cache(demo))
     return 0 if all(seconds is not None and seconds <= WITHIN_S for seconds in took) else 1
