@@ -7,6 +7,7 @@ from helixweb.charts.chart import (
     PALETTE,
     UNKNOWN,
     Chart,
+    Legend,
     figure_json,
     plain,
     tokens_per_s,
@@ -45,12 +46,14 @@ def speed_curves(curves: Sequence[SpeedCurve]) -> Chart:
         for number, curve in enumerate(curves)
     ]
     longest = max((len(curve.tokens_per_s) for curve in curves), default=0)
+    # In HTML, which finds room on a phone, unless colours come twice and symbols tell lines apart.
+    in_html = 1 < len(curves) <= len(PALETTE)
     layout = {
         "height": 320,
         "uirevision": "speed",
-        "showlegend": len(curves) > 1,
+        "showlegend": len(curves) > len(PALETTE),
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
-        "margin": {"l": 8, "r": 16, "t": 34, "b": 44},
+        "margin": {"l": 8, "r": 16, "t": 8 if in_html else 34, "b": 44},
         "xaxis": {
             "title": {"text": _("layers held")},
             "rangemode": "tozero",
@@ -69,6 +72,8 @@ def speed_curves(curves: Sequence[SpeedCurve]) -> Chart:
         columns=(_("Layers held"), *(curve.name for curve in curves)),
         rows=tuple((layers, *(_cell(curve, layers) for curve in curves))
                    for layers in range(1, longest + 1)),
+        legend=tuple(Legend(colour=colour, label=curve.name)
+                     for colour, curve in zip(PALETTE, curves, strict=False)) if in_html else (),
     )  # fmt: skip
 
 
