@@ -184,6 +184,48 @@ def test_a_node_joins_once_and_runs_what_is_pushed_until_told_otherwise(
     run(life())
 
 
+def goes_on(desired: DesiredState) -> DesiredState:
+    return desired.model_copy(update={"continues": True})
+
+
+def test_a_generation_that_goes_on_is_served_beside_the_next_by_the_same_process(
+    tmp_path: Path, web: FakeWeb
+) -> None:
+    async def life() -> None:
+        node = Node(tmp_path, web)
+        async with node.running(token=TOKEN):
+            web.desired = wants(1)
+            await node.until_ready(1)
+            web.desired = goes_on(wants(2))
+            await node.until_ready(2)
+            assert web.last is not None
+            assert web.last.also_serving == (1,)
+            web.desired = goes_on(DesiredState(generation=3))
+            await node.until(lambda: web.last and web.last.generation == 3, what="generation 3")
+            assert (web.last.phase, web.last.also_serving) == (Phase.IDLE, (1, 2))
+            assert len(node.starts) == len(node.living()) == 1
+            web.desired = DesiredState(generation=4)
+            await node.until(lambda: not node.living(), what="the stage has gone")
+
+    run(life())
+
+
+def test_a_stage_without_room_for_the_next_generation_makes_way_for_it(
+    tmp_path: Path, web: FakeWeb
+) -> None:
+    async def life() -> None:
+        node = Node(tmp_path, web)
+        async with node.running(token=TOKEN):
+            web.desired = wants(1, "has no room")
+            await node.until_ready(1)
+            web.desired = goes_on(wants(2, "has no room"))
+            await node.until_ready(2)
+            assert [generation for _, generation in node.starts] == [1, 2]
+            assert len(node.living()) == 1
+
+    run(life())
+
+
 def test_a_restarted_node_is_the_same_node_and_needs_no_token(tmp_path: Path, web: FakeWeb) -> None:
     async def life() -> None:
         node = Node(tmp_path, web)

@@ -63,10 +63,10 @@ def runner_of(checkpoint: Path, kind: type[DecodeGraphs] | None) -> ModelRunner:
     )
 
 
-def run(runner: ModelRunner) -> list[torch.Tensor]:
+def run(runner: ModelRunner, layers: range = range(3)) -> list[torch.Tensor]:
     """Prompts of several lengths, then decodes of a batch that shrinks and grows."""
     dice = np.random.default_rng(3)
-    hop = Hop(node="here", first=0, end=3)
+    hop = Hop(node="here", first=layers.start, end=layers.stop)
     route = Route(hops=(hop,), sampling=SAMPLING, prompt_tokens=1)
     requests = [
         Sequence(key=RequestKey(request=n, epoch=1), generation=1, route=route, hop=0, arrival=n)
@@ -106,3 +106,17 @@ def test_a_step_larger_than_any_recording_is_not_played(tmp_path: Path) -> None:
     graphs = runner_of(tmp_path, RunsAnew)._graphs
     assert graphs.fits(decode_graphs.MOST_ROWS)
     assert not graphs.fits(decode_graphs.MOST_ROWS + 1)
+
+
+def test_decodes_of_another_generation_are_recorded_apart_and_other_ways_through_not_at_all(
+    tmp_path: Path,
+) -> None:
+    make_tiny_checkpoint(tmp_path, sizes=SIZES, seed=4)
+    played, single = runner_of(tmp_path, RunsAnew), runner_of(tmp_path, None)
+    played.run_with(played.decoder, whole=[range(3), range(2)])
+    for layers, plays in ((range(3), 4), (range(2), 8), (range(1), 8)):
+        for found, expected in zip(run(played, layers), run(single, layers), strict=True):
+            torch.testing.assert_close(found, expected)
+        assert played._graphs.plays == plays
+    played.forget_recordings()
+    assert not played._graphs._recordings

@@ -73,9 +73,13 @@ def test_a_restarted_stage_has_lost_no_link(bench: Bench) -> None:
     assert uses(bench.submit(), "b", "c")
 
 
-def test_strangers_other_plans_and_nonsense_cut_nothing(bench: Bench) -> None:
-    cannot_reach(bench, "a", "nobody", "coordinator")
+def test_a_link_is_of_the_stage_whatever_plan_it_tells_of_it_under(bench: Bench) -> None:
     bench.stages.deliver("a", lost_links_message(["c"], generation=6))
+    assert bench.serving.cut == {("a", "c")}
+
+
+def test_strangers_and_nonsense_cut_nothing(bench: Bench) -> None:
+    cannot_reach(bench, "a", "nobody", "coordinator")
     bench.stages.deliver(
         "a", Message(kind=Kind.LOST_LINKS, generation=bench.stages.generation, payload=b"\xff")
     )
@@ -132,6 +136,18 @@ def test_a_process_tells_of_a_peer_it_sends_to_and_cannot_reach_and_of_no_other(
     wait_until_heard(a, "c")
     c.transport.close()
     assert unpack_lost_links(wait_for_kind(coordinator, Kind.LOST_LINKS)) == {"c"}
+
+
+def test_a_peer_that_left_the_plan_is_missed_no_more(processes: dict[str, Process]) -> None:
+    coordinator, a, c = processes.values()
+    a.transport.tell_lost_links("coordinator", generation=4)
+    a.transport.send("c", Message(kind=Kind.RELEASE, generation=4))
+    wait_until_heard(a, "c")
+    c.transport.close()
+    assert unpack_lost_links(wait_for_kind(coordinator, Kind.LOST_LINKS)) == {"c"}
+    a.transport.set_peers([coordinator.address])
+    while unpack_lost_links(wait_for_kind(coordinator, Kind.LOST_LINKS)):
+        pass
 
 
 def wait_until_heard(process: Process, peer: str) -> None:

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from collections.abc import Sequence as Items
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,24 @@ def make_intake() -> tuple[Intake, list[Sequence]]:
 
 def admit_all(sequence: Sequence, *, position: int, token_ids: memoryview | None) -> Reason:
     return Reason.NONE
+
+
+def test_a_request_stays_in_its_generation_and_ends_with_it() -> None:
+    forgotten: list[Sequence] = []
+    ranges = {GENERATION: range(2), GENERATION + 1: range(2)}
+    intake = Intake(
+        SHAPE, ranges=ranges, residents=Residents(), admit=admit_all, forget=forgotten.append
+    )
+    later = replace(prompt(2), generation=GENERATION + 1)
+    for message in (prompt(1), later):
+        assert intake.accept(message, sender="coordinator", now_s=0.0) == []
+    stray = replace(prompt(1), generation=GENERATION + 1)
+    (refusal,) = intake.accept(stray, sender="coordinator", now_s=0.0)
+    assert (refusal.reason, refusal.generation) == (Reason.STAGE_ERROR, GENERATION + 1)
+    intake.accept(prompt(3), sender="coordinator", now_s=0.0)
+    intake.end_generation(GENERATION)
+    assert [sequence.key.request for sequence in forgotten] == [1, 3]
+    assert [key.request for key in intake.residents.by_key] == [2]
 
 
 def test_an_abandoned_request_is_forgotten_and_one_with_rows_to_run_is_not() -> None:

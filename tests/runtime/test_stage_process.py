@@ -33,9 +33,11 @@ from runtime.protocol.data import (
     Sampling,
 )
 from runtime.protocol.stage_pipe import (
+    AddOrder,
     FailedEvent,
     LoadingEvent,
     ReadyEvent,
+    RetiredEvent,
     StageEvent,
     StageLaunch,
     StatsEvent,
@@ -45,6 +47,7 @@ from runtime.transport.keys import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 
 GENERATION = 3
+NEXT = GENERATION + 1
 ENDS_WITHIN_S = 60  # a bound on hanging, not a measurement
 LIMITS = {"page_tokens": 8, "max_batch_tokens": 16, "max_context_tokens": 128}
 
@@ -202,9 +205,58 @@ def test_two_processes_answer_as_the_whole_model_and_free_their_pages(
         coordinator.close()
 
 
-def prompt_message(prompt: list[int]) -> Message:
+def test_a_process_serves_the_next_generation_beside_until_the_one_before_is_retired(
+    checkpoint: Path, tmp_path: Path, start: Callable[[bytes], StageProcess]
+) -> None:
+    members = Members(tmp_path, "a", "b")
+    launch = members.launch(checkpoint, "a", 0, 3)
+    stage = start(launch.to_line())
+    coordinator = ZmqTransport(
+        name="coordinator",
+        bind=members.endpoint("coordinator"),
+        keys=members.keys["coordinator"],
+        peers=members.peers,
+    )
+    try:
+        stage.until(ReadyEvent)
+        following = launch.assignment.model_copy(update={"generation": NEXT, "end": 4})
+        stage.process.stdin.write(b"no order\n" + AddOrder(assignment=following).to_line())
+        stage.process.stdin.flush()
+        ready = stage.until(ReadyEvent)
+        assert ready.generation == NEXT
+        assert {event.generation for event in stage.seen if isinstance(event, LoadingEvent)} == {
+            GENERATION,
+            NEXT,
+        }
+        prompt = list(range(10, 50))
+        hops = (Hop(node="a", first=0, end=4),)
+        coordinator.send("a", prompt_message(prompt, hops=hops, generation=NEXT))
+        tokens, served = [], set()
+        for message in heard(coordinator):
+            if message.kind == Kind.STATUS:
+                served.add(message.generation)
+            if message.kind == Kind.SAMPLED:
+                assert message.generation == NEXT
+                tokens.append(int(np.frombuffer(message.payload, dtype="<i4")[0]))
+                if Flag.FINISHED in message.entries[0].flags:
+                    break
+        assert served == {GENERATION, NEXT}
+        assert tokens == greedy_tokens(checkpoint, prompt_token_ids=prompt, max_tokens=12)
+        coordinator.send("a", Message(kind=Kind.RETIRE, generation=GENERATION))
+        assert stage.until(RetiredEvent).generation == GENERATION
+        assert stage.stop() == 0
+    finally:
+        coordinator.close()
+
+
+def prompt_message(
+    prompt: list[int],
+    *,
+    hops: tuple[Hop, ...] = (Hop(node="a", first=0, end=3), Hop(node="b", first=3, end=4)),
+    generation: int = GENERATION,
+) -> Message:
     route = Route(
-        hops=(Hop(node="a", first=0, end=3), Hop(node="b", first=3, end=4)),
+        hops=hops,
         sampling=Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=12),
         prompt_tokens=len(prompt),
     )
@@ -219,7 +271,7 @@ def prompt_message(prompt: list[int]) -> Message:
     )
     return Message(
         kind=Kind.PROMPT,
-        generation=GENERATION,
+        generation=generation,
         entries=(entry,),
         dtype=DType.INT32,
         payload=np.array(prompt, dtype="<i4").tobytes(),

@@ -116,6 +116,71 @@ def test_a_stage_loads_becomes_ready_and_goes_when_asked(tmp_path: Path) -> None
     run(life())
 
 
+def test_a_stage_that_runs_serves_the_next_generation_beside_until_the_one_before_is_retired(
+    tmp_path: Path,
+) -> None:
+    async def life() -> None:
+        supervised = Supervised(tmp_path)
+        first, second, third = (assignment("serves", number) for number in (1, 2, 3))
+        await supervised.supervisor.start(first)
+        await supervised.until_ready()
+        pid = supervised.pid
+        await supervised.supervisor.add(second)
+        await supervised.until_ready()
+        ratios = [state.running.loaded_ratio for state in supervised.states if state.running]
+        assert 0.1 in ratios
+        await supervised.supervisor.add(third)
+        await supervised.until_ready()
+        running = supervised.supervisor.local.running
+        assert running is not None
+        assert running.serving == (first, second, third)
+        assert supervised.pid == pid
+        await supervised.supervisor.stop()
+        assert supervised.supervisor.local == LocalState()
+        await supervised.supervisor.add(first)  # to nobody
+        assert supervised.supervisor.local == LocalState()
+
+    run(life())
+
+
+def test_a_retired_generation_is_served_no_more(tmp_path: Path) -> None:
+    async def life() -> None:
+        supervised = Supervised(tmp_path)
+        await supervised.supervisor.start(assignment("retires the one before", 1))
+        await supervised.until_ready()
+        last = assignment("retires the one before", 2)
+        await supervised.supervisor.add(last)
+        await supervised.until(lambda local: local.running and local.running.serving == (last,))
+        await supervised.supervisor.stop()
+
+    run(life())
+
+
+@pytest.mark.parametrize("behaviour", ["has no room", "cannot read more"])
+def test_a_stage_that_cannot_add_a_generation_goes_on_with_what_it_serves(
+    tmp_path: Path, behaviour: str
+) -> None:
+    async def life() -> None:
+        supervised = Supervised(tmp_path)
+        first, second = assignment(behaviour, 1), assignment(behaviour, 2)
+        await supervised.supervisor.start(first)
+        await supervised.until_ready()
+        await supervised.supervisor.add(second)
+        local = await supervised.until(
+            lambda local: local.running and local.running.phase is Phase.IDLE
+        )
+        assert local.running is not None
+        assert local.running.serving == (first,)
+        if behaviour == "has no room":
+            assert (local.running.refused, local.failure) == (second, None)
+        else:
+            assert local.failure is not None
+            assert (local.failure.assignment, local.failure.message) == (second, behaviour)
+        await supervised.supervisor.stop()
+
+    run(life())
+
+
 def test_a_stage_that_says_why_it_failed_is_quoted(tmp_path: Path) -> None:
     async def life() -> None:
         supervised = Supervised(tmp_path)

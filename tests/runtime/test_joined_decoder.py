@@ -1,0 +1,51 @@
+"""Layers loaded in parts give what they give when they are loaded at once."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from test_decoder import SIZES, causal, load
+
+from runtime.models.joined_decoder import JoinedDecoder, join
+from runtime.models.tiny_checkpoint import make_tiny_checkpoint
+
+IDS_T = torch.arange(5, 45)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    make_tiny_checkpoint(tmp_path, sizes=SIZES, seed=2)
+    return tmp_path
+
+
+def logits_of(decoder: JoinedDecoder) -> torch.Tensor:
+    with torch.inference_mode():
+        rotation = decoder.rotation(torch.arange(len(IDS_T)))
+        hidden_TD = decoder.embed(IDS_T)
+        for layer in sorted(decoder.held):
+            hidden_TD = decoder.run_layer(layer, hidden_TD, rotation=rotation, attend=causal)
+        return decoder.logits(hidden_TD)
+
+
+def test_parts_in_any_order_are_the_whole_model(checkpoint: Path) -> None:
+    whole = logits_of(join([load(checkpoint, 0, 5)]))
+    parts = [load(checkpoint, 3, 5), load(checkpoint, 0, 2), load(checkpoint, 2, 3)]
+    assert torch.equal(logits_of(join(parts)), whole)
+
+
+def test_what_is_cut_off_is_missed_and_the_rest_is_as_it_was(checkpoint: Path) -> None:
+    whole = load(checkpoint, 0, 5)
+    cut = join([whole.part(0, 2), whole.part(2, 5)])
+    assert torch.equal(logits_of(cut), logits_of(join([whole])))
+    middle = join([whole.part(1, 2), whole.part(3, 4)])
+    assert set(middle.held) == {1, 3}
+    assert middle.by_layer[3].layers[0] is whole.layers[3]
+    with pytest.raises(ValueError, match="no embedding"):
+        middle.embed(IDS_T)
+    with pytest.raises(ValueError, match="no head"):
+        middle.logits(torch.zeros(1, 32))
+
+
+def test_a_layer_is_held_once(checkpoint: Path) -> None:
+    with pytest.raises(ValueError, match="held twice"):
+        join([load(checkpoint, 0, 2), load(checkpoint, 1, 3)])
