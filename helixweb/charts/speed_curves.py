@@ -16,6 +16,8 @@ from helixweb.charts.chart import (
 )
 from helixweb.words import gettext as _
 
+_SYMBOLS = ("", "■", "◆", "✚", "✖")  # Plotly's first ones; circles need none
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedCurve:
@@ -40,20 +42,17 @@ def speed_curves(curves: Sequence[SpeedCurve]) -> Chart:
                 "width": 2,
                 "dash": "solid" if curve.is_measured else "dot",
             },
-            marker={"size": 5, "symbol": number // len(PALETTE)},
+            marker={"size": 5, "symbol": number // len(PALETTE) % len(_SYMBOLS)},
             hovertemplate=f"%{{x}}: %{{y:,.0f}} tokens/s<extra>{plain(curve.name)}</extra>",
         )
         for number, curve in enumerate(curves)
     ]
     longest = max((len(curve.tokens_per_s) for curve in curves), default=0)
-    # In HTML, which finds room on a phone, unless colours come twice and symbols tell lines apart.
-    in_html = 1 < len(curves) <= len(PALETTE)
     layout = {
         "height": 320,
         "uirevision": "speed",
-        "showlegend": len(curves) > len(PALETTE),
-        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
-        "margin": {"l": 8, "r": 16, "t": 8 if in_html else 34, "b": 44},
+        "showlegend": False,  # in HTML, which finds room on a phone
+        "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
         "xaxis": {
             "title": {"text": _("layers held")},
             "rangemode": "tozero",
@@ -72,9 +71,19 @@ def speed_curves(curves: Sequence[SpeedCurve]) -> Chart:
         columns=(_("Layers held"), *(curve.name for curve in curves)),
         rows=tuple((layers, *(_cell(curve, layers) for curve in curves))
                    for layers in range(1, longest + 1)),
-        legend=tuple(Legend(colour=colour, label=curve.name)
-                     for colour, curve in zip(PALETTE, curves, strict=False)) if in_html else (),
+        legend=_legend(curves) if len(curves) > 1 else (),
     )  # fmt: skip
+
+
+def _legend(curves: Sequence[SpeedCurve]) -> tuple[Legend, ...]:
+    """Where colours come again, with the symbol of the line's points."""
+    return tuple(
+        Legend(
+            colour=PALETTE[number % len(PALETTE)],
+            label=f"{curve.name} {_SYMBOLS[number // len(PALETTE) % len(_SYMBOLS)]}".rstrip(),
+        )
+        for number, curve in enumerate(curves)
+    )
 
 
 def _cell(curve: SpeedCurve, layers: int) -> str:
