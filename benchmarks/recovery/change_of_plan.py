@@ -155,6 +155,9 @@ def _tell(ended: Sequence[Asked], calm: Sequence[Asked], changes: Sequence[Chang
     steady_s = steady_tpot_s(calm)
     wrong = [asked for asked in ended if asked.problem]
     begin_s, end_s = changes[0].ordered_s, changes[-1].over_s
+    if max(asked.came_s[-1] for asked in ended if asked.came_s) < end_s:
+        print("the requests ended before the second change did: ask more of them")
+        return 1
     struck = [
         asked
         for asked in ended
