@@ -99,6 +99,7 @@ def test_a_person_goes_from_login_to_a_chat_answer(
     chat_in_the_playground(person)
     watch_the_numbers_rise(person, lambda: stream_all(scenario, key))
     assert stream_all(scenario, key) == expected
+    deploy_again_while_it_answers(person, site, cluster_id, lambda: stream_all(scenario, key))
     every_kv_page_is_free(person, site, cluster_id)
     assert person.script_errors() == []
 
@@ -202,6 +203,36 @@ def watch_the_numbers_rise(person: Person, make_load: Callable[[], object]) -> N
         finally:
             seen.set()
         loading.result()
+
+
+def deploy_again_while_it_answers(
+    person: Person, site: Site, cluster_id: int, ask_all: Callable[[], list[list[int]]]
+) -> None:
+    """The same plan once more, beside itself, by a button; no answer is another than before."""
+    expected = ask_all()
+    answers: list[list[list[int]]] = []
+    over = threading.Event()
+
+    def go_on_asking() -> None:
+        while not over.is_set():
+            answers.append(ask_all())
+
+    (first,) = site.results("deployments/", cluster=cluster_id)
+    plan = site.get(f"plans/{first['plan']}/")
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(go_on_asking)
+        try:
+            person.open(f"/plans/{plan['run']}/")
+            person.click("Deploy this plan")
+            person.see("#deployment-status", "generation 2")
+            person.until(
+                lambda: site.results("deployments/", cluster=cluster_id)[0]["took_over_at"]
+            )
+            person.see("#roll-back", f"Roll back to #{first['id']}")
+        finally:
+            over.set()
+        asking.result()
+    assert answers == [expected] * len(answers)
 
 
 def _number(text: str) -> float:
