@@ -6,6 +6,8 @@ nothing is left to do under the old one, its layers are forgotten and the cache 
 """
 
 import logging
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
@@ -24,6 +26,10 @@ from runtime.protocol.stage_pipe import (
 )
 
 logger = logging.getLogger(__name__)
+
+# Where the thread that reads layers shares a core with steps, they last a quarter longer meanwhile;
+# with the same priority twice as long.
+_NICER_BY = 5
 
 
 class Host(Protocol):
@@ -200,6 +206,10 @@ class _Loading:
         self._given_up.set()
 
     def _load(self) -> None:
+        if sys.platform == "linux":  # elsewhere threads have no priority of their own
+            thread = threading.get_native_id()
+            nice = os.getpriority(os.PRIO_PROCESS, thread) + _NICER_BY
+            os.setpriority(os.PRIO_PROCESS, thread, nice)
         try:
             self.put_into_place = self._holdings.load(self._missing, self._progress)
         except _GivenUp:

@@ -3,7 +3,7 @@
 Because a page is of one layer, a request that runs only some of the stage's layers (partial
 inference, Helix §4.3) takes only their room, and a stage's capacity is one number: pages.
 
-Legend: P pages, U those in use, S tokens per page, K KV heads, H head size.
+Legend: P pages, S tokens per page, K KV heads, H head size.
 """
 
 from collections.abc import Iterable
@@ -12,11 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from runtime.engine.page_memory import page_memory
 from runtime.engine.pages import PageBooks, PageTable
 from runtime.models.config import ModelConfig
-from runtime.models.free_memory import free_bytes
-
-_PAGES_AT_ONCE = 1024
 
 
 def page_bytes(config: ModelConfig, *, page_tokens: int) -> int:
@@ -37,24 +35,37 @@ class KvPools:
 
 
 class KvCache:
-    """The pages' memory and the books over them."""
+    """The pages' memory and the books over them. `most_pages`: that it is expected to become."""
 
     def __init__(
-        self, config: ModelConfig, *, pages: int, page_tokens: int, device: torch.device
+        self,
+        config: ModelConfig,
+        *,
+        pages: int,
+        page_tokens: int,
+        device: torch.device,
+        most_pages: int = 0,
     ) -> None:
         self.page_tokens = page_tokens
         self.books = PageBooks(pages=pages, page_tokens=page_tokens, prepare=self.clear)
-        self._config = config
-        self._device = device
-        self.pools = self._make(pages)
+        page_shape = (page_tokens, config.num_kv_heads, config.head_size)
+        self._key, self._value = (
+            page_memory(pages, page_shape, most=most_pages, dtype=config.dtype, device=device)
+            for _ in range(2)
+        )
+
+    @property
+    def pools(self) -> KvPools:
+        """Until the next `resize`: nobody may keep them."""
+        return KvPools(key_PSKH=self._key.pages_P, value_PSKH=self._value.pages_P)
 
     @property
     def key_PSKH(self) -> Tensor:
-        return self.pools.key_PSKH
+        return self._key.pages_P
 
     @property
     def value_PSKH(self) -> Tensor:
-        return self.pools.value_PSKH
+        return self._value.pages_P
 
     @property
     def nbytes(self) -> int:
@@ -67,41 +78,7 @@ class KvCache:
         self.value_PSKH[pages] = 0
 
     def resize(self, pages: int, tables: Iterable[PageTable]) -> None:
-        """Have `pages` from now on, those in use as they were; see `PageBooks.resize`.
-
-        The memory before is given back first, so nobody else may keep `pools`: what is in use
-        waits beside, on the host where the device has no room for it.
-        """
+        """Have `pages` from now on, those in use as they were; see `PageBooks.resize`."""
         moves = self.books.resize(pages, tables)
-        before = torch.from_numpy(moves.before)
-        aside_bytes = len(before) * page_bytes(self._config, page_tokens=self.page_tokens)
-        place = self._device if aside_bytes < free_bytes(self._device) else torch.device("cpu")
-        key_USKH = copied(self.pools.key_PSKH, before, place=place)
-        value_USKH = copied(self.pools.value_PSKH, before, place=place)
-        del self.pools
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
-        self.pools = self._make(pages)
-        after = torch.from_numpy(moves.after).to(self._device)
-        self.pools.key_PSKH[after] = key_USKH.to(self._device)
-        self.pools.value_PSKH[after] = value_USKH.to(self._device)
-
-    def _make(self, pages: int) -> KvPools:
-        config, device = self._config, self._device
-        shape = (pages, self.page_tokens, config.num_kv_heads, config.head_size)
-        # zeros, not empty: the memory is truly ours before the stage says it is ready
-        return KvPools(
-            key_PSKH=torch.zeros(shape, dtype=config.dtype, device=device),
-            value_PSKH=torch.zeros(shape, dtype=config.dtype, device=device),
-        )
-
-
-def copied(pool_PSKH: Tensor, pages_U: Tensor, *, place: torch.device) -> Tensor:
-    """Those pages [U, S, K, H] on `place`, copied a few at a time."""
-    copy_USKH = torch.empty(
-        (len(pages_U), *pool_PSKH.shape[1:]), dtype=pool_PSKH.dtype, device=place
-    )
-    for start in range(0, len(pages_U), _PAGES_AT_ONCE):
-        some = slice(start, start + _PAGES_AT_ONCE)
-        copy_USKH[some] = pool_PSKH[pages_U[some].to(pool_PSKH.device)].to(place)
-    return copy_USKH
+        self._key.resize(pages, moves)
+        self._value.resize(pages, moves)

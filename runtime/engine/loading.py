@@ -10,7 +10,7 @@ from runtime.engine.backend import CannotRun, Opened
 from runtime.engine.decode_graphs import DecodeGraphs
 from runtime.engine.follower import StageShare
 from runtime.engine.grammar import Grammars
-from runtime.engine.kv_cache import KvCache
+from runtime.engine.kv_cache import KvCache, page_bytes
 from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import BudgetTooSmall, fit_step, kv_pages, pages_in_free_memory
 from runtime.engine.model_backend import ModelBackend
@@ -66,7 +66,13 @@ def _open_alone(launch: StageLaunch, progress: Callable[[int, int], None]) -> Op
     )
     free = free_bytes(device)
     pages = min(pages, pages_in_free_memory(config, limits, free_bytes=free, ranges=[layers]))
-    cache = KvCache(config, pages=pages, page_tokens=limits.page_tokens, device=device)
+    cache = KvCache(
+        config,
+        pages=pages,
+        page_tokens=limits.page_tokens,
+        device=device,
+        most_pages=launch.memory_budget_bytes // page_bytes(config, page_tokens=limits.page_tokens),
+    )
     runner = make_runner(decoder, cache, limits)
     holdings = None
     # of a bridged family none are added: making its model sets torch's defaults for all threads

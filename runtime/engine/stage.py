@@ -68,13 +68,12 @@ class Stage:
     change. `incarnation` (32 bits) tells the coordinator this process from one before it.
     `relative_speed` below 1 makes a step last 1/relative_speed as long as it did, without its
     waiting for a core. `core_delay` says how long the thread that runs steps has so waited since it
-    began, in seconds;
-    None: nobody knows. `on_report` gets the stage's counters about once a second. `shared_cores`:
-    what finds out whether the deployment's stages share this machine's cores; None: they do not.
-    `forecast` is told of steps with decodes, so that links know when the next ones come; `on_step`
-    of every step that begins, how many rows it has, so that a long one is not taken for a hang;
-    `link_stats` is asked for the stage's counters of links; `measure` gets the coordinator's orders
-    to find out what unused links do. `clock` and `sleep` are in seconds.
+    began, in seconds; None: nobody knows. `on_report` gets the stage's counters about once a
+    second. `shared_cores`: what finds out whether the deployment's stages share this machine's
+    cores; None: they do not. `forecast` is told of steps with decodes, so that links know when the
+    next ones come; `on_step` of every step that begins, how many rows it has, so that a long one is
+    not taken for a hang; `link_stats` is asked for the stage's counters of links; `measure` gets
+    the coordinator's orders to find out what unused links do. `clock` and `sleep` are in seconds.
     """
 
     def __init__(
@@ -165,6 +164,7 @@ class Stage:
         """Serve until `stopped()`."""
         while not stopped():
             if self._hosting.advance():
+                self._pages_moved = True
                 self._next_report_s = self._clock()  # the coordinator waits for it
             self._report_when_due()
             arrived, unseen_s = self._receive()

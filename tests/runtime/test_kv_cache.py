@@ -1,15 +1,19 @@
+import numpy as np
+import psutil
 import pytest
 import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from runtime.engine.kv_cache import KvCache, copied
+from runtime.engine.kv_cache import KvCache
+from runtime.engine.page_memory import DevicePages, HostPages, copied
 from runtime.engine.pages import (
     BlockName,
     KvCacheCorrupt,
     NoFreePages,
     PageBooks,
+    PageMoves,
     PagePool,
     PageTable,
 )
@@ -52,9 +56,13 @@ class PagesOfManyRequests(RuleBasedStateMachine):
     """Requests of different depth grow and end in any order, and the pool changes its size
     meanwhile; no page is lost or shared, nor what is in it."""
 
+    most_pages = 45
+
     def __init__(self) -> None:
         super().__init__()
-        self.memory = KvCache(CONFIG, pages=30, page_tokens=PAGE_TOKENS, device=CPU)
+        self.memory = KvCache(
+            CONFIG, pages=30, page_tokens=PAGE_TOKENS, device=CPU, most_pages=self.most_pages
+        )
         self.cache = self.memory.books
         self.tables: list[PageTable] = []
         self.tokens: list[int] = []
@@ -144,8 +152,33 @@ class PagesOfManyRequests(RuleBasedStateMachine):
             assert table.pages_LB.shape == (table.num_layers, -(-tokens // PAGE_TOKENS))
 
 
+class PagesOnADevice(PagesOfManyRequests):
+    """As on a GPU, where memory of another size is taken anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        shape = (PAGE_TOKENS, CONFIG.num_kv_heads, CONFIG.head_size)
+        self.memory._key, self.memory._value = (
+            DevicePages(30, shape, dtype=CONFIG.dtype, device=CPU) for _ in range(2)
+        )
+
+
+SETTINGS = settings(max_examples=30, stateful_step_count=30, deadline=None)
 TestPagesOfManyRequests = PagesOfManyRequests.TestCase
-TestPagesOfManyRequests.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestPagesOfManyRequests.settings = SETTINGS
+TestPagesOnADevice = PagesOnADevice.TestCase
+TestPagesOnADevice.settings = SETTINGS
+
+
+def test_pages_that_are_given_up_are_the_systems_again() -> None:
+    page_bytes, process = 1 << 20, psutil.Process()
+    memory = HostPages(64, (page_bytes,), most=64, dtype=torch.uint8)
+    before = process.memory_info().rss
+    nothing = np.empty(0, dtype=np.int64)
+    memory.resize(8, PageMoves(before=nothing, after=nothing))
+    assert before - process.memory_info().rss > 48 * page_bytes
+    memory.resize(64, PageMoves(before=nothing, after=nothing))
+    assert not memory.pages_P[8:].any()
 
 
 def test_pages_that_wait_beside_are_copied_whole_however_many_they_are() -> None:
