@@ -41,14 +41,20 @@ class PlanFollower:
         self.trouble = ""  # why the wanted plan is not served; empty when it is
 
     async def apply_stored(self) -> None:
-        """What was wanted when this process ran last; a broken store is logged, not fatal."""
+        """What was wanted when this process ran last, beside what served then if that is not over.
+
+        A broken store is logged, not fatal.
+        """
         try:
             stored = self._store.load()
         except PlanStoreError as error:
             logger.warning("%s", error)
             return
-        if stored is not None:
-            await self.apply(stored, was_served=True)
+        if stored is None:
+            return
+        if stored.before is not None:
+            await self._serve(stored.before, was_served=True)
+        await self.apply(stored.desired, was_served=True)
 
     async def apply(self, desired: CoordinatorDesired, *, was_served: bool = False) -> None:
         """Serve `desired`. A plan that cannot be served leaves `trouble` and nothing served.
@@ -80,8 +86,10 @@ class PlanFollower:
             self._set_peers(peers)
 
     def _remember(self, desired: CoordinatorDesired) -> None:
+        serving = self._dispatcher.serving
+        is_other = serving is not None and serving.generation != desired.generation
         try:
-            self._store.save(desired)
+            self._store.save(desired, before=serving.plan if serving and is_other else None)
         except OSError as error:  # a full disk shall not stop serving
             logger.error("the plan will not be known after a restart: %s", error)
 

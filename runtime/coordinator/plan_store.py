@@ -1,15 +1,28 @@
-"""What the coordinator must remember to serve while helixweb is down: the last desired state."""
+"""What the coordinator must remember to serve while helixweb is down: the last desired state, and
+which plan served when it came."""
 
 import os
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from runtime.protocol.control import CoordinatorDesired
+from runtime.protocol.control import CoordinatorDesired, ServingPlan
 
 
 class PlanStoreError(Exception):
     """A stored plan that cannot be read."""
+
+
+class Stored(CoordinatorDesired):
+    """`before`: the plan that served when this became desired, if it may still do so."""
+
+    before: ServingPlan | None = None
+
+    @property
+    def desired(self) -> CoordinatorDesired:
+        return CoordinatorDesired(
+            generation=self.generation, plan=self.plan, api_key_hashes=self.api_key_hashes
+        )
 
 
 class PlanStore:
@@ -18,10 +31,10 @@ class PlanStore:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def load(self) -> CoordinatorDesired | None:
+    def load(self) -> Stored | None:
         """None when nothing was stored yet. Raises PlanStoreError for a file that is not ours."""
         try:
-            return CoordinatorDesired.model_validate_json(self._path.read_bytes())
+            return Stored.model_validate_json(self._path.read_bytes())
         except FileNotFoundError:
             return None
         except ValidationError as error:
@@ -32,12 +45,13 @@ class PlanStore:
                 "again from helixweb"
             ) from error
 
-    def save(self, desired: CoordinatorDesired) -> None:
+    def save(self, desired: CoordinatorDesired, *, before: ServingPlan | None = None) -> None:
         """Durable when it returns: after a crash there is the old state or the new."""
+        stored = Stored(**dict(desired), before=before)
         new = self._path.with_suffix(".new")
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(desired.model_dump_json().encode())
+            file.write(stored.model_dump_json().encode())
             file.flush()
             os.fsync(file.fileno())
         new.replace(self._path)

@@ -104,13 +104,13 @@ class Plans:
     def serve(self, new: Serving | None, *, why_none: str, was_served: bool) -> None:
         """Serve another plan as soon as it is up, or none, and then say why to whoever asks.
 
-        Where stages cannot hold both, or the one before is not up, it is followed at once, and its
-        requests wait. New ones wait too, if clients could ask before: under such a plan or,
-        `was_served`, of the process that ran before this one. Under a plan of another checkpoint
-        nothing goes on: requests end with an error.
+        Where stages cannot hold both, or clients could not ask before, the plan before is followed
+        at once, and its requests wait. New ones wait too, if clients could ask before: under such a
+        plan or, `was_served`, of the process that ran before this one. Under a plan of another
+        checkpoint nothing goes on: requests end with an error.
         """
         before = self.serving
-        if new is not None and before is not None and new.stands_beside(before) and before.is_up:
+        if new is not None and before is not None and self._may_await(new, before):
             self._await(new)
             return
         goes_on = new is not None and new.continues(before)
@@ -173,6 +173,10 @@ class Plans:
         self._retired = [
             retired for retired in self._retired if now - retired.heard_at <= STATUS_TTL_S
         ]
+
+    def _may_await(self, new: Serving, before: Serving) -> bool:
+        """Of two that are not up yet, whichever is first serves those who wait."""
+        return new.stands_beside(before) and self._takes(before)
 
     def _await(self, new: Serving) -> None:
         """Let it come, and nothing else: what was to come is dropped, what leaves goes at once."""

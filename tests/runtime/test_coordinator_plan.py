@@ -103,7 +103,9 @@ def test_the_store_is_for_its_owner_only_and_replaced_whole(
     store = PlanStore(tmp_path / "desired.json")
     store.save(desired)
     store.save(CoordinatorDesired(generation=8))
-    assert store.load() == CoordinatorDesired(generation=8)
+    stored = store.load()
+    assert stored is not None
+    assert stored.desired == CoordinatorDesired(generation=8)
     assert (tmp_path / "desired.json").stat().st_mode & 0o777 == 0o600
     assert [path.name for path in tmp_path.glob("desired*")] == ["desired.json"]
 
@@ -311,3 +313,56 @@ def test_weights_and_addresses_of_a_plan_that_is_coming_are_followed(
     assert coming.plan.routing_weights == only_a
     assert moved in one.peers[-1]
     assert {peer.name for peer in one.peers[-1]} == set(RANGES)
+
+
+def in_the_middle_of_a_change(tmp_path: Path, desired: CoordinatorDesired) -> Follower:
+    """Restarted while generation 8 was coming beside 7."""
+    one = Follower(tmp_path)
+    one.apply(desired)
+    one.stages.report()
+    assert desired.plan is not None
+    plan = desired.plan.model_copy(update={"generation": 8})
+    one.apply(desired.model_copy(update={"generation": 8, "plan": plan}))
+    restarted = Follower(tmp_path)
+    asyncio.run(restarted.follower.apply_stored())
+    return restarted
+
+
+def test_a_coordinator_that_was_restarted_during_a_change_lets_the_old_plan_serve_on(
+    tmp_path: Path, desired: CoordinatorDesired
+) -> None:
+    restarted = in_the_middle_of_a_change(tmp_path, desired)
+    restarted.stages.report("a", "b", generation=8)
+    restarted.stages.report(generation=7)
+    assert restarted.dispatcher.ready_serving().generation == 7
+    assert (restarted.report.generation, restarted.report.coming_generation) == (8, 8)
+    restarted.stages.report("c", "d", generation=8)
+    assert restarted.dispatcher.ready_serving().generation == 8
+
+
+def test_if_the_old_plan_has_gone_meanwhile_the_new_one_serves_when_it_is_up(
+    tmp_path: Path, desired: CoordinatorDesired
+) -> None:
+    restarted = in_the_middle_of_a_change(tmp_path, desired)
+    restarted.stages.report(generation=8)
+    assert restarted.dispatcher.ready_serving().generation == 8
+    restarted.clock.now += 1
+    restarted.dispatcher.expire()
+    restarted.clock.now += STATUS_TTL_S + 1
+    restarted.dispatcher.expire()
+    assert restarted.report.leaving_generation is None
+
+
+def test_what_served_before_is_forgotten_with_the_next_state_that_is_stored(
+    tmp_path: Path, desired: CoordinatorDesired
+) -> None:
+    store = PlanStore(tmp_path / "desired.json")
+    one = in_the_middle_of_a_change(tmp_path, desired)
+    stored = store.load()
+    assert stored is not None
+    assert stored.before == desired.plan
+    one.stages.report(generation=8)
+    one.apply(stored.desired.model_copy(update={"api_key_hashes": ()}))
+    stored = store.load()
+    assert stored is not None
+    assert stored.before is None
