@@ -386,7 +386,7 @@ class Stage:
             return
         if message.kind == Kind.RETIRE:
             if sender == COORDINATOR:
-                self._retire(message.generation)
+                self._retire(message)
             return
         if message.kind == Kind.RELEASE and sender == COORDINATOR:
             self._tell_spans(message.entries, heard_s=now_s, unseen_s=unseen_s)
@@ -412,11 +412,13 @@ class Stage:
             if sequence is not None and sequence.left_s is not None and sequence.is_decoding:
                 self._decode_cap.observe_return(now_s - sequence.left_s)
 
-    def _retire(self, generation: int) -> None:
+    def _retire(self, message: Message) -> None:
         """The coordinator has nothing more to do under it; unknown: it was heard before."""
-        if generation in self._hosting.ranges:
-            self._intake.end_generation(generation)
-            self._hosting.retire(generation)
+        if message.entries or memoryview(message.payload).nbytes:
+            logger.warning("a damaged RETIRE of generation %d: it carries more", message.generation)
+        elif message.generation in self._hosting.ranges:
+            self._intake.end_generation(message.generation)
+            self._hosting.retire(message.generation)
             self._next_report_s = self._clock()
 
     def _tell_spans(self, entries: Items[Entry], *, heard_s: float, unseen_s: float) -> None:

@@ -15,7 +15,7 @@ from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import activation_bytes
 from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
-from runtime.protocol.data import Reason
+from runtime.protocol.data import Kind, Message, Reason
 from runtime.protocol.stage_pipe import CannotAddEvent, LoadingEvent, ReadyEvent, RetiredEvent
 
 LAYERS = 8
@@ -158,6 +158,8 @@ def test_a_retired_generation_is_refused_and_what_still_ran_under_it_is_forgotte
     cluster.run_until(lambda: len(cluster.answers[1, 1].token_ids) == 3)
     cluster.retire(GENERATION, sender="b")  # not a stage's to say
     cluster.retire(NEXT + 5)  # unknown
+    cluster.coordinator.send("a", Message(kind=Kind.RETIRE, generation=GENERATION, payload=b"?"))
+    cluster.turn()
     assert cluster.heard("a", RetiredEvent) == []
     cluster.retire(GENERATION)
     cluster.retire(GENERATION)  # said again, since it might have been lost
