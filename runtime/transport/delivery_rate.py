@@ -6,8 +6,9 @@ arrival rate is what the link can do now; if not, the link can do at least that.
 it can do more, the pace is raised for some round trips now and then, and lowered for the next; also
 as soon as acks tell of a queue that stands, which all else that uses the link waits behind.
 
-After a pause TCP begins with a few packets and doubles: chunks wait in the sender's kernel and look
-like a slow link. Such a start grows from stretch to stretch, a slow link does not.
+After a pause TCP begins with a few packets and lets one more go for each that is answered: chunks
+wait in the sender's kernel and look like a slow link. What came of such a start grows from stretch to
+stretch, or is as much as it let go; of a slow link it soon is far less.
 """
 
 from collections import deque
@@ -31,6 +32,8 @@ _MOST_FALL = 0.8  # of the rate, with one stretch
 _GROWN = 1.04
 _NEAR = 0.98  # of the rate: a stretch that kept up with so much counts, slowed or not
 _PROBED = 1.03
+# Of what a starting TCP lets go in a round trip, which is what was answered since: more came through.
+_TCP_SHARE = 0.25
 _LONGEST_START = 3  # stretches without growth
 _LONGEST_QUEUED_START = 2  # and with a queue
 
@@ -80,6 +83,7 @@ class DeliveryRate:
         self._phase_queueing_s = 0.0  # likewise
         self._flat_stretches = 0
         self._restarted_at: float | None = None  # bytes/s at which TCP went on after a pause
+        self._restarted_from = 0  # bytes delivered when the pause ended
 
     def on_ack(
         self,
@@ -101,7 +105,7 @@ class DeliveryRate:
         if self._arrivals and sent_s - self._arrivals[-1].sent_s > max(_STRETCH_S, self.rtt_s or 0):
             self._arrivals.clear()  # a pause: nothing was wanted of the link
             self._least_queueing_s = float("inf")
-            self._restarted_at = 0.0
+            self._restarted_at, self._restarted_from = 0.0, delivered_bytes - chunk_bytes
         self._arrivals.append(arrival)
         self._least_queueing_s = min(self._least_queueing_s, self.queueing_s)
         too_fast = self._is_too_fast(sent_s, now_s)
@@ -176,24 +180,31 @@ class DeliveryRate:
         # What a lost packet held up comes all at once, but was not sent faster for it.
         sample = (last.delivered_bytes - first.delivered_bytes) / max(arrived_s, sent_s)
         before = self.bytes_per_s
-        slowed = arrived_s > _SLOWED * sent_s and self._least_queueing_s > _QUEUED_S
-        restarts = self._restarts(sample, slowed)
+        held_up = arrived_s > _SLOWED * sent_s
+        slowed = held_up and self._least_queueing_s > _QUEUED_S
+        restarts = held_up and self._restarts(sample, last.delivered_bytes)
+        if not restarts:
+            self._restarted_at = None
         self.measured_s = now_s
         if slowed and not restarts:
             self.is_floor = False
         elif before is None or sample > _GROWN * before:
             self.is_floor = True
         if self._phase is _Phase.START and before is not None:
-            self._grow(sample, before, slowed, now_s)
+            if not restarts or sample > before:
+                self._grow(sample, before, slowed, now_s)
         elif before is None or sample >= _NEAR * before or (slowed and not restarts):
             self._samples.append(sample)
             self.bytes_per_s = max(*self._samples, _MOST_FALL * (before or 0.0))
 
-    def _restarts(self, sample: float, slowed: bool) -> bool:
+    def _restarts(self, sample: float, delivered_bytes: int) -> bool:
         """Whether TCP is still on its way back to the rate that it had before a pause."""
-        grows = slowed and self._restarted_at is not None and sample > _GROWN * self._restarted_at
-        self._restarted_at = sample if grows else None
-        return grows
+        if self._restarted_at is None:
+            return False
+        answered = delivered_bytes - self._restarted_from
+        grows = sample > _GROWN * self._restarted_at
+        self._restarted_at = sample
+        return grows or sample * (self.rtt_s or 0.0) > _TCP_SHARE * answered
 
     def _grow(self, sample: float, before: float, slowed: bool, now_s: float) -> None:
         """At the start the rate is the last that was more than the one before; once none is, what

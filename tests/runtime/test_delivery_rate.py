@@ -127,6 +127,31 @@ def test_prompts_with_pauses_do_not_make_a_link_look_slow_where_tcp_begins_anew(
         assert rate(link) == pytest.approx(12.5e6, rel=0.1)
 
 
+@pytest.mark.parametrize("jitter_s", [0.0, 0.005])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("prompt_bytes", [500_000, 1_000_000, 2_000_000])
+def test_short_prompts_that_tcp_never_gets_going_for_do_not_make_a_link_look_slow(
+    prompt_bytes: int, seed: int, jitter_s: float
+) -> None:
+    link = VirtualLink(
+        bytes_per_s=12.5e6,
+        delay_s=0.03,
+        jitter_s=jitter_s,
+        restart_bytes=90_000,
+        noise=random.Random(seed),
+    )
+    for number in range(600):
+        link.at(number * 0.05, lambda: link.send_decode(50_000))
+    pause, begin_s = random.Random(seed), 0.5
+    while begin_s < 30.0:
+        link.at(begin_s, lambda: link.send_prompt(b"head", memoryview(ZEROS)[:prompt_bytes]))
+        begin_s += prompt_bytes / 12.5e6 + 0.1 + pause.expovariate(4)
+    for second in range(5, 31):
+        link.run(until_s=float(second))
+        link.received.clear()
+        assert link.scheduler.rate.is_floor or rate(link) == pytest.approx(12.5e6, rel=0.15)
+
+
 def test_a_cut_during_a_pause_is_measured_with_the_next_prompts() -> None:
     link = VirtualLink(bytes_per_s=12.5e6, delay_s=0.03, restart_bytes=90_000)
     busy(link, until_s=4.0)
