@@ -5,7 +5,7 @@
 Site, worker and coordinator in one namespace, three agents in others, all joined by links of
 100 Mb/s and 30 ms. They run a real model of few and wide layers, so that a prompt's rows fill the
 links: the first node sends half of the requests to each of two others. Under load one of these
-links is cut to 40 Mb/s and later given back. Ends run with real-time priority. Printed is how long after each change the site's API
+links is cut to 40 Mb/s and later given back. Printed is how long after each change the site's API
 (what the Network and Monitor pages show) had the rate within a tenth, named the link, and routed by
 other weights. The plan is told that nodes are faster than links, which 40 Mb/s make true enough.
 Needs root. Exit code 1: a request was lost, or something took longer than wanted.
@@ -141,8 +141,7 @@ def _start(
         kind = "agent" if role == "node" else role
         processes.start(
             name,
-            ["ip", "netns", "exec", link.names[side], "chrt", "--rr", "1",
-             sys.executable, "-m", "runtime", kind,
+            ["ip", "netns", "exec", link.names[side], sys.executable, "-m", "runtime", kind,
              "--server", url, "--name", name, "--region", "here", "--token", token,
              "--data-dir", str(folder / "nodes" / name), "--data-host", link.address(side),
              *options],
@@ -153,10 +152,11 @@ def _start(
         join("node", name, side, "--memory-budget-bytes", str(parameters["memory_bytes"]))
 
     def all_online() -> bool:
-        rows = site.results("nodes/", cluster=cluster)
-        return {row["name"] for row in rows if row["state"] == "online"} == set(_NODES)
+        rows = [row for kind in ("nodes/", "coordinators/") for row in site.results(kind)]
+        names = {row["name"] for row in rows if row["state"] == "online"}
+        return names == {*_NODES, "coordinator"}
 
-    _wait(processes, "all nodes are online", all_online)
+    _wait(processes, "coordinator and nodes are online", all_online)
     plan = _plan(processes, site, cluster, model["id"], half=sizes.num_layers // 2)
     deployment = site.post("deployments/", {"plan": plan, "max_batch_tokens": 128})["id"]
     chat = f"http://{host}:{chat_port}"
