@@ -7,8 +7,8 @@ it can do more, the pace is raised for some round trips now and then, and lowere
 as soon as acks tell of a queue that stands, which all else that uses the link waits behind.
 
 After a pause TCP begins with a few packets and lets one more go for each that is answered: chunks
-wait in the sender's kernel and look like a slow link. What came of such a start grows from stretch to
-stretch, or is as much as it let go; of a slow link it soon is far less.
+wait in the sender's kernel and look like a slow link. What came of such a start grows from stretch
+to stretch, or is as much as it let go; of a slow link it soon is far less.
 """
 
 from collections import deque
@@ -32,7 +32,7 @@ _MOST_FALL = 0.8  # of the rate, with one stretch
 _GROWN = 1.04
 _NEAR = 0.98  # of the rate: a stretch that kept up with so much counts, slowed or not
 _PROBED = 1.03
-# Of what a starting TCP lets go in a round trip, which is what was answered since: more came through.
+# Of what a starting TCP lets go in a round trip, which is what was answered since its start.
 _TCP_SHARE = 0.25
 _LONGEST_START = 3  # stretches without growth
 _LONGEST_QUEUED_START = 2  # and with a queue
