@@ -203,7 +203,8 @@ class Agent:
             return
         observed = observe(self._desired, self._supervisor.local, now_s=self._clock())
         percent = None if observed.loaded_ratio is None else int(100 * observed.loaded_ratio)
-        news = (observed.generation, observed.phase, observed.message, percent)
+        also = observed.also_serving
+        news = (observed.generation, observed.phase, observed.message, percent, also)
         if news != self._news:
             self._news = news
             self._to_tell.set()

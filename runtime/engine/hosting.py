@@ -152,12 +152,13 @@ class Hosting:
 
     def _settle(self) -> None:
         """Hold what the generations need that are here or come, and give the rest to the KV cache;
-        know the peers of those that are here."""
-        wanted = list(self.ranges.values())
+        know their peers."""
+        generations = list(self._hosted.values())
         if self._loading is not None:
-            wanted.append(self._loading.generation.layers)
-        if self._holdings is None or not wanted:
+            generations.append(self._loading.generation)
+        if self._holdings is None or not generations:
             return
+        wanted = [generation.layers for generation in generations]
         self._holdings.keep(wanted)
         try:
             pages = self._holdings.pages_beside(wanted)
@@ -167,7 +168,7 @@ class Hosting:
             if pages > self._books.total:
                 logger.info("the KV cache grows from %d to %d pages", self._books.total, pages)
                 self._holdings.resize(pages, self._host.tables())
-        oldest_first = sorted(self._hosted.values(), key=lambda each: each.number)
+        oldest_first = sorted(generations, key=lambda each: each.number)
         peers = {peer.name: peer for generation in oldest_first for peer in generation.peers}
         self._meet(tuple(peers.values()))
 

@@ -71,6 +71,11 @@ class KvCache:
     def nbytes(self) -> int:
         return self.key_PSKH.nbytes + self.value_PSKH.nbytes
 
+    @property
+    def claimed_bytes(self) -> int:
+        """Of `nbytes`, at least so much is taken from the system."""
+        return self._key.claimed_bytes + self._value.claimed_bytes
+
     def clear(self, pages: list[int]) -> None:
         """Attention masks slots not yet written, but NaN, left there by a request whose numbers
         overflowed, survives a mask."""

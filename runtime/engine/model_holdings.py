@@ -48,7 +48,7 @@ class ModelHoldings:
         """See `Holdings`. As a stage that is started for these layers would find it."""
         config, limits, cache = self._runner.decoder.config, self._limits, self._runner.cache
         wanted: set[int] = set().union(*ranges)
-        free = free_bytes(self._runner.decoder.device) + cache.nbytes
+        free = free_bytes(self._runner.decoder.device) + cache.claimed_bytes
         free += config.weights_bytes_of(self.held) - config.weights_bytes_of(wanted)
         try:
             within_budget = kv_pages(

@@ -29,6 +29,10 @@ class PageMemory(Protocol):
     @property
     def pages_P(self) -> Tensor: ...
 
+    @property
+    def claimed_bytes(self) -> int:
+        """Of it, at least so much is taken from the system."""
+
     def resize(self, pages: int, moves: PageMoves) -> None:
         """Have so many pages. What is in those that `moves` names stays, where it says; what is in
         others is left to chance."""
@@ -59,6 +63,7 @@ class HostPages:
         self.pages_P = self._all_P[:pages]
         # written, not only reserved: the memory is truly ours before the stage says it is ready
         self.pages_P.zero_()
+        self.claimed_bytes = self.pages_P.nbytes
 
     def resize(self, pages: int, moves: PageMoves) -> None:
         """See `PageMemory`."""
@@ -71,8 +76,9 @@ class HostPages:
             moved = before_U != after_U
             self._all_P[after_U[moved]] = self._all_P[before_U[moved]]
         self.pages_P = self._all_P[:pages]
-        used_bytes = self.pages_P.nbytes
-        from_byte = -(-used_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        # what comes back is taken when it is written, for all at once would hold a step up
+        self.claimed_bytes = min(self.claimed_bytes, self.pages_P.nbytes)
+        from_byte = -(-self.pages_P.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         if from_byte < len(self._map):
             self._map.madvise(mmap.MADV_DONTNEED, from_byte, len(self._map) - from_byte)
 
@@ -102,6 +108,10 @@ class DevicePages:
     ) -> None:
         self._page_shape = page_shape
         self.pages_P = torch.zeros((pages, *page_shape), dtype=dtype, device=device)
+
+    @property
+    def claimed_bytes(self) -> int:
+        return self.pages_P.nbytes
 
     def resize(self, pages: int, moves: PageMoves) -> None:
         """See `PageMemory`."""

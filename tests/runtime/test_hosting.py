@@ -101,6 +101,10 @@ class House:
         wait_until(are_told, what=f"{kinds} are told, not {self.events}")
 
     @property
+    def names_met(self) -> list[list[str]]:
+        return [[peer.name for peer in peers] for peers in self.met]
+
+    @property
     def told(self) -> list[type[StageEvent]]:
         return [type(event) for event in self.events if not isinstance(event, LoadingEvent)]
 
@@ -128,8 +132,7 @@ def test_pages_make_room_for_layers_before_they_come_and_get_it_back_when_others
     assert house.runner.books.total == 500
     assert not house.hosting.retire(1)
     assert house.told == [ReadyEvent, RetiredEvent]
-    names = [[peer.name for peer in peers] for peers in house.met]
-    assert names == [["node-1", "node-2"], ["node-2"]]
+    assert house.names_met == [["node-1", "node-2"], ["node-2"]]
 
 
 def test_one_that_still_loads_is_given_up_for_the_next() -> None:
@@ -153,6 +156,7 @@ def test_layers_that_one_that_loads_needs_outlive_the_generation_that_brought_th
     house.hosting.advance()
     house.hosting.retire(1)
     house.until_told(RetiredEvent, ReadyEvent)
+    assert house.names_met == [["node-2"], ["node-2"]]  # the coordinator is among them, too
     assert house.hosting.ranges == {2: range(2, 6)}
     assert house.runner.held == set(range(2, 6))
 

@@ -177,7 +177,9 @@ def test_pages_that_are_given_up_are_the_systems_again() -> None:
     nothing = np.empty(0, dtype=np.int64)
     memory.resize(8, PageMoves(before=nothing, after=nothing))
     assert before - process.memory_info().rss > 48 * page_bytes
+    assert memory.claimed_bytes == 8 * page_bytes
     memory.resize(64, PageMoves(before=nothing, after=nothing))
+    assert memory.claimed_bytes == 8 * page_bytes  # until they are written
     assert not memory.pages_P[8:].any()
 
 
