@@ -34,6 +34,7 @@ _NEAR = 0.98  # of the rate: a stretch that kept up with so much counts, slowed 
 _PROBED = 1.03
 # Of what a starting TCP lets go in a round trip, which is what was answered since its start.
 _TCP_SHARE = 0.25
+_FALLEN = 1.3  # so much more it did once: then every second probe is a loud one
 _LONGEST_START = 3  # stretches without growth
 _LONGEST_QUEUED_START = 2  # and with a queue
 
@@ -45,6 +46,7 @@ class _Phase(Enum):
     CRUISE = (0.98, 5)
     PROBE = (1.05, 2)
     FAST_PROBE = (1.25, 2)
+    LOUD_PROBE = (1.25, 1.5)
     DRAIN = (0.85, 1)
 
     @property
@@ -52,7 +54,7 @@ class _Phase(Enum):
         return self.value[0]
 
     @property
-    def rounds(self) -> int:
+    def rounds(self) -> float:
         return self.value[1]
 
 
@@ -79,6 +81,9 @@ class DeliveryRate:
         self._samples: deque[float] = deque(maxlen=_SAMPLES)
         self._phase = _Phase.START
         self._phase_since_s = 0.0
+        self._asked_s: float | None = None  # for the pace, which is when something is sent
+        self._probes = 0
+        self._most = 0.0  # bytes/s it ever settled at
         self._phase_rate = 0.0  # when the phase began
         self._phase_queueing_s = 0.0  # likewise
         self._flat_stretches = 0
@@ -129,6 +134,9 @@ class DeliveryRate:
         """Bytes/s to send at now; None: not known, as fast as the window lets."""
         if self.bytes_per_s is None:
             return None
+        if self._asked_s is not None and now_s - self._asked_s > max(_STRETCH_S, self.rtt_s or 0):
+            self._phase_since_s += now_s - self._asked_s  # nothing is found out in a pause
+        self._asked_s = now_s
         return self.bytes_per_s * self._gain(now_s)
 
     def _is_too_fast(self, sent_s: float, now_s: float) -> bool:
@@ -138,7 +146,7 @@ class DeliveryRate:
             return False
         if self._standing_since_s is None:
             self._standing_since_s = now_s
-        is_raised = self._phase in (_Phase.PROBE, _Phase.FAST_PROBE)
+        is_raised = self._phase in (_Phase.PROBE, _Phase.FAST_PROBE, _Phase.LOUD_PROBE)
         return is_raised and now_s - self._standing_since_s >= _STANDS_FOR_S
 
     @property
@@ -161,7 +169,9 @@ class DeliveryRate:
 
     def _phase_after(self) -> _Phase:
         if self._phase is _Phase.CRUISE:
-            return _Phase.PROBE
+            self._probes += 1
+            has_fallen = self._most > _FALLEN * (self.bytes_per_s or 0.0)
+            return _Phase.LOUD_PROBE if has_fallen and self._probes % 2 == 0 else _Phase.PROBE
         if self._phase is _Phase.DRAIN:
             drains = _QUEUED_S < self.queueing_s < self._phase_queueing_s  # else the way is longer
             return _Phase.DRAIN if drains else _Phase.CRUISE
@@ -196,6 +206,8 @@ class DeliveryRate:
         elif before is None or sample >= _NEAR * before or (slowed and not restarts):
             self._samples.append(sample)
             self.bytes_per_s = max(*self._samples, _MOST_FALL * (before or 0.0))
+        if self.has_settled:
+            self._most = max(self._most, self.bytes_per_s or 0.0)
 
     def _restarts(self, sample: float, delivered_bytes: int) -> bool:
         """Whether TCP is still on its way back to the rate that it had before a pause."""
