@@ -229,6 +229,13 @@ class ScriptedStages:
             for message in messages:
                 self._read(node, message)
 
+    def begin_again(self, node: str) -> None:
+        """A frozen node is another process now, which has forgotten every request."""
+        self._frozen.pop(node, None)
+        for nodes in self.held.values():
+            nodes.discard(node)
+        self.incarnations[node] += 1
+
     def step(self) -> bool:
         """The next token of every request; False when there is nothing to do."""
         for key, script in list(self._scripts.items()):

@@ -11,6 +11,7 @@ from coordinator_doubles import (
     make_dispatcher,
     make_serving,
     routing,
+    serving_plan,
     write_checkpoint,
 )
 from test_coordinator_dispatcher import HELLO, drain
@@ -19,7 +20,7 @@ from planner.domain.cluster import SINK, SOURCE
 from planner.domain.placement import LayerRange, Placement
 from runtime.coordinator.live_request import LiveRequest, RequestFailed
 from runtime.coordinator.serving import STATUS_TTL_S, Serving
-from runtime.protocol.control import PeerAddress
+from runtime.protocol.control import PeerAddress, ServingPlan
 from runtime.protocol.data import Kind, Reason, Sampling
 from runtime.transport.pulse import Loss, Sighting
 
@@ -61,8 +62,8 @@ class Change:
 
     def follow(self, generation: int = NEW, **changes: object) -> Serving:
         """Another layout, which comes up when it is told of."""
-        serving = Serving(
-            plan=make_serving(
+        return self.serve(
+            serving_plan(
                 self.checkpoint,
                 generation=generation,
                 placement=Placement(
@@ -74,7 +75,16 @@ class Change:
                 routing_weights=NEW_WEIGHTS,
                 peers=tuple(address(name) for name in NEW_RANGES),
                 **changes,
-            ).plan,
+            )
+        )
+
+    def go_back(self, generation: int) -> Serving:
+        """The layout of the first plan once more."""
+        return self.serve(serving_plan(self.checkpoint, generation=generation))
+
+    def serve(self, plan: ServingPlan) -> Serving:
+        serving = Serving(
+            plan=plan,
             tokenizer=self.old.tokenizer,
             routing=routing(),
             before=self.dispatcher.serving,
@@ -360,13 +370,7 @@ def test_the_plan_before_can_be_had_back_while_it_still_leaves(change: Change) -
     change.tell(NEW)
     requests.append(change.submit())
     change.stages.step()
-    back = Serving(
-        plan=make_serving(change.checkpoint, generation=THIRD).plan,
-        tokenizer=change.old.tokenizer,
-        routing=routing(),
-        before=change.dispatcher.serving,
-    )
-    change.dispatcher.serve(back)
+    change.go_back(THIRD)
     change.stages.report(generation=THIRD)
     requests.append(change.submit())
     assert generation_of(change, requests[-1]) == THIRD
