@@ -70,17 +70,23 @@ class Load:
             number += 1
 
 
-def moments_of(signs: Mapping[str, Callable[[], bool]]) -> dict[str, float]:
-    """When each was first so, by the monotonic clock. Raises TimeoutError."""
+def moments_of(
+    signs: Mapping[str, Callable[[], bool]], *, in_vain: Callable[[], str]
+) -> dict[str, float]:
+    """When each was first so, by the monotonic clock.
+
+    Raises TimeoutError, also as soon as `in_vain` says why the others will never be.
+    """
     until_s = time.monotonic() + _WITHIN_S
     found: dict[str, float] = {}
-    while len(found) < len(signs):
-        for what, is_so in signs.items():
-            if what not in found and is_so():
+    while missing := sorted(signs.keys() - found.keys()):
+        for what in missing:
+            if signs[what]():
                 found[what] = time.monotonic()
+        if why := in_vain():
+            raise TimeoutError(f"waited in vain until {', '.join(missing)}: {why}")
         if time.monotonic() > until_s:
-            missing = ", ".join(signs.keys() - found)
-            raise TimeoutError(f"waited {_WITHIN_S:.0f} s in vain until {missing}")
+            raise TimeoutError(f"waited {_WITHIN_S:.0f} s in vain until {', '.join(missing)}")
         time.sleep(_LOOKS_S)
     return found
 
@@ -115,6 +121,11 @@ def measure(demo: DemoCluster, *, node: str, streams: int) -> int:
     def newest() -> dict[str, Any]:
         return site.results("deployments/", cluster=demo.cluster_id)[0]
 
+    def nothing_is_deployed() -> str:
+        row = repair()
+        ended = row["state"] in ("needless", "failed", "dismissed")
+        return f"the repair is {row['state']} {row['why']}" if ended else ""
+
     before = newest()["id"]
     load = Load(ask)
     with load.running(streams):
@@ -132,7 +143,8 @@ def measure(demo: DemoCluster, *, node: str, streams: int) -> int:
                     and newest()["status"] == "ready"
                     and coordinator_says("ok")
                 ),
-            }
+            },
+            in_vain=nothing_is_deployed,
         )
         time.sleep(_AFTERWARDS_S)
     for what, at_s in moments.items():
