@@ -1,10 +1,11 @@
 """Bandwidth, round trip and queueing of a directed link from the acks of its chunks. Pure.
 
 A stretch of acks says how fast bytes arrived, by the receiver's clock alone, and how fast they had
-been sent, by the sender's. If they arrived more slowly than they were sent and had to queue, the
-arrival rate is what the link can do now; if not, the link can do at least that. To find out whether
-it can do more, the pace is raised for some round trips now and then, and lowered for the next; also
-as soon as acks tell of a queue that stands, which all else that uses the link waits behind.
+been sent, by the sender's. If they arrived more slowly than they were sent and had to queue, while
+more waited all the time, the arrival rate is what the link can do now; if not, it can do at least
+that. To find out whether it can do more, the pace is raised for some round trips now and then, and
+lowered for the next; also as soon as acks tell of a queue that stands, which all else that uses the
+link waits behind.
 
 After a pause TCP begins with a few packets and lets one more go for each that is answered: chunks
 wait in the sender's kernel and look like a slow link. What came of such a start grows from stretch
@@ -51,11 +52,11 @@ class _Phase(Enum):
 
     @property
     def gain(self) -> float:
-        return self.value[0]
+        return float(self.value[0])
 
     @property
     def rounds(self) -> float:
-        return self.value[1]
+        return float(self.value[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,7 @@ class _Arrival:
     sent_s: float
     received_s: float  # of the receiver's clock
     delivered_bytes: int
+    has_more: bool
 
 
 class DeliveryRate:
@@ -77,6 +79,7 @@ class DeliveryRate:
         self._arrivals: deque[_Arrival] = deque()
         self._rtts: deque[tuple[float, float]] = deque()  # when, falling minima of the window
         self._least_queueing_s = float("inf")  # of the present stretch
+        self._is_fed = True  # likewise: the link always had more to send
         self._standing_since_s: float | None = None
         self._samples: deque[float] = deque(maxlen=_SAMPLES)
         self._phase = _Phase.START
@@ -97,20 +100,30 @@ class DeliveryRate:
         received_s: float,
         delivered_bytes: int,
         chunk_bytes: int,
+        has_more: bool,
         now_s: float,
     ) -> None:
-        """A chunk (0 bytes: a probe) sent at `sent_s` was answered."""
+        """A chunk (0 bytes: a probe) sent at `sent_s` was answered.
+
+        `has_more`: when it was sent something else waited, so that the link had enough to do.
+        """
         if self._arrivals and delivered_bytes < self._arrivals[-1].delivered_bytes:
             self._arrivals.clear()  # the receiver was started anew
         line_s = chunk_bytes / self.bytes_per_s if self.bytes_per_s else 0.0
         self._observe_rtt(max(0.0, now_s - sent_s), line_s, now_s)
         if not chunk_bytes:
             return
-        arrival = _Arrival(sent_s=sent_s, received_s=received_s, delivered_bytes=delivered_bytes)
+        arrival = _Arrival(
+            sent_s=sent_s,
+            received_s=received_s,
+            delivered_bytes=delivered_bytes,
+            has_more=has_more,
+        )
         if self._arrivals and sent_s - self._arrivals[-1].sent_s > max(_STRETCH_S, self.rtt_s or 0):
             self._arrivals.clear()  # a pause: nothing was wanted of the link
             self._least_queueing_s = float("inf")
             self._restarted_at, self._restarted_from = 0.0, delivered_bytes - chunk_bytes
+        self._is_fed = not self._arrivals or (self._is_fed and self._arrivals[-1].has_more)
         self._arrivals.append(arrival)
         self._least_queueing_s = min(self._least_queueing_s, self.queueing_s)
         too_fast = self._is_too_fast(sent_s, now_s)
@@ -121,7 +134,7 @@ class DeliveryRate:
             self._take(self._arrivals[0], arrival, now_s)
             self._arrivals.clear()
             self._arrivals.append(arrival)
-            self._least_queueing_s = float("inf")
+            self._least_queueing_s, self._is_fed = float("inf"), True
         if too_fast and self.bytes_per_s is not None:
             self._enter(_Phase.DRAIN, now_s)
 
@@ -191,7 +204,7 @@ class DeliveryRate:
         sample = (last.delivered_bytes - first.delivered_bytes) / max(arrived_s, sent_s)
         before = self.bytes_per_s
         held_up = arrived_s > _SLOWED * sent_s
-        slowed = held_up and self._least_queueing_s > _QUEUED_S
+        slowed = held_up and self._is_fed and self._least_queueing_s > _QUEUED_S
         restarts = held_up and self._restarts(sample, last.delivered_bytes)
         if not restarts:
             self._restarted_at = None

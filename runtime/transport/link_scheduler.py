@@ -95,6 +95,7 @@ class _Sent:
     message: _Waiting
     offset: int
     size: int
+    has_more: bool = False  # waiting when it was sent
 
     @property
     def head(self) -> bytes:
@@ -232,9 +233,9 @@ class LinkScheduler:
         self._heard_s = now_s
         self._probe_interval_s = PROBE_INTERVAL_S
         oldest = self._sent[0].sequence if self._sent else self._sequence
-        acked_bytes = 0
+        acked_bytes, has_more = 0, False
         while self._sent and self._sent[0].sequence < ack.expected:
-            acked_bytes = self._sent[0].n_bytes
+            acked_bytes, has_more = self._sent[0].n_bytes, self._sent[0].has_more
             self.in_flight_bytes -= acked_bytes
             self._opened_bytes += acked_bytes
             self._sent.popleft()
@@ -243,6 +244,7 @@ class LinkScheduler:
             received_s=ack.received_us / _MICRO,
             delivered_bytes=ack.delivered_bytes,
             chunk_bytes=acked_bytes,
+            has_more=has_more,
             now_s=now_s,
         )
         if ack.expected < ack.follows and ack.sent_us >= self._went_back_us:
@@ -296,6 +298,7 @@ class LinkScheduler:
             if self._heard_s is not None and now_s - self._heard_s > PAUSE_S:
                 self._opened_bytes = min(self._opened_bytes, int(_KEPT * self.window_bytes))
             self._heard_s = now_s
+        sent = replace(sent, has_more=message.is_filler or self.has_waiting)
         self._sent.append(sent)
         self.in_flight_bytes += sent.n_bytes
         if message.is_filler:

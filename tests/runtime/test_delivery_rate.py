@@ -56,7 +56,10 @@ def test_a_link_that_was_never_full_is_said_to_do_at_least_what_went() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_small_prompts_to_a_process_that_is_held_up_do_not_make_its_link_slow(seed: int) -> None:
+@pytest.mark.parametrize("chunk_bytes", [260, 20_000])
+def test_small_prompts_to_a_process_that_is_held_up_do_not_make_its_link_slow(
+    seed: int, chunk_bytes: int
+) -> None:
     chance, measured = random.Random(seed), DeliveryRate()
     sent_s, delivered = 0.0, 0
     for _ in range(2000):
@@ -64,12 +67,13 @@ def test_small_prompts_to_a_process_that_is_held_up_do_not_make_its_link_slow(se
         awake_s = sent_s + 0.0005
         if awake_s % 0.04 < 0.02:  # the receiver is stopped half of the time
             awake_s += 0.02 - awake_s % 0.04
-        delivered += 260
+        delivered += chunk_bytes
         measured.on_ack(
             sent_s=sent_s,
             received_s=awake_s,
             delivered_bytes=delivered,
-            chunk_bytes=260,
+            chunk_bytes=chunk_bytes,
+            has_more=False,
             now_s=awake_s + 0.0005,
         )
         assert measured.is_floor
