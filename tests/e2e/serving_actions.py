@@ -177,6 +177,6 @@ def stop_and_deploy(person: Person, world: World) -> None:
     person.click("Deploy this plan")
     person.see("#deployment-status", "deploying")
     person.see("main", "at most 7")
-    person.click("Roll back to")
+    person.click(f"Roll back to #{world['deployment']}")
     person.see("#deployment-status", "deploying")
     person.see("main", "at most 64")
