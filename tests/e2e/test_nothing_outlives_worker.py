@@ -1,0 +1,44 @@
+"""A worker that is killed leaves nothing behind, beat least of all: the next one brings its own."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from helixweb.demo.processes import Processes
+from helixweb.demo.scenario import WORKER_COMMAND
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 60.0
+
+pytestmark = pytest.mark.e2e
+
+
+def test_the_processes_of_a_killed_worker_end(tmp_path: Path) -> None:
+    env = {"HELIX_DATA_DIR": str(tmp_path / "web"), "DATABASE_URL": "", "REDIS_URL": ""}
+    with Processes(log_dir=tmp_path / "logs", cwd=ROOT, env=env) as processes:
+        processes.run("migrate", [sys.executable, "manage.py", "migrate", "--no-input"])
+        command = [*WORKER_COMMAND, "--concurrency", "1"]
+        worker = psutil.Process(processes.start("worker", command).process.pid)
+        wait_until(lambda: len(worker.children()) >= 2)  # beat, and one that runs tasks
+        children = worker.children()
+        worker.kill()
+        wait_until(lambda: all(has_ended(child) for child in children))
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Also if whoever inherited it has not looked yet how it ended."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
