@@ -21,7 +21,7 @@ from runtime.protocol.beat_frames import decode_echo, encode_beat
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import FrameError
 from runtime.transport.knock import Answer, Knock
-from runtime.transport.pulse import BEAT_INTERVAL_S, Pulse, Sighting
+from runtime.transport.pulse import BEAT_INTERVAL_S, Loss, Pulse, Sighting
 from runtime.transport.wakeup import Wakeup
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class _Watched:
         self.knocked_s = 0.0
         self.is_broken = False  # the connection, and was not made again
         self.knocks_again_s = 0.0
-        self.knock_pause_s = 0.0
+        self.knock_pause_s = _KNOCKS_AGAIN_S[1]
 
     def close(self) -> None:
         self.forget_knock()
@@ -216,9 +216,10 @@ class Watch:
                 watched.knocks_again_s, watched.knock_pause_s = self._clock(), _KNOCKS_AGAIN_S[0]
 
     def _ask(self, watched: _Watched) -> None:
-        """Whether anybody is there, as long as the connection is broken."""
+        """Whether anybody is there, as long as the connection is broken, or nothing comes of it."""
         now_s = self._clock()
-        if not watched.is_broken or watched.door is None:
+        is_doubtful = watched.is_broken or watched.pulse.loss is Loss.SILENT
+        if not is_doubtful or watched.door is None:
             watched.forget_knock()
             return
         if watched.knock is None:
