@@ -30,8 +30,8 @@ from runtime.coordinator.routing import Routing
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.tracing import PATIENCE_S, Tracer
 from runtime.protocol.control import PeerAddress, ServingPlan
-from runtime.protocol.data import Sampling
 from runtime.protocol.request_trace import PartPhase, RequestTrace
+from runtime.protocol.routes import Sampling
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.keys import KeyPair
 

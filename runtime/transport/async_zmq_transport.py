@@ -63,6 +63,7 @@ class AsyncZmqTransport:
         """At least one message, all that are there. Safe to cancel: nothing is lost."""
         loop = asyncio.get_running_loop()
         while not (received := self._transport.receive(timeout_s=0)):
+            self._transport.rest()
             # The descriptor fires on edges only; `receive` above emptied it.
             self._woken = loop.create_future()
             loop.add_reader(self._transport.receive_fd, self._wake)

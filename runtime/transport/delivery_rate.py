@@ -30,12 +30,16 @@ _STANDS_FOR_S = 0.02
 _SLOWED = 0.98  # less only while a queue drains
 _SAMPLES = 6  # the rate is the best of so many: a few that threads were late for lower nothing
 _MOST_FALL = 0.8  # of the rate, with one stretch
+_LONG_QUEUED_S = 0.025  # waiting that is more than what is sent beyond a round trip
+_LEVEL = 1.05  # samples that differ by less are of the same rate
+_FULL_KEPT = 4
 _GROWN = 1.04
 _NEAR = 0.98  # of the rate: a stretch that kept up with so much counts, slowed or not
 _PROBED = 1.03
 # Of what a starting TCP lets go in a round trip, which is what was answered since its start.
 _TCP_SHARE = 0.25
 _FALLEN = 1.3  # so much more it did once: then every second probe is a loud one
+_ASKED = 0.85  # of the rate: that much was sent at the start, so that it might have grown
 _LONGEST_START = 3  # stretches without growth
 _LONGEST_QUEUED_START = 2  # and with a queue
 
@@ -82,13 +86,15 @@ class DeliveryRate:
         self._is_fed = True  # likewise: the link always had more to send
         self._standing_since_s: float | None = None
         self._samples: deque[float] = deque(maxlen=_SAMPLES)
+        self._full: deque[float] = deque(maxlen=_FULL_KEPT)  # lower ones, of a long queue
         self._phase = _Phase.START
         self._phase_since_s = 0.0
         self._asked_s: float | None = None  # for the pace, which is when something is sent
         self._probes = 0
         self._most = 0.0  # bytes/s it ever settled at
-        self._phase_rate = 0.0  # when the phase began
-        self._phase_queueing_s = 0.0  # likewise
+        self._phase_queueing_s = 0.0  # when the phase began
+        self._probe = _Phase.START  # the last phase with a raised pace
+        self._probed_from = float("inf")  # bytes/s when it began
         self._flat_stretches = 0
         self._restarted_at: float | None = None  # bytes/s at which TCP went on after a pause
         self._restarted_from = 0  # bytes delivered when the pause ended
@@ -143,14 +149,20 @@ class DeliveryRate:
         """Whether the rate is past its start: it grows no more."""
         return self._phase is not _Phase.START
 
+    @property
+    def pace_now(self) -> float | None:
+        """Bytes/s to send at; None: not known, as fast as the window lets."""
+        return None if self.bytes_per_s is None else self.bytes_per_s * self._phase.gain
+
     def pace(self, now_s: float) -> float | None:
-        """Bytes/s to send at now; None: not known, as fast as the window lets."""
+        """The same, asked while prompts wait: only then can be found out what the link does."""
         if self.bytes_per_s is None:
             return None
         if self._asked_s is not None and now_s - self._asked_s > max(_STRETCH_S, self.rtt_s or 0):
             self._phase_since_s += now_s - self._asked_s  # nothing is found out in a pause
         self._asked_s = now_s
-        return self.bytes_per_s * self._gain(now_s)
+        self._move_on(now_s)
+        return self.pace_now
 
     def _is_too_fast(self, sent_s: float, now_s: float) -> bool:
         """Whether a raised pace has made a queue that stands."""
@@ -172,13 +184,12 @@ class DeliveryRate:
             margin_s = max(margin_s, _START_MARGIN * self.rtt_s)
         return self.bytes_per_s * (self.rtt_s + margin_s)
 
-    def _gain(self, now_s: float) -> float:
+    def _move_on(self, now_s: float) -> None:
         round_s = max(self.rtt_s or 0.0, _STRETCH_S)
         if self._phase is _Phase.START:
-            return self._phase.gain  # ended by what is measured
+            return  # ended by what is measured
         if now_s - self._phase_since_s >= self._phase.rounds * round_s:
             self._enter(self._phase_after(), now_s)
-        return self._phase.gain
 
     def _phase_after(self) -> _Phase:
         if self._phase is _Phase.CRUISE:
@@ -188,13 +199,15 @@ class DeliveryRate:
         if self._phase is _Phase.DRAIN:
             drains = _QUEUED_S < self.queueing_s < self._phase_queueing_s  # else the way is longer
             return _Phase.DRAIN if drains else _Phase.CRUISE
-        if (self.bytes_per_s or 0.0) > _PROBED * self._phase_rate:  # there is more: on at once
-            return _Phase.FAST_PROBE if self._phase is _Phase.PROBE else _Phase.START
         return _Phase.DRAIN if self.queueing_s > _QUEUED_S else _Phase.CRUISE
 
     def _enter(self, phase: _Phase, now_s: float) -> None:
         self._phase, self._phase_since_s = phase, now_s
-        self._phase_rate, self._phase_queueing_s = self.bytes_per_s or 0.0, self.queueing_s
+        self._phase_queueing_s = self.queueing_s
+        if phase is _Phase.DRAIN:
+            self._probed_from = float("inf")  # nothing more was found, or all there is
+        elif phase.gain > 1:
+            self._probe, self._probed_from = phase, self.bytes_per_s or 0.0
         self._flat_stretches = 0
 
     def _take(self, first: _Arrival, last: _Arrival, now_s: float) -> None:
@@ -214,13 +227,38 @@ class DeliveryRate:
         elif before is None or sample > _GROWN * before:
             self.is_floor = True
         if self._phase is _Phase.START and before is not None:
-            if not restarts or sample > before:
+            asked = (last.delivered_bytes - first.delivered_bytes) >= _ASKED * before * sent_s
+            if sample > before or (asked and not restarts):
                 self._grow(sample, before, slowed, now_s)
-        elif before is None or sample >= _NEAR * before or (slowed and not restarts):
-            self._samples.append(sample)
-            self.bytes_per_s = max(*self._samples, _MOST_FALL * (before or 0.0))
+        elif before is None or sample >= _NEAR * before:
+            self._full.clear()
+            self._settle_by(sample, before)
+        elif slowed and not restarts:
+            if self._least_queueing_s > _LONG_QUEUED_S and self._is_level(sample):
+                self._samples.clear()
+                sample, before = max(self._full), None
+            self._settle_by(sample, before)
         if self.has_settled:
             self._most = max(self._most, self.bytes_per_s or 0.0)
+            self._go_on(now_s)
+
+    def _go_on(self, now_s: float) -> None:
+        """There is more than before the last probe, of which acks may tell when it is over: on."""
+        has_grown = (self.bytes_per_s or 0.0) > _PROBED * self._probed_from
+        if has_grown and self._phase is not _Phase.DRAIN and self.queueing_s <= _QUEUED_S:
+            is_first = self._probe is _Phase.PROBE
+            self._enter(_Phase.FAST_PROBE if is_first else _Phase.START, now_s)
+
+    def _settle_by(self, sample: float, before: float | None) -> None:
+        self._samples.append(sample)
+        self.bytes_per_s = max(*self._samples, _MOST_FALL * (before or 0.0))
+
+    def _is_level(self, sample: float) -> bool:
+        """Whether a link with a long queue did as much before and no more, as no late thread and
+        no TCP that starts make it do: whatever it did earlier, it does that now."""
+        has_done = any(other >= sample / _LEVEL for other in self._full)
+        self._full.append(sample)
+        return has_done and max(self._full) <= _LEVEL * sample
 
     def _restarts(self, sample: float, delivered_bytes: int) -> bool:
         """Whether TCP is still on its way back to the rate that it had before a pause."""

@@ -15,7 +15,8 @@ from typing import Any
 import zmq
 
 from runtime.protocol.beat_frames import Echo, decode_beat, encode_echo, is_beat_frame
-from runtime.protocol.data import FrameError, Message, decode, encode
+from runtime.protocol.data import Message, decode, encode
+from runtime.protocol.frame_error import FrameError
 from runtime.protocol.link_frames import (
     Ack,
     Chunk,
@@ -129,12 +130,12 @@ class Lanes:
         with self._lock:
             self._inbox.append(received)
             self._inbox_bytes += memoryview(received.message.payload).nbytes
-        self.inbox_wakeup.wake()
+            self.inbox_wakeup.wake()  # within the lock: awake only while something is there
 
     def take(self, most: int) -> list[Received]:
         """What was received, oldest first. Raises RuntimeError when the thread has failed."""
-        self.inbox_wakeup.clear()
         with self._lock:
+            self.inbox_wakeup.clear()
             if self._failure is not None:
                 raise RuntimeError("the lanes' thread has failed") from self._failure
             was_full = self._is_full

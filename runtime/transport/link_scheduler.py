@@ -29,6 +29,7 @@ PROBE_INTERVAL_S = 1.0
 MOST_PROBE_INTERVAL_S = 30.0
 PAUSE_S = 0.2  # TCP's least timeout, after which its window begins small again
 _KEPT = 0.5  # of ours, so long a pause: TCP's opens by the time that the rest waits for
+_CATCH_UP_S = 0.005  # more would come as a burst that decodes wait behind
 _MICRO = 1e6
 
 
@@ -139,6 +140,7 @@ class LinkScheduler:
     _sequence: int = 0
     _weight: int = 0  # W
     _free_s: float = 0.0  # when the link will have sent what it was given
+    _is_held: bool = False  # only by that: a thread that wakes late for it may make up for it
     _heard_s: float | None = None  # last ack, or when something went after a pause
     _probed_s: float = float("-inf")
     _probe_interval_s: float = PROBE_INTERVAL_S
@@ -166,7 +168,8 @@ class LinkScheduler:
         self.counters.urgent_bytes += n_bytes
         self.counters.urgent_messages += 1
         self.urgent_rate.add(n_bytes, now_s=now_s)
-        self._occupy(n_bytes, now_s)
+        pace = self.rate.pace(now_s) if self.has_waiting else self.rate.pace_now
+        self._occupy(n_bytes, pace, now_s)
         if self.has_waiting and self._room():
             self._weight += 1
             self.counters.longest_wait_decodes = max(
@@ -179,9 +182,11 @@ class LinkScheduler:
         None: ask again at `wake_s`, or after an ack or a push.
         """
         if not self.has_waiting or not self._room():
+            self._is_held = False
             return None
         starved = self._weight >= self.options.starvation_bound
         if self._is_scheduled and not starved and now_s < self._free_s:
+            self._is_held = True
             return None
         if self._again:
             self.counters.sent_again += 1
@@ -232,7 +237,8 @@ class LinkScheduler:
             return
         self._heard_s = now_s
         self._probe_interval_s = PROBE_INTERVAL_S
-        oldest = self._sent[0].sequence if self._sent else self._sequence
+        kept = self._sent or self._again
+        oldest = kept[0].sequence if kept else self._sequence
         acked_bytes, has_more = 0, False
         while self._sent and self._sent[0].sequence < ack.expected:
             acked_bytes, has_more = self._sent[0].n_bytes, self._sent[0].has_more
@@ -307,7 +313,7 @@ class LinkScheduler:
             self.counters.bulk_bytes += sent.n_bytes
             self.counters.chunks += 1
             self.bulk_rate.add(sent.n_bytes, now_s=now_s)
-        self._occupy(sent.n_bytes, now_s)
+        self._occupy(sent.n_bytes, self.rate.pace(now_s), now_s)
         return Transmission(
             chunk=Chunk(
                 stream=self.stream,
@@ -320,10 +326,10 @@ class LinkScheduler:
             part=message.payload[sent.offset : sent.offset + sent.size],
         )
 
-    def _occupy(self, n_bytes: int, now_s: float) -> None:
-        pace = self.rate.pace(now_s)
+    def _occupy(self, n_bytes: int, pace: float | None, now_s: float) -> None:
         if pace is not None:
-            self._free_s = max(self._free_s, now_s) + n_bytes / pace
+            may_begin_s = now_s - _CATCH_UP_S if self._is_held else now_s
+            self._free_s = max(self._free_s, may_begin_s) + n_bytes / pace
 
     def _take_back(self) -> None:
         """Send again all that was not acked, in the same chunks: some may have arrived yet."""

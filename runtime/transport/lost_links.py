@@ -1,4 +1,4 @@
-"""The thread that tells the coordinator which peers this process sends to and cannot reach.
+"""The thread that tells coordinators which peers this process sends to and cannot reach.
 
 A stage whose link to the next one is cut is in good health, and so is the other: neither would be
 missed, while what one sends the other is lost. Who sends watches, and whoever routes is told: at
@@ -9,7 +9,7 @@ import contextlib
 import logging
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import zmq
@@ -26,14 +26,14 @@ _AGAIN_S = 1.0
 
 
 class LostLinks:
-    """`address_of` knows peers by name; `dial` makes the socket that the coordinator is told on."""
+    """`address_of` knows peers by name; `dial` makes the socket that a coordinator is told on."""
 
     def __init__(
         self,
         *,
         watch: Watch,
         address_of: Callable[[str], PeerAddress | None],
-        dial: Callable[[], Any],
+        dial: Callable[[PeerAddress], Any],
         generation: int,
     ) -> None:
         self._watch = watch
@@ -41,10 +41,16 @@ class LostLinks:
         self._dial = dial
         self._generation = generation
         self._used: dict[str, PeerAddress] = {}
+        self._told: frozenset[PeerAddress] = frozenset()  # replaced whole, read by the thread
         self._closing = False
         self._wakeup = Wakeup()
         self._thread = threading.Thread(target=self._run, name="lost links", daemon=True)
         self._thread.start()
+
+    def tell(self, coordinators: Iterable[PeerAddress]) -> None:
+        """Tell exactly these from now on."""
+        self._told = frozenset(coordinators)
+        self._wakeup.wake()
 
     def use(self, peer: str) -> None:
         """Something is sent to `peer`: watch it. Called by one thread."""
@@ -68,7 +74,7 @@ class LostLinks:
         self._wakeup.close()
 
     def _run(self) -> None:
-        dealer = self._dial()
+        dealers: dict[PeerAddress, Any] = {}
         lost: set[str] = set()
         tells = False  # from the first loss on
         poller = select.poll()
@@ -77,6 +83,12 @@ class LostLinks:
         try:
             while not self._closing:
                 poller.poll(_AGAIN_S * 1000 if tells else None)
+                self._wakeup.clear()
+                told = self._told
+                for address in dealers.keys() - told:
+                    dealers.pop(address).close(linger=0)
+                for address in told - dealers.keys():
+                    dealers[address] = self._dial(address)
                 for news in self._watch.take():
                     if news.loss is None:
                         if news.peer in lost:
@@ -89,7 +101,9 @@ class LostLinks:
                 lost.intersection_update(self._used)
                 if tells:
                     message = lost_links_message(lost, generation=self._generation)
-                    with contextlib.suppress(zmq.Again):  # said again in a second
-                        dealer.send_multipart(encode(message), zmq.NOBLOCK)
+                    for dealer in dealers.values():
+                        with contextlib.suppress(zmq.Again):  # said again in a second
+                            dealer.send_multipart(encode(message), zmq.NOBLOCK)
         finally:
-            dealer.close(linger=0)
+            for dealer in dealers.values():
+                dealer.close(linger=0)

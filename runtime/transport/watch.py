@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address
 from typing import Any
 
 import zmq
@@ -19,7 +20,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from runtime.protocol.beat_frames import decode_echo, encode_beat
 from runtime.protocol.control import PeerAddress
-from runtime.protocol.data import FrameError
+from runtime.protocol.frame_error import FrameError
 from runtime.transport.knock import Answer, Knock
 from runtime.transport.pulse import BEAT_INTERVAL_S, Loss, Pulse, Sighting
 from runtime.transport.wakeup import Wakeup
@@ -32,6 +33,9 @@ _KNOCKS_AGAIN_S = (0.05, 2.0)  # the first after so long, each after twice as lo
 _PEERS_AT_FULL_RATE = 200  # with more, each is beaten at more rarely: a beat costs some 60 us
 
 
+_Door = tuple[tuple[str, int], socket.AddressFamily]  # what a `Knock` takes
+
+
 class _Watched:
     """One peer, and the sockets that are for it."""
 
@@ -42,8 +46,9 @@ class _Watched:
         self.monitor = dealer.get_monitor_socket(
             zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
         )
+        dealer.connect(address.endpoint)  # only now: what the monitor does not see is never told
         self.pulse = Pulse()
-        self.door: tuple[tuple[str, int], socket.AddressFamily] | None = None
+        self.door = _numeric(address.endpoint)
         self.knock: Knock | None = None
         self.knocked_s = 0.0
         self.is_broken = False  # the connection, and was not made again
@@ -63,16 +68,20 @@ class _Watched:
 
 
 class Watch:
-    """`dial` makes a socket to beat on. `wakeup` is readable while there is news to `take`."""
+    """`socket_for` makes a socket to beat on, not connected yet; it is connected here. `wakeup` is
+    readable while there is news to `take`. A peer is beaten at every `interval_s`, or more rarely
+    where they are many."""
 
     def __init__(
         self,
         *,
-        dial: Callable[[PeerAddress], Any],
+        socket_for: Callable[[PeerAddress], Any],
+        interval_s: float = BEAT_INTERVAL_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.wakeup = Wakeup()
-        self._dial = dial
+        self._socket_for = socket_for
+        self._interval_s = interval_s
         self._clock = clock
         self._lock = threading.Lock()  # of what follows
         self._wanted: dict[str, PeerAddress] = {}
@@ -140,7 +149,7 @@ class Watch:
         late_s = now_s - self._beat_s
         if late_s >= 0:
             crowd = max(1.0, len(self._watched) / _PEERS_AT_FULL_RATE)
-            self._beat_s = now_s + BEAT_INTERVAL_S * crowd
+            self._beat_s = now_s + self._interval_s * crowd
             for watched in self._watched.values():
                 if late_s > _LATE_S:
                     watched.pulse.skip(late_s)
@@ -175,7 +184,7 @@ class Watch:
                 self._watched.pop(peer).close()
         for peer, address in wanted.items():
             if peer not in self._watched:
-                watched = _Watched(peer, address, self._dial(address))
+                watched = _Watched(peer, address, self._socket_for(address))
                 self._poller.register(watched.dealer, zmq.POLLIN)
                 self._poller.register(watched.monitor, zmq.POLLIN)
                 self._watched[peer] = watched
@@ -206,7 +215,8 @@ class Watch:
         while watched.monitor.poll(0):
             event = recv_monitor_message(watched.monitor, zmq.NOBLOCK)
             if event["event"] == zmq.EVENT_CONNECTED:
-                watched.door = _other_end(event["value"]) or watched.door
+                found = _numeric(watched.address.endpoint) or _other_end(event["value"])
+                watched.door = found or watched.door
             elif event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 watched.is_broken = False
                 self._beat(watched)
@@ -244,7 +254,21 @@ class Watch:
         self.wakeup.wake()
 
 
-def _other_end(fd: int) -> tuple[tuple[str, int], socket.AddressFamily] | None:
+def _numeric(endpoint: str) -> _Door | None:
+    """Where `endpoint` leads if it says so without a name; None: that is known once connected."""
+    scheme, _, place = endpoint.partition("://")
+    host, _, port = place.rpartition(":")
+    if scheme != "tcp" or not port.isdecimal():
+        return None
+    try:
+        address = ip_address(host.strip("[]"))
+    except ValueError:
+        return None
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    return (str(address), int(port)), family
+
+
+def _other_end(fd: int) -> _Door | None:
     """Whom the connection `fd` of libzmq's leads to; None if it is closed by now."""
     try:
         with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as copy:

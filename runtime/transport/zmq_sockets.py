@@ -108,7 +108,8 @@ def sending_socket(
     security: DataSecurity,
     most_waiting: int,
 ) -> Any:
-    """A DEALER that dials `address`: one lane, on which up to `most_waiting` wait to be sent."""
+    """A DEALER for `address`, which it is yet to be connected to: one lane, on which up to
+    `most_waiting` wait to be sent."""
     dealer = _socket(context, zmq.DEALER, most_waiting)
     dealer.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS)
     dealer.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
@@ -119,7 +120,6 @@ def sending_socket(
     else:
         dealer.plain_username = keys.public_key.encode()
         dealer.plain_password = address.public_key.encode()
-    dealer.connect(address.endpoint)
     return dealer
 
 

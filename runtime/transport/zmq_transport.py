@@ -15,6 +15,7 @@ from typing import Any
 import zmq
 
 from runtime.protocol.control import LinkStats, PeerAddress
+from runtime.protocol.coordinators import is_coordinator
 from runtime.protocol.data import Message, encode
 from runtime.protocol.data_security import DataSecurity
 from runtime.transport.base import PeerStalled, Received, UnknownPeer
@@ -42,6 +43,7 @@ MAX_WAITING_MESSAGES = 10_000
 # Messages taken in one call, so that a flood cannot keep the caller from its own work.
 MAX_MESSAGES_PER_RECEIVE = 1000
 _BEATS_WAITING = 2  # what waits longer is stale
+_COORDINATOR_BEAT_S = 1.0
 
 
 class ZmqTransport:
@@ -70,6 +72,7 @@ class ZmqTransport:
         self._closed = False
         self._watch: Watch | None = None
         self._lost_links: LostLinks | None = None
+        self._coordinators: Watch | None = None
         self.forecast = DecodeForecast(profiled_step_s)
         self._context = zmq.Context()
         self._authenticator = RetryingAuthenticator(self._context)
@@ -131,28 +134,38 @@ class ZmqTransport:
                 self._lanes.drop_link(name)
                 if self._lost_links is not None:
                     self._lost_links.drop(name)
+        self._follow_coordinators()
 
     def watch(self) -> Watch:
         """What tells whether peers are there; asked for at most once, whom to follow is told it."""
         if self._watch is not None:
             raise RuntimeError("the peers of this transport are watched already")
-        self._watch = Watch(dial=lambda address: self._dialled(address, _BEATS_WAITING))
+        self._watch = Watch(socket_for=lambda address: self._socket_for(address, _BEATS_WAITING))
         return self._watch
 
-    def tell_lost_links(self, told: str, *, generation: int) -> None:
-        """Tell peer `told` from now on which of those we send to we cannot reach.
-
-        Raises UnknownPeer.
-        """
-        address = self._peers.by_name.get(told)
-        if address is None:
-            raise UnknownPeer(f"{told!r}, to be told of lost links, is not a peer")
+    def tell_lost_links(self, *, generation: int) -> None:
+        """Tell all coordinators from now on which stages that we send to we cannot reach."""
         self._lost_links = LostLinks(
             watch=self.watch(),
-            address_of=lambda peer: None if peer == told else self._peers.by_name.get(peer),
-            dial=lambda: self._dialled(address, _BEATS_WAITING),
+            address_of=lambda peer: None if is_coordinator(peer) else self._peers.by_name.get(peer),
+            dial=lambda address: self._dialled(address, _BEATS_WAITING),
             generation=generation,
         )
+        self._follow_coordinators()
+
+    def watch_coordinators(self) -> Watch:
+        """What tells whether coordinators are there, whoever they are; asked for at most once.
+
+        They are beaten at rarely: one may be watched by a thousand stages.
+        """
+        if self._coordinators is not None:
+            raise RuntimeError("the coordinators of this transport are watched already")
+        self._coordinators = Watch(
+            socket_for=lambda address: self._socket_for(address, _BEATS_WAITING),
+            interval_s=_COORDINATOR_BEAT_S,
+        )
+        self._follow_coordinators()
+        return self._coordinators
 
     def measure(self, peer: str, *, limits: MeasuringLimits) -> bool:
         """Begin to find out what the link to `peer` does, which `link_stats` tells once it is
@@ -194,6 +207,10 @@ class ZmqTransport:
         """Until messages are taken again, a step of so many rows runs: it may last accordingly."""
         self._lanes.turns.works_on(rows)
 
+    def rest(self) -> None:
+        """Until messages are taken again, it waits for some: that takes as long as it likes."""
+        self._lanes.turns.rest()
+
     def receive(self, *, timeout_s: float) -> list[Received]:
         """All that is there; waits up to `timeout_s` for the first. Bad frames are dropped."""
         self._lanes.turns.rest()
@@ -212,6 +229,8 @@ class ZmqTransport:
         self._closed = True
         if self._lost_links is not None:
             self._lost_links.close()
+        if self._coordinators is not None:
+            self._coordinators.close()
         if self._watch is not None:
             self._watch.close()
         for dealer in self._urgent.values():
@@ -219,6 +238,17 @@ class ZmqTransport:
         self._lanes.close()
         self._authenticator.stop()
         self._context.term()
+
+    def _follow_coordinators(self) -> None:
+        present = {
+            name: address
+            for name, address in self._peers.by_name.items()
+            if is_coordinator(name) and name != self._name
+        }
+        if self._lost_links is not None:
+            self._lost_links.tell(present.values())
+        if self._coordinators is not None:
+            self._coordinators.follow(present)
 
     def _urgent_socket(self, peer: str) -> Any:
         if peer not in self._urgent:
@@ -232,6 +262,11 @@ class ZmqTransport:
         return self._dialled(address, MAX_WAITING_MESSAGES)
 
     def _dialled(self, address: PeerAddress, most_waiting: int) -> Any:
+        dealer = self._socket_for(address, most_waiting)
+        dealer.connect(address.endpoint)
+        return dealer
+
+    def _socket_for(self, address: PeerAddress, most_waiting: int) -> Any:
         return sending_socket(
             self._context,
             address,

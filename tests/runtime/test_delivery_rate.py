@@ -165,3 +165,30 @@ def test_a_cut_during_a_pause_is_measured_with_the_next_prompts() -> None:
         link.at(8.0 + number * 0.25, lambda: top_up(link))
     link.run(until_s=13.0)
     assert rate(link) == pytest.approx(5e6, rel=0.1)
+
+
+@pytest.mark.parametrize("wakes_late_s", [0.0, 0.003])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_cut_and_its_end_are_measured_in_five_seconds_with_prompts_now_and_then(
+    seed: int, wakes_late_s: float
+) -> None:
+    link = VirtualLink(
+        bytes_per_s=12.5e6,
+        delay_s=0.03,
+        jitter_s=0.002,
+        restart_bytes=90_000,
+        wakes_late_s=wakes_late_s,
+        noise=random.Random(seed),
+    )
+    for number in range(1600):
+        link.at(number * 0.05, lambda: link.send_decode(16_000))
+    pause, begin_s = random.Random(seed), 0.5
+    while begin_s < 80.0:
+        link.at(begin_s, lambda: link.send_prompt(b"head", memoryview(ZEROS)[:3_000_000]))
+        begin_s += 0.45 + pause.expovariate(4)
+    for changed_s in (20.0, 40.0, 60.0):
+        link.run(until_s=changed_s)
+        link.received.clear()
+        link.bytes_per_s = 5e6 if link.bytes_per_s > 5e6 else 12.5e6
+        link.run(until_s=changed_s + 5.0)
+        assert rate(link) == pytest.approx(link.bytes_per_s, rel=0.1)

@@ -1,5 +1,6 @@
 """Real processes and sockets: one that ends, freezes or hangs is seen, and seen again when back."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -10,12 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
 
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data_security import DataSecurity
+from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.keys import KeyPair
 from runtime.transport.pulse import Loss, Sighting
 from runtime.transport.watch import Watch
@@ -32,11 +35,10 @@ WATCHER = KeyPair.generate()
 
 
 class Watching:
-    """A transport that watches, and what it has seen so far."""
+    """One who watches, and what it has seen so far."""
 
-    def __init__(self) -> None:
-        self._transport = ZmqTransport(name="watcher", bind=LOOPBACK, keys=WATCHER)
-        self._watch: Watch = self._transport.watch()
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
         self.seen: list[Sighting] = []
 
     def follow(self, *peers: PeerAddress) -> None:
@@ -57,15 +59,12 @@ class Watching:
         while self.until(count)[-1] is not loss:
             count = len(self.seen) + 1
 
-    def close(self) -> None:
-        self._transport.close()
-
 
 @pytest.fixture
 def watching() -> Iterator[Watching]:
-    watching = Watching()
-    yield watching
-    watching.close()
+    transport = ZmqTransport(name="watcher", bind=LOOPBACK, keys=WATCHER)
+    yield Watching(transport.watch())
+    transport.close()
 
 
 class PeerProcess:
@@ -275,6 +274,39 @@ def test_a_death_is_seen_although_the_port_first_answered_to_nobody(
     transport.close()
 
 
+class SlowToSay(zmq.Socket[bytes]):
+    """`connect` comes back long after the connection stands, as on a busy machine it may."""
+
+    def connect(self, addr: str) -> Any:
+        connected = super().connect(addr)
+        time.sleep(0.3)
+        return connected
+
+
+class SlowContext(zmq.Context[SlowToSay]):
+    _socket_class = SlowToSay
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_death_is_seen_although_the_connection_stood_before_anybody_looked(
+    start: Callable[[], PeerProcess], host: str
+) -> None:
+    peer = start()
+    port = peer.address.endpoint.rpartition(":")[2]
+    with SlowContext() as context:
+        watch = Watch(
+            socket_for=lambda address: sending_socket(
+                context, address, keys=WATCHER, security=DataSecurity.CURVE, most_waiting=16
+            )
+        )
+        watching = Watching(watch)
+        watching.follow(peer.address.model_copy(update={"endpoint": f"tcp://{host}:{port}"}))
+        assert watching.until(1) == [None]
+        peer.process.kill()
+        watching.until_last_is(Loss.ENDED)
+        watch.close()
+
+
 def test_a_socket_to_beat_on_never_stops_reading_for_want_of_room() -> None:
     """libzmq aborts the process when heartbeats close a connection whose reading has stopped."""
     transport, address = transport_of("peer")
@@ -291,3 +323,43 @@ def test_a_socket_to_beat_on_never_stops_reading_for_want_of_room() -> None:
         )
         assert listener.heartbeat_ivl == 0
         listener.close(linger=0)
+
+
+def test_whoever_is_a_coordinator_among_the_peers_is_watched_wherever_it_moves(
+    start: Callable[[], PeerProcess],
+) -> None:
+    stage = ZmqTransport(name="watcher", bind=LOOPBACK, keys=WATCHER)
+    try:
+        watching = Watching(stage.watch_coordinators())
+        first, second = (
+            start().address.model_copy(update={"name": "coordinator:2"}) for _ in range(2)
+        )
+        stage.set_peers([first])
+        assert watching.until(1) == [None]
+        stage.set_peers([second])
+        assert watching.until(2) == [None, None]
+        assert {sighting.peer for sighting in watching.seen} == {"coordinator:2"}
+    finally:
+        stage.close()
+
+
+def test_a_coordinator_that_waits_for_messages_is_not_taken_to_hang() -> None:
+    """Nothing may be said to it for hours: that is no turn of its own."""
+    keys = KeyPair.generate()
+    watcher = PeerAddress(
+        name="watcher", endpoint="tcp://127.0.0.1:9", public_key=WATCHER.public_key
+    )
+
+    async def wait_idle() -> float:
+        transport = AsyncZmqTransport(
+            name="coordinator", bind=LOOPBACK, keys=keys, peers=(watcher,)
+        )
+        receiving = asyncio.create_task(transport.receive())
+        await asyncio.sleep(0)  # until the task waits
+        turn_s = transport._transport._lanes.turns.so_far_s()
+        receiving.cancel()
+        await asyncio.gather(receiving, return_exceptions=True)
+        transport.close()
+        return turn_s
+
+    assert asyncio.run(wait_idle()) == 0.0

@@ -15,7 +15,7 @@ from runtime.coordinator.link_rounds import (
     used_pairs,
 )
 from runtime.protocol.control import ServingPlan
-from runtime.protocol.data import FrameError
+from runtime.protocol.frame_error import FrameError
 from runtime.protocol.measure_order import MeasureOrder, pack_order, unpack_order
 
 

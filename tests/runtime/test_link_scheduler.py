@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.protocol.link_frames import Ack, Chunk, Probe
 from runtime.transport.link_scheduler import (
     LinkOptions,
     LinkRule,
@@ -147,6 +148,41 @@ def test_a_receiver_that_was_started_anew_gets_whole_messages_only(at_s: float) 
     assert heads[-1] == 6
     assert all(payload == bytes([int(head)]) * 400_000 for _, head, payload in link.received)
     assert link.scheduler.in_flight_bytes == link.scheduler.waiting_bytes == 0
+
+
+def test_a_probe_between_chunks_that_go_again_tells_of_no_receiver_started_anew() -> None:
+    scheduler = LinkScheduler(
+        options=LinkOptions(least_chunk_bytes=100, most_chunk_bytes=100), stream=7
+    )
+    scheduler.push(b"head", bytes(300))
+    now_s = 1.0
+
+    def send() -> Chunk:
+        sending = scheduler.next(now_s=now_s, decode_due_s=None)
+        assert sending is not None
+        return sending.chunk
+
+    def answer(asked: Chunk | Probe, *, expected: int) -> None:
+        ack = Ack(
+            stream=asked.stream,
+            expected=expected,
+            follows=asked.sequence + isinstance(asked, Chunk),
+            delivered_bytes=expected * 100,
+            received_us=asked.sent_us,
+            sent_us=asked.sent_us,
+        )
+        scheduler.on_ack(ack, now_s=now_s, new_stream=lambda: 8)
+
+    sent = [send() for _ in range(3)]
+    answer(sent[2], expected=0)  # the first two were lost with a connection
+    now_s = 2.0
+    answer(send(), expected=1)  # nothing is under way now, and two chunks are to go again
+    now_s = 3.0
+    probe = scheduler.probe(now_s=now_s)
+    assert probe is not None
+    answer(probe, expected=1)
+    assert scheduler.stream == 7
+    assert [send().sequence for _ in range(2)] == [1, 2]
 
 
 def test_what_is_under_way_never_exceeds_the_window_by_more_than_a_chunk() -> None:

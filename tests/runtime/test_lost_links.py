@@ -9,7 +9,8 @@ from test_coordinator_recovery import Bench, assert_whole, bench
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.serving import links_of
 from runtime.protocol.control import PeerAddress
-from runtime.protocol.data import FrameError, Kind, Message
+from runtime.protocol.data import Kind, Message
+from runtime.protocol.frame_error import FrameError
 from runtime.protocol.lost_links import MAX_PEERS, lost_links_message, unpack_lost_links
 from runtime.transport.keys import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
@@ -129,7 +130,7 @@ def test_a_process_tells_of_a_peer_it_sends_to_and_cannot_reach_and_of_no_other(
     processes: dict[str, Process],
 ) -> None:
     coordinator, a, c = processes.values()
-    a.transport.tell_lost_links("coordinator", generation=4)
+    a.transport.tell_lost_links(generation=4)
     a.transport.send("c", Message(kind=Kind.RELEASE, generation=4))
     a.transport.send("coordinator", Message(kind=Kind.RELEASE, generation=4))
     wait_for_kind(c, Kind.RELEASE)
@@ -140,7 +141,7 @@ def test_a_process_tells_of_a_peer_it_sends_to_and_cannot_reach_and_of_no_other(
 
 def test_a_peer_that_left_the_plan_is_missed_no_more(processes: dict[str, Process]) -> None:
     coordinator, a, c = processes.values()
-    a.transport.tell_lost_links("coordinator", generation=4)
+    a.transport.tell_lost_links(generation=4)
     a.transport.send("c", Message(kind=Kind.RELEASE, generation=4))
     wait_until_heard(a, "c")
     c.transport.close()
@@ -167,3 +168,21 @@ def wait_for_kind(process: Process, kind: Kind) -> Message:
             if received.message.kind is kind:
                 return received.message
     pytest.fail(f"no {kind.name} came to {process.name}")
+
+
+def test_every_coordinator_is_told_where_it_is_now(processes: dict[str, Process]) -> None:
+    _, a, c = processes.values()
+    moved, second = Process("coordinator"), Process("coordinator:2")
+    try:
+        for coordinator in (moved, second):
+            coordinator.transport.set_peers([a.address])
+        a.transport.tell_lost_links(generation=4)
+        a.transport.send("c", Message(kind=Kind.RELEASE, generation=4))
+        wait_until_heard(a, "c")
+        a.transport.set_peers([moved.address, second.address, c.address])
+        c.transport.close()
+        for coordinator in (moved, second):
+            assert unpack_lost_links(wait_for_kind(coordinator, Kind.LOST_LINKS)) == {"c"}
+    finally:
+        for coordinator in (moved, second):
+            coordinator.transport.close()

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -361,3 +362,28 @@ def test_a_damaged_key_file_is_named_with_the_remedy(tmp_path: Path) -> None:
         path.write_text(content)
         with pytest.raises(KeyFileError, match=r"curve\.key.*delete it"):
             KeyPair.load_or_create(path)
+
+
+def test_a_receive_ends_early_only_with_something(
+    keys: dict[str, KeyPair], opened: Callable[[ZmqTransport], ZmqTransport]
+) -> None:
+    """Whoever delivers may be held up between putting a message there and saying so."""
+    ada = opened(ZmqTransport(name="ada", bind=LOOPBACK, keys=keys["ada"], peers=()))
+    count, switch_s = 3000, sys.getswitchinterval()
+
+    def send_all() -> None:
+        for number in range(count):
+            ada.send("ada", rows(number))
+
+    sending = threading.Thread(target=send_all)
+    sys.setswitchinterval(1e-6)
+    try:
+        sending.start()
+        heard = 0
+        while heard < count:
+            received = ada.receive(timeout_s=PATIENCE_S)
+            assert received
+            heard += len(received)
+    finally:
+        sys.setswitchinterval(switch_s)
+        sending.join()

@@ -37,11 +37,13 @@ class VirtualLink:
     sent_chunks: list[tuple[float, Chunk, int]] = field(default_factory=list)
     restart_bytes: int = 0
     jitter_s: float = 0.0  # most by which a thread is late, at either end
+    wakes_late_s: float = 0.0  # likewise when it waits for the moment of the next chunk
     noise: random.Random = field(default_factory=lambda: random.Random(1))
     _kernel: deque[tuple[Transmission, int]] = field(default_factory=deque)
     _kernel_window: float = 0.0
     _kernel_in_flight: int = 0
     _kernel_sent_s: float = float("-inf")
+    _alarm: tuple[float, float] = (-1.0, -1.0)  # asked for, and when it rings
     _free_s: float = 0.0
     _last_arrival_s: float = 0.0
     _last_ack_s: float = 0.0
@@ -86,7 +88,7 @@ class VirtualLink:
     def run(self, *, until_s: float) -> None:
         while True:
             self._serve()
-            wake_s = max(self.scheduler.wake_s(now_s=self.now_s), self.now_s + 1e-6)
+            wake_s = self._woken_s(self.scheduler.wake_s(now_s=self.now_s))
             event_s = self._events[0][0] if self._events else float("inf")
             moment_s = min(wake_s, event_s)
             if moment_s > until_s:
@@ -95,6 +97,13 @@ class VirtualLink:
             self.now_s = max(self.now_s, moment_s)
             if event_s <= moment_s:
                 heapq.heappop(self._events)[2]()
+
+    def _woken_s(self, asked_s: float) -> float:
+        """When a thread that wants to wake at `asked_s` does; the same until it has."""
+        if asked_s != self._alarm[0]:
+            late_s = self.noise.random() * self.wakes_late_s if self.wakes_late_s else 0.0
+            self._alarm = (asked_s, asked_s + late_s)
+        return max(self._alarm[1], self.now_s + 1e-6)
 
     def _late_s(self) -> float:
         return self.noise.random() * self.jitter_s
