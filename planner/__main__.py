@@ -1,4 +1,5 @@
-"""The planner's shell commands: solve, compare, explain, mix, replan, simulate.
+"""The planner's shell commands: solve, compare, explain, mix, replan, roofline,
+simulate.
 
 Exit codes: 0 done (also when Ctrl-C ended the search early: the best plan so far is written),
 2 bad input or no plan, with one line on stderr, 130 when Ctrl-C came before there was any plan.
@@ -47,7 +48,7 @@ class _OneLineParser(argparse.ArgumentParser):
 
 def _commands() -> dict[str, tuple[Command, str]]:
     """By name. They import much, so not before Ctrl-C is heard."""
-    from planner.commands import compare, explain, mix, replan, simulate, solve
+    from planner.commands import compare, explain, mix, replan, roofline, simulate, solve
 
     return {
         "solve": (solve, "compute a plan and write it to a file"),
@@ -55,6 +56,7 @@ def _commands() -> dict[str, tuple[Command, str]]:
         "explain": (explain, "say what limits a plan and what one more of each resource brings"),
         "mix": (mix, "plan several models on one cluster"),
         "simulate": (simulate, "forecast what a plan delivers under a workload"),
+        "roofline": (roofline, "estimate a GPU's profile from its data sheet"),
         "replan": (replan, "change a running plan for a changed problem, moving few bytes"),
     }
 

@@ -225,6 +225,7 @@ def _load_aware(
             for name, spec in specs.items()
         },
         theta=parameters["theta"],
+        usage_limit=math.inf,
     )
 
     def choose(number: int, length: RequestLength) -> str:

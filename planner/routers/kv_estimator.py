@@ -20,7 +20,9 @@ class KvEstimator:
     """Reserves (prompt + predicted output) x layers used, in whole pages, on every node of a route.
 
     A node has room for a request while the estimate stays below `high_water` x capacity; a request
-    too long for that is still let onto an idle node that can hold it.
+    too long for that is still let onto an idle node that can hold it. Requests of others that take
+    from the same room count as their node says (`set_elsewhere`), but a node is idle as long as
+    nothing is reserved here: one request may always ask for its room there.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class KvEstimator:
         self._high_water = high_water
         self._capacity = dict(capacity_token_layers)
         self._used = dict.fromkeys(self._capacity, 0)
+        self._elsewhere: dict[str, float] = {}
         self._filled_to = {node: high_water * room for node, room in self._capacity.items()}
         self._room = dict(self._capacity)  # kept up to date: routers ask far more than it changes
         self._pages: dict[Hashable, int] = {}  # pages per layer reserved for each request
@@ -59,6 +62,14 @@ class KvEstimator:
         self._capacity[node] = token_layers
         self._filled_to[node] = self._high_water * token_layers
         self._room[node] = self._room_now(node)
+
+    def set_elsewhere(self, node: str, *, token_layers: float) -> None:
+        """So much of the room of `node` is not to be had, for what is not reserved here."""
+        self._elsewhere[self._known(node)] = token_layers
+        self._room[node] = self._room_now(node)
+
+    def elsewhere_token_layers(self, node: str) -> float:
+        return self._elsewhere.get(self._known(node), 0.0)
 
     def capacity_token_layers(self, node: str) -> float:
         return self._capacity[self._known(node)]
@@ -119,7 +130,9 @@ class KvEstimator:
 
     def _room_now(self, node: str) -> float:
         used = self._used[node]
-        return self._filled_to[node] - used if used else self._capacity[node]
+        if not used:
+            return self._capacity[node]
+        return self._filled_to[node] - used - self._elsewhere.get(node, 0.0)
 
     def _pages_per_layer(self, tokens: int) -> int:
         return -(-tokens // self._page_tokens)

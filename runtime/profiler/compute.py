@@ -8,11 +8,14 @@ engine's budget, and O decode steps shared by B_j requests:
     T_j = (P + O) / (prefill_j(P) + O decode_j(B_j) / B_j)
 
 Times between measured sizes are interpolated. Sending, sampling and the output head are not
-measured. A node of relative speed s takes 1/s as long for each step.
+measured. A node of relative speed s takes 1/s as long for each step. A layer's times, which
+forecasts stand on, have their share of a step's fixed cost, at the most layers a node can hold.
 """
 
+import itertools
 from bisect import bisect_left
 
+from planner.domain.layer_times import LayerTimes, Points
 from planner.domain.problem import Workload
 from planner.domain.profile import ComputeProfile
 from runtime.engine.kv_cache import page_bytes
@@ -66,7 +69,27 @@ def compute_profile(
         max_layers=max_layers,
         tokens_per_s=tuple(tokens_per_s),
         kv_capacity_token_layers=tuple(kv_capacity),
+        layer_times=(
+            layer_times(times, layers=max_layers, relative_speed=relative_speed)
+            if max_layers
+            else None
+        ),
     )
+
+
+def layer_times(times: StepTimes, *, layers: int, relative_speed: float) -> LayerTimes:
+    """Seconds of one of `layers` layers by the tokens of a prompt step, by the decodes of a step.
+
+    Exact for that many layers; with fewer, the fixed cost of a step is counted too low. A larger
+    step that was measured to be quicker counts as long as the smaller one.
+    """
+
+    def points(costs: dict[int, StepCost]) -> Points:
+        seconds = [costs[size].seconds(layers) / layers / relative_speed for size in sorted(costs)]
+        rising = itertools.accumulate(seconds, max)
+        return tuple(zip(map(float, sorted(costs)), rising, strict=True))
+
+    return LayerTimes(prompt=points(times.prefill), decode=points(times.decode))
 
 
 def needed_bytes(config: ModelConfig, limits: EngineLimits, *, layers: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from planner.domain.problem import Workload
-from planner.domain.profile import ComputeProfile
+from planner.serialization.problem_file import profile_to_dict
 from runtime.engine.limits import EngineLimits
 from runtime.models.checkpoint import CheckpointError
 from runtime.models.config import ModelConfig, read_config
@@ -122,7 +122,7 @@ def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str
             "mean_prompt_tokens": workload.mean_prompt_tokens,
             "mean_output_tokens": workload.mean_output_tokens,
         },
-        "compute_profiles": {profile.name: _profile(profile) for profile in profiles},
+        "compute_profiles": {profile.name: profile_to_dict(profile) for profile in profiles},
     }
 
 
@@ -133,16 +133,6 @@ def _model(name: str, config: ModelConfig) -> dict[str, Any]:
         "activation_bytes_per_token": config.hidden_size * config.dtype.itemsize,
         "token_bytes": _TOKEN_BYTES,
         "bytes_per_layer": config.bytes_per_layer,
-    }
-
-
-def _profile(profile: ComputeProfile) -> dict[str, Any]:
-    return {
-        "gpu": profile.gpu,
-        "vram_bytes": profile.vram_bytes,
-        "max_layers": profile.max_layers,
-        "tokens_per_s": list(profile.tokens_per_s),
-        "kv_capacity_token_layers": list(profile.kv_capacity_token_layers),
     }
 
 

@@ -14,7 +14,7 @@ from runtime.engine.kv_cache import KvCache
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.models.decoder import LoadedDecoder
-from runtime.protocol.data import Hop, Route, Sampling
+from runtime.protocol.routes import Hop, Route, Sampling
 
 _SHALLOW, _DEEP = 1, 5
 _LEAST_REPEATS, _MOST_REPEATS, _ENOUGH_S = 4, 40, 0.5

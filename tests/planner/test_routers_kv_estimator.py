@@ -50,6 +50,18 @@ def test_an_answer_longer_than_predicted_grows_page_by_page_and_is_released_whol
     assert kv.used_token_layers("a") == 0
 
 
+def test_what_others_hold_is_not_to_be_had_but_by_whoever_has_nothing_there() -> None:
+    kv = estimator(page_tokens=1, capacity=1000.0)
+    kv.set_elsewhere("a", token_layers=600.0)
+    assert kv.rooms["a"] == 1000.0
+    kv.admit(1, PATHS[0], size=size(10, 5))
+    assert kv.rooms["a"] == 900.0 - 15 * 6 - 600.0
+    kv.set_capacity("a", token_layers=2000.0)
+    assert kv.rooms["a"] == 1800.0 - 15 * 6 - 600.0
+    kv.set_elsewhere("a", token_layers=0.0)
+    assert kv.rooms["a"] == 1800.0 - 15 * 6
+
+
 def test_room_ends_at_the_high_water_mark_but_an_idle_node_may_be_filled() -> None:
     kv = estimator(page_tokens=1, capacity=100.0)
     assert kv.has_room("a", size=size(90, 10), num_layers=1)

@@ -107,3 +107,16 @@ def test_what_makes_no_sense_is_refused() -> None:
         router.choose(1, SIZE)
     with pytest.raises(KeyError):
         router.end(2)
+
+
+def test_beyond_full_instances_are_told_apart_by_speed_unless_the_papers_way_is_asked_for() -> None:
+    instances = {"fast": speed(0.1, room=3000), "slow": speed(0.4, room=12_000)}
+
+    def shares(router: LoadAwareInstances) -> int:
+        chosen = [router.choose(number, SIZE) for number in range(2000)]
+        return chosen.count("fast")
+
+    # the slow one's batch of 80 takes as long as four of the fast one's 20: as many tokens/s
+    assert shares(LoadAwareInstances(instances)) == pytest.approx(1000, rel=0.05)
+    by_room = shares(LoadAwareInstances(instances, usage_limit=math.inf))
+    assert by_room == pytest.approx(2000 * 3000 / 15_000, rel=0.05)

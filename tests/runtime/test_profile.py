@@ -7,6 +7,7 @@ import torch
 
 from planner.domain.problem import Workload
 from planner.latency_model import fit_latency_model
+from planner.serialization.problem_file import profile_from_dict
 from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import (
     BudgetTooSmall,
@@ -18,7 +19,12 @@ from runtime.engine.memory import (
 from runtime.models.config import ModelConfig, read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.models.weights import load_decoder
-from runtime.profiler.compute import compute_profile, needed_bytes, throughput_tokens_per_s
+from runtime.profiler.compute import (
+    compute_profile,
+    layer_times,
+    needed_bytes,
+    throughput_tokens_per_s,
+)
 from runtime.profiler.latency_sweep import measure_latencies
 from runtime.profiler.main import main
 from runtime.profiler.step_times import StepCost, StepTimes
@@ -105,6 +111,22 @@ def test_half_the_speed_is_half_the_throughput() -> None:
     assert half.max_layers == whole.max_layers
 
 
+def test_a_layers_times_add_up_to_the_step_that_was_measured() -> None:
+    found = profile(20_000_000, speed=0.5)
+    assert found.layer_times is not None
+    whole_s = 0.001 + found.max_layers * 0.002
+    assert found.layer_times.decode_s(4) * found.max_layers == pytest.approx(2 * whole_s)
+    whole_s = 0.001 + found.max_layers * 0.010
+    assert found.layer_times.prompt_s(64) * found.max_layers == pytest.approx(2 * whole_s)
+
+
+def test_a_larger_step_never_takes_less_time_whatever_was_measured() -> None:
+    measured = {1: 0.004, 2: 0.003, 4: 0.005}
+    costs = {size: StepCost(fixed_s=0.0, per_layer_s=cost) for size, cost in measured.items()}
+    times = layer_times(StepTimes(decode=costs, prefill=costs), layers=3, relative_speed=1.0)
+    assert times.decode == ((1, 0.004), (2, 0.004), (4, 0.005))
+
+
 def test_a_budget_below_the_needed_bytes_holds_no_layer() -> None:
     smallest = replace(LIMITS, max_batch_tokens=LIMITS.page_tokens)
     needed = needed_bytes(CONFIG, smallest, layers=1)
@@ -181,6 +203,10 @@ def test_the_program_measures_once_and_writes_a_profile_for_each_node(
     fast, slow = (document["compute_profiles"][name] for name in ("fast", "slow"))
     assert fast["max_layers"] == 3
     assert slow["tokens_per_s"] == pytest.approx([rate / 4 for rate in fast["tokens_per_s"]])
+    read = profile_from_dict(slow, name="slow").layer_times
+    assert read is not None
+    assert [tokens for tokens, _ in read.decode] == [1, 2, 4, 8, 16]
+    assert read.decode_s(1) == pytest.approx(4 * fast["layer_times"]["decode"][0][1])
 
 
 def test_the_program_refuses_what_is_no_checkpoint(

@@ -1,0 +1,69 @@
+"""`planner roofline`: a compute profile of a GPU that nobody has measured, from its data sheet."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from planner.commands.files import read_text
+from planner.domain.errors import InvalidProblem
+from planner.domain.problem import Workload
+from planner.roofline import DATA_SHEETS, DataSheet, LayerShape, data_sheet, roofline_profile
+from planner.serialization.problem_file import profile_to_dict
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("config", type=Path, metavar="CONFIG.json", help="of a Hugging Face checkpoint")
+    add("--gpu", required=True, help=f"one of {', '.join(DATA_SHEETS)}, or any with the next three")
+    add("--memory-bytes", type=float)
+    add("--bytes-per-s", type=float, help="of its memory")
+    add("--flops", type=float, help="dense 16-bit matrix products")
+    add("--name", help="of the profile (default: the GPU's)")
+    add("--mean-prompt-tokens", type=float, default=763.0)
+    add("--mean-output-tokens", type=float, default=232.0)
+
+
+def run(parsed: argparse.Namespace) -> None:
+    given = (parsed.memory_bytes, parsed.bytes_per_s, parsed.flops)
+    if all(value is not None for value in given):
+        sheet = DataSheet(
+            memory_bytes=parsed.memory_bytes, bytes_per_s=parsed.bytes_per_s, flops=parsed.flops
+        )
+    else:
+        sheet = data_sheet(parsed.gpu)
+    layer, num_layers = _shape(parsed.config)
+    name = parsed.name or parsed.gpu
+    profile = roofline_profile(
+        name,
+        sheet,
+        layer,
+        gpu=parsed.gpu,
+        num_layers=num_layers,
+        workload=Workload(
+            mean_prompt_tokens=parsed.mean_prompt_tokens,
+            mean_output_tokens=parsed.mean_output_tokens,
+        ),
+    )
+    print(json.dumps({"compute_profiles": {name: profile_to_dict(profile)}}, indent=2))
+
+
+def _shape(path: Path) -> tuple[LayerShape, int]:
+    """Of the decoder that a config describes. Raises InvalidProblem."""
+    try:
+        config: dict[str, Any] = json.loads(read_text(path))
+        config = config.get("text_config", config)
+        heads = int(config["num_attention_heads"])
+        hidden = int(config["hidden_size"])
+        layer = LayerShape(
+            hidden_size=hidden,
+            intermediate_size=int(config["intermediate_size"]),
+            query_heads=heads,
+            kv_heads=int(config.get("num_key_value_heads") or heads),
+            head_size=int(config.get("head_dim") or hidden // heads),
+        )
+        return layer, int(config["num_hidden_layers"])
+    except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+        raise InvalidProblem(
+            f"{path} is no config of a decoder ({error!r}); give the config.json of a checkpoint"
+        ) from error

@@ -1,0 +1,155 @@
+"""A profile of a GPU that nobody has measured, from its data sheet: an estimate, and named so.
+
+A layer takes as long as its arithmetic or its memory traffic, whichever is longer, at the shares of
+the data sheet that kernels reach, plus what launching them costs. Weights are read once a step,
+keys and values once a decode. How far this is off: `python -m benchmarks.instances.roofline`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from planner.domain.errors import PlannerError
+from planner.domain.layer_times import LayerTimes, Points
+from planner.domain.problem import Workload
+from planner.domain.profile import ComputeProfile
+
+ESTIMATED = "estimated from its data sheet"
+FLOPS_SHARE, BYTES_SHARE = 0.5, 0.75
+LAUNCH_S = 1e-4  # of a layer: a dozen kernels without a graph
+USABLE_MEMORY = 0.9
+TARGET_OCCUPANCY = 0.3  # of the KV room, as when a profile is measured (runtime/profiler)
+_ELEMENT_BYTES = 2
+_BUDGET_PER_WEIGHTS = 2  # as in Helix: at most half of the memory for weights
+_PROMPT_TOKENS = (1, 16, 64, 128, 256, 512, 1024, 2048, 4096)
+_DECODES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class UnknownGpu(PlannerError, ValueError):
+    """A GPU without a data sheet here; the message names those there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSheet:
+    """`flops` are those of dense 16-bit matrix products a second."""
+
+    memory_bytes: float
+    bytes_per_s: float
+    flops: float
+
+    def __post_init__(self) -> None:
+        for key in ("memory_bytes", "bytes_per_s", "flops"):
+            if not getattr(self, key) > 0:
+                raise UnknownGpu(f"{key} is {getattr(self, key)}; it must be above 0")
+
+
+def _sheet(memory_gb: float, gb_per_s: float, tflops: float) -> DataSheet:
+    return DataSheet(memory_bytes=memory_gb * 1e9, bytes_per_s=gb_per_s * 1e9, flops=tflops * 1e12)
+
+
+# NVIDIA's data sheets; where they tell flops with sparsity, half of them.
+DATA_SHEETS: Mapping[str, DataSheet] = MappingProxyType(
+    {
+        "A10": _sheet(24, 600, 125),
+        "A100-40GB": _sheet(40, 1555, 312),
+        "A100-80GB": _sheet(80, 2039, 312),
+        "H100-PCIe": _sheet(80, 2000, 756),
+        "H100-SXM": _sheet(80, 3350, 989),
+        "H200": _sheet(141, 4800, 989),
+        "L4": _sheet(24, 300, 121),
+        "L40S": _sheet(48, 864, 362),
+        "RTX-3090": _sheet(24, 936, 71),
+        "RTX-4090": _sheet(24, 1008, 165),
+        "T4": _sheet(16, 320, 65),
+        "V100-16GB": _sheet(16, 900, 125),
+        "V100-32GB": _sheet(32, 900, 125),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerShape:
+    """One layer of a decoder with gated MLP and grouped queries, in 16 bits."""
+
+    hidden_size: int
+    intermediate_size: int
+    query_heads: int
+    kv_heads: int
+    head_size: int
+
+    @property
+    def parameters(self) -> int:
+        """Of the matrices."""
+        attention = 2 * self.hidden_size * (self.query_heads + self.kv_heads) * self.head_size
+        return attention + 3 * self.hidden_size * self.intermediate_size
+
+    @property
+    def weights_bytes(self) -> float:
+        return float(self.parameters * _ELEMENT_BYTES)
+
+    @property
+    def kv_token_bytes(self) -> float:
+        """Keys and values of one token in this layer."""
+        return float(2 * self.kv_heads * self.head_size * _ELEMENT_BYTES)
+
+
+def data_sheet(gpu: str) -> DataSheet:
+    """Raises UnknownGpu."""
+    if gpu not in DATA_SHEETS:
+        raise UnknownGpu(
+            f"there is no data sheet of {gpu!r}; there are {', '.join(DATA_SHEETS)}, or give its "
+            "memory, bytes/s and flops"
+        )
+    return DATA_SHEETS[gpu]
+
+
+def roofline_times(sheet: DataSheet, layer: LayerShape, *, context_tokens: float) -> LayerTimes:
+    """Seconds of a layer for prompts and for decodes that attend over `context_tokens` each."""
+
+    def seconds(rows: int, traffic_bytes: float) -> float:
+        computing_s = 2 * layer.parameters * rows / (sheet.flops * FLOPS_SHARE)
+        reading_s = traffic_bytes / (sheet.bytes_per_s * BYTES_SHARE)
+        return LAUNCH_S + max(computing_s, reading_s)
+
+    prompt: Points = tuple(
+        (float(tokens), seconds(tokens, layer.weights_bytes)) for tokens in _PROMPT_TOKENS
+    )
+    kept_bytes = context_tokens * layer.kv_token_bytes
+    decode: Points = tuple(
+        (float(count), seconds(count, layer.weights_bytes + count * kept_bytes))
+        for count in _DECODES
+    )
+    return LayerTimes(prompt=prompt, decode=decode)
+
+
+def roofline_profile(
+    name: str,
+    sheet: DataSheet,
+    layer: LayerShape,
+    *,
+    gpu: str,
+    num_layers: int,
+    workload: Workload,
+) -> ComputeProfile:
+    """What a node with that GPU would do with 1 to all layers it can hold."""
+    prompt, output = workload.mean_prompt_tokens, workload.mean_output_tokens
+    times = roofline_times(sheet, layer, context_tokens=prompt + output / 2)
+    memory_bytes = sheet.memory_bytes * USABLE_MEMORY
+    most = int(memory_bytes // (_BUDGET_PER_WEIGHTS * layer.weights_bytes))
+    rooms, speeds = [], []
+    for layers in range(1, min(num_layers, most) + 1):
+        room = (memory_bytes - layers * layer.weights_bytes) / layer.kv_token_bytes
+        batch = max(1.0, TARGET_OCCUPANCY * room / (layers * (prompt + output)))
+        batch = min(batch, float(_DECODES[-1]))
+        request_s = times.prompt_s(prompt) + output * times.decode_s(batch) / batch
+        rooms.append(room)
+        speeds.append((prompt + output) / (layers * request_s))
+    return ComputeProfile(
+        name=name,
+        gpu=f"{gpu} ({ESTIMATED})",
+        vram_bytes=sheet.memory_bytes,
+        max_layers=len(rooms),
+        tokens_per_s=tuple(speeds),
+        kv_capacity_token_layers=tuple(rooms),
+        layer_times=times,
+    )

@@ -1,0 +1,370 @@
+"""The answer of one request: from the first instance that begins to give it.
+
+What fails before the first token is asked of one other instance, unseen by the client; if that says
+too that it failed, the request is taken for the reason, and no instance rests for it. After the
+first token the stream ends with an error event: another engine would go on with other words. While
+no instance is open a request waits for one, for a while.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+
+import httpx
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from planner.routers.answer_length import AnswerLength
+from planner.routers.base import RequestSize
+from runtime.disconnect import unless_disconnected
+from runtime.front.asked import Asked, TokenLengths
+from runtime.front.balance import Balance
+from runtime.front.client_stream import INSTANCE_HEADER, ClientStream, with_pauses
+from runtime.front.events import usage_of
+from runtime.front.relay import (
+    Errored,
+    InstanceFailed,
+    InstanceFull,
+    Refused,
+    TooSlow,
+    Unreachable,
+    stream_events,
+    whole_answer,
+)
+from runtime.instances.command_lines import Door
+from runtime.protocol.openai import ApiError
+
+QUIET_S = 10.0  # a stream says that it lives when nothing else was said for so long
+MOST_FAILURES = 2  # of one request; what ends engines shall not go round all of them
+_RETRY_AFTER_S = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What all answers share; `doors` by the names of instances. A request waits `hold_s` at most
+    for an instance that is open, and `whole_answer_s` for an answer that does not stream."""
+
+    model_name: str
+    doors: dict[str, Door]
+    balance: Balance
+    lengths: AnswerLength
+    tokens: TokenLengths
+    http: httpx.AsyncClient
+    hold_s: float
+    whole_answer_s: float
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """What was tried in vain; `full`: only because they took no more. `unreachable`: why those were
+    not even asked that could not be."""
+
+    reasons: dict[str, str] = field(default_factory=dict)
+    full: dict[str, InstanceFull] = field(default_factory=dict)
+    unreachable: dict[str, str] = field(default_factory=dict)
+    errored: dict[str, str] = field(default_factory=dict)  # those that said themselves they failed
+
+    @property
+    def failures(self) -> int:
+        return len(self.reasons) - len(self.full)
+
+
+class Answer:
+    """An ASGI response to `asked`, of the asker with that key hash."""
+
+    def __init__(self, asked: Asked, *, request: int, asker: str, desk: Desk) -> None:
+        self._asked = asked
+        self._request = request
+        self._asker = asker
+        self._desk = desk
+        self._attempts = _Attempts()
+        self._hold_until_s = 0.0
+        self._has_responded = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._hold_until_s = asyncio.get_running_loop().time() + self._desk.hold_s
+        with self._desk.balance.visit():
+            await unless_disconnected(self._unless_cut(scope, send), receive)
+
+    async def _unless_cut(self, scope: Scope, send: Send) -> None:
+        """The answer, or that the front stops."""
+        client = ClientStream(send)
+        answering = asyncio.create_task(
+            self._stream(scope, send, client) if self._asked.stream else self._whole(scope, send)
+        )
+        cut = asyncio.create_task(self._desk.balance.cut.wait())
+        try:
+            await asyncio.wait({answering, cut}, return_when=asyncio.FIRST_COMPLETED)
+            was_cut = not answering.done()
+        finally:
+            cut.cancel()
+            answering.cancel()
+            await asyncio.gather(answering, cut, return_exceptions=True)
+        if not was_cut:
+            answering.result()
+        elif client.is_open and not client.is_ended:
+            await client.fail(stopping())
+        elif not client.is_open and not self._has_responded:
+            await self._respond(_told(stopping()), scope, send)
+
+    async def _respond(self, response: Response, scope: Scope, send: Send) -> None:
+        self._has_responded = True
+        await response(scope, _no_more, send)
+
+    async def _whole(self, scope: Scope, send: Send) -> None:
+        response: Response
+        while (name := await self._next_instance(None)) is not None:
+            try:
+                body = await whole_answer(
+                    self._desk.http,
+                    self._desk.doors[name],
+                    self._asked,
+                    patience_s=self._desk.whole_answer_s,
+                )
+            except (InstanceFailed, InstanceFull) as error:
+                self._note(name, error)
+            except Refused as refusal:
+                response = _passed_on(refusal, name)
+                break
+            except TooSlow as error:
+                response = _told(_too_slow(name, error))
+                break
+            else:
+                self._began(name)
+                self._observe(usage_of(body))
+                if "model" in body:
+                    body["model"] = self._desk.model_name
+                response = Response(
+                    json.dumps(body),
+                    media_type="application/json",
+                    headers={INSTANCE_HEADER: name},
+                )
+                break
+            finally:
+                self._desk.balance.end(self._request)
+        else:
+            response = _told(self._nobody())
+        await self._respond(response, scope, send)
+
+    async def _stream(self, scope: Scope, send: Send, client: ClientStream) -> None:
+        while (name := await self._next_instance(client)) is not None:
+            try:
+                await self._relay(name, client)
+            except (InstanceFailed, InstanceFull) as error:
+                self._note(name, error)
+                if client.has_tokens:
+                    self._desk.balance.failed(name, str(error))
+                    await client.fail(_broken(name, error))
+                    return
+            except Refused as refusal:
+                if client.is_open:
+                    await client.fail(_refused_late(refusal))
+                else:
+                    await self._respond(_passed_on(refusal, name), scope, send)
+                return
+            else:
+                return
+            finally:
+                self._desk.balance.end(self._request)
+        error_told = self._nobody()
+        if client.is_open:
+            await client.fail(error_told)
+            return
+        await self._respond(_told(error_told), scope, send)
+
+    async def _relay(self, name: str, client: ClientStream) -> None:
+        """Until the end of the stream. What comes before the first token waits for it."""
+        desk, asked = self._desk, self._asked
+        opening: list[bytes] = []
+        tokens, usage = 0, None
+        stream = stream_events(desk.http, desk.doors[name], asked)
+        async with aclosing(stream), aclosing(with_pauses(stream, QUIET_S)) as events:
+            async for event in events:
+                if event is None or event.is_comment:
+                    await client.live(name)
+                    continue
+                if event.usage is not None:
+                    usage = event.usage
+                    if event.is_usage_alone and not asked.wants_usage:
+                        continue
+                tokens += event.tokens
+                opening.append(event.encoded(model=desk.model_name))
+                if event.tokens or event.finished or event.is_done or client.has_tokens:
+                    if not client.has_tokens:
+                        self._began(name)
+                    await client.send(name, b"".join(opening), is_last=event.is_done)
+                    opening.clear()
+        self._observe(usage or (0, tokens))
+
+    async def _next_instance(self, client: ClientStream | None) -> str | None:
+        """Of those that were not tried; it has the request until `Balance.end`.
+
+        One that arrived somewhere in vain does not wait for those that rest: it may be why they
+        do.
+        """
+        if self._attempts.failures >= MOST_FAILURES:
+            self._doubt()
+            return None
+        chosen = self._choose()
+        if chosen is None and self._attempts.reasons:
+            self._doubt()
+        if chosen is not None or self._attempts.reasons:
+            return chosen
+        balance = self._desk.balance
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._hold_until_s):
+                while chosen is None and not balance.is_closed:
+                    try:
+                        await asyncio.wait_for(balance.opened(), QUIET_S)
+                    except TimeoutError:
+                        if client is not None:
+                            await client.live(None)
+                    chosen = self._choose()
+        return chosen
+
+    def _choose(self) -> str | None:
+        desk, asked = self._desk, self._asked
+        expected = desk.lengths.predict(desk.model_name, self._asker, max_tokens=asked.max_tokens)
+        size = RequestSize(
+            prompt_tokens=desk.tokens.prompt_tokens(asked),
+            predicted_output_tokens=expected * asked.choices,
+        )
+        return desk.balance.choose(self._request, size, without=tuple(self._attempts.reasons))
+
+    def _note(self, name: str, error: InstanceFailed | InstanceFull) -> None:
+        if isinstance(error, Unreachable):
+            self._attempts.unreachable[name] = str(error)
+        else:
+            self._attempts.reasons[name] = str(error)
+        if isinstance(error, InstanceFull):
+            self._attempts.full[name] = error
+            return
+        logger.warning("instance %s: %s", name, error)
+        if isinstance(error, Errored):
+            self._attempts.errored[name] = str(error)
+        else:
+            self._desk.balance.failed(name, str(error))
+
+    def _began(self, name: str) -> None:
+        """That one answers shows that the request was no reason for others to fail."""
+        self._desk.balance.began(name)
+        for other, reason in self._attempts.errored.items():
+            self._desk.balance.failed(other, reason)
+
+    def _doubt(self) -> None:
+        """Nobody answers: those that said they failed, or the request, are at fault."""
+        if not self._attempts.errored:
+            return
+        content = json.dumps(self._asked.body, sort_keys=True).encode()
+        digest = hashlib.sha256(content).digest()
+        for name, reason in self._attempts.errored.items():
+            self._desk.balance.errored(name, reason, digest=digest)
+
+    def _observe(self, usage: tuple[int, int] | None) -> None:
+        """An answer ended well: its length is known, and perhaps its prompt's."""
+        if usage is None:
+            return
+        prompt, output = usage
+        self._desk.tokens.observe(self._asked, prompt)
+        if output > 0:
+            per_choice = max(1, output // self._asked.choices)
+            self._desk.lengths.observe(self._desk.model_name, self._asker, per_choice)
+
+    def _nobody(self) -> ApiError:
+        """Why nobody answers."""
+        if self._desk.balance.is_closed and not self._attempts.reasons:
+            return stopping()
+        reasons, full = self._attempts.reasons, self._attempts.full
+        every = {**self._attempts.unreachable, **reasons}
+        told = "; ".join(f"{name}: {reason}" for name, reason in every.items())
+        if full and len(full) == len(reasons):
+            known = [one.retry_after_s for one in full.values() if one.retry_after_s is not None]
+            return ApiError(
+                status=429,
+                message=f"all instances are full ({told}); try again later",
+                code="queue_full",
+                type_="rate_limit_error",
+                retry_after_s=min(known, default=_RETRY_AFTER_S),
+            )
+        if reasons:
+            return ApiError(
+                status=502,
+                message=f"no instance could answer: {told}",
+                code="instances_failed",
+                type_="server_error",
+            )
+        return ApiError(
+            status=503,
+            message="no instance is ready"
+            + (f" ({told})" if told else "")
+            + "; /health says why; try again",
+            code="not_ready",
+            type_="server_error",
+            retry_after_s=_RETRY_AFTER_S,
+        )
+
+
+def _passed_on(refusal: Refused, instance: str) -> Response:
+    return Response(
+        refusal.content,
+        status_code=refusal.status,
+        media_type=refusal.media_type,
+        headers={INSTANCE_HEADER: instance},
+    )
+
+
+def stopping() -> ApiError:
+    return ApiError(
+        status=503,
+        message="the front is stopping; try again",
+        code="stopping",
+        type_="server_error",
+        retry_after_s=_RETRY_AFTER_S,
+    )
+
+
+def _told(error: ApiError) -> Response:
+    return JSONResponse(error.body(), status_code=error.status, headers=_retry(error))
+
+
+def _too_slow(instance: str, error: TooSlow) -> ApiError:
+    return ApiError(
+        status=504,
+        message=f"instance {instance}: {error}, or for a stream",
+        code="too_slow",
+        type_="server_error",
+    )
+
+
+def _broken(instance: str, error: Exception) -> ApiError:
+    return ApiError(
+        status=502,
+        message=f"instance {instance} broke off: {error}; what was written so far stands, ask "
+        "again for the rest",
+        code="stream_broken",
+        type_="server_error",
+    )
+
+
+def _refused_late(refusal: Refused) -> ApiError:
+    return ApiError(
+        status=refusal.status,
+        message=f"the request was refused: {refusal.content[:300].decode(errors='replace')}",
+        code="refused",
+    )
+
+
+def _retry(error: ApiError) -> dict[str, str]:
+    if error.retry_after_s is None:
+        return {}
+    return {"Retry-After": str(max(1, round(error.retry_after_s)))}
+
+
+async def _no_more() -> dict[str, str]:
+    """A `receive` for a response that reads nothing; the body was read before."""
+    return {"type": "http.disconnect"}

@@ -1,0 +1,136 @@
+"""What is asked of the front, as far as it must be understood to route it; pure.
+
+Bodies go to the instances as they came, but for the model's name: which parameters are right is the
+engine's to say.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from runtime.protocol.openai import ApiError
+
+Endpoint = Literal["/v1/chat/completions", "/v1/completions"]
+FIRST_CHARS_PER_TOKEN = 4.0
+_COMPLETION_DEFAULT_TOKENS = 16  # as OpenAI's /v1/completions
+_MOST_COUNTED = 1 << 24
+_LEAST_CHARS, _MOST_CHARS = 1.0, 8.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """`prompt_tokens` where token ids were sent, else `prompt_chars` of text. `max_tokens` None:
+    the client set no limit. `wants_usage`: of a stream, and will be told."""
+
+    endpoint: Endpoint
+    body: dict[str, Any]
+    stream: bool
+    wants_usage: bool
+    choices: int
+    max_tokens: int | None
+    prompt_chars: int
+    prompt_tokens: int | None
+
+    def body_for(self, model: str, *, with_usage: bool) -> bytes:
+        """As an instance gets it; `with_usage`: a stream shall end with its token counts."""
+        body = {**self.body, "model": model}
+        if with_usage and self.stream:
+            options = self.body.get("stream_options")
+            body["stream_options"] = {
+                **(options if isinstance(options, dict) else {}),
+                "include_usage": True,
+            }
+        return json.dumps(body).encode()  # ASCII: half a surrogate pair has no UTF-8
+
+
+class TokenLengths:
+    """Characters of a prompt's token, from what instances counted lately."""
+
+    def __init__(self) -> None:
+        self._chars_per_token = FIRST_CHARS_PER_TOKEN
+
+    def prompt_tokens(self, asked: Asked) -> int:
+        """At least 1."""
+        if asked.prompt_tokens is not None:
+            return max(1, asked.prompt_tokens)
+        return max(1, round(asked.prompt_chars / self._chars_per_token))
+
+    def observe(self, asked: Asked, prompt_tokens: int) -> None:
+        """An instance counted that many."""
+        if asked.prompt_tokens is None and prompt_tokens > 0 and asked.prompt_chars > 0:
+            seen = min(_MOST_CHARS, max(_LEAST_CHARS, asked.prompt_chars / prompt_tokens))
+            self._chars_per_token += (seen - self._chars_per_token) / 20
+
+
+def read_asked(endpoint: Endpoint, content: bytes, *, model_name: str) -> Asked:
+    """Raises ApiError 400 or 404."""
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ApiError(
+            status=400, message=f"the body is no JSON: {error}", code="invalid_json"
+        ) from error
+    if not isinstance(body, dict):
+        raise ApiError(status=400, message="the body is no JSON object", code="invalid_json")
+    model = body.get("model")
+    if model != model_name:
+        raise ApiError(
+            status=404,
+            message=f"model {model!r} is not served here; available: {model_name!r}",
+            param="model",
+            code="model_not_found",
+        )
+    part = "messages" if endpoint == "/v1/chat/completions" else "prompt"
+    if not body.get(part):
+        raise ApiError(
+            status=400,
+            message=f"{part!r} is missing or empty; send one",
+            param=part,
+            code="invalid_value",
+        )
+    limit = _count(body, "max_completion_tokens") or _count(body, "max_tokens")
+    if limit is None and endpoint == "/v1/completions":
+        limit = _COMPLETION_DEFAULT_TOKENS
+    options = body.get("stream_options")
+    chars, tokens = _prompt_size(body[part])
+    return Asked(
+        endpoint=endpoint,
+        body=body,
+        stream=body.get("stream") is True,
+        wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
+        choices=_count(body, "n") or 1,
+        max_tokens=limit,
+        prompt_chars=chars,
+        prompt_tokens=tokens,
+    )
+
+
+def _count(body: dict[str, Any], name: str) -> int | None:
+    """A number above 0, as far as it matters; what is none is the engine's to refuse."""
+    value = body.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        return None
+    return min(value, _MOST_COUNTED)
+
+
+def _prompt_size(prompt: object) -> tuple[int, int | None]:
+    """Characters of its texts, and tokens if it is made of token ids."""
+    if isinstance(prompt, list):
+        ids = prompt[0] if len(prompt) == 1 and isinstance(prompt[0], list) else prompt
+        if ids and all(type(token) is int for token in ids):
+            return 0, len(ids)
+    return _chars(prompt), None
+
+
+def _chars(part: object) -> int:
+    """Of all texts in it, however they are nested."""
+    total, waiting = 0, [part]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str):
+            total += len(part)
+        elif isinstance(part, list):
+            waiting.extend(part)
+        elif isinstance(part, dict):
+            waiting.extend(part.values())
+    return total

@@ -1,0 +1,160 @@
+"""Which instance answers a request: the router's choice among those that are ready.
+
+One that fails is left alone for a while that doubles with every failure in a row; then it is tried
+with one request at a time, until one begins to be answered.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from planner.routers.base import RequestSize
+from planner.routers.instance_choice import InstanceRouter
+from runtime.instances.health import Condition
+from runtime.instances.instance import Instance
+
+FIRST_REST_S = 1.0
+LONGEST_REST_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Of an instance that failed `failures` times in a row, and is left alone `until_s`."""
+
+    failures: int
+    until_s: float
+    reason: str
+
+
+class Balance:
+    """Knows every request under way; `router` is told of each."""
+
+    def __init__(
+        self,
+        instances: Mapping[str, Instance],
+        *,
+        router: InstanceRouter,
+        clock: Callable[[], float],
+    ) -> None:
+        self._instances = instances
+        self._router = router
+        self._clock = clock
+        self._troubles: dict[str, Trouble] = {}
+        self._suspicions: dict[str, bytes] = {}  # digest of the request it said it failed of
+        self._under_way: dict[int, str] = {}
+        self._counts: Counter[str] = Counter()
+        self._trials: dict[str, int] = {}  # the request that tries one that failed
+        self.answered: Counter[str] = Counter()
+        self._opened = asyncio.Event()
+        self._here = 0
+        self.is_closed = False  # nobody new comes in, and who waits for an instance goes
+        self.cut = asyncio.Event()  # who is still here goes
+
+    @property
+    def here(self) -> int:
+        """Requests that were sent to an instance, or wait for one."""
+        return self._here
+
+    @contextmanager
+    def visit(self) -> Iterator[None]:
+        """A request is here."""
+        self._here += 1
+        try:
+            yield
+        finally:
+            self._here -= 1
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._wake()
+
+    @property
+    def under_way(self) -> int:
+        """Requests sent to any instance."""
+        return len(self._under_way)
+
+    def under_way_at(self, name: str) -> int:
+        return self._counts[name]
+
+    def trouble_of(self, name: str) -> Trouble | None:
+        return self._troubles.get(name)
+
+    def open_instances(self) -> list[str]:
+        """Those that a request may go to now."""
+        closed = self._closed()
+        return [name for name in self._instances if name not in closed]
+
+    def choose(self, request: int, size: RequestSize, *, without: Collection[str]) -> str | None:
+        """The instance, which then has the request until `end`; None if none is open."""
+        chosen = self._router.choose(request, size, masked=self._closed() | set(without))
+        if chosen is not None:
+            self._under_way[request] = chosen
+            self._counts[chosen] += 1
+            if chosen in self._troubles:
+                self._trials[chosen] = request
+        return chosen
+
+    def end(self, request: int) -> None:
+        """It is answered, failed, or its client has gone."""
+        name = self._under_way.pop(request)
+        self._counts[name] -= 1
+        if self._trials.get(name) == request:
+            del self._trials[name]
+        self._router.end(request)
+
+    def failed(self, name: str, reason: str) -> None:
+        """It did not answer a request as it should."""
+        before = self._troubles.get(name)
+        now_s = self._clock()
+        if before is not None and now_s < before.until_s:
+            return  # those that were sent with the one that failed first
+        failures = 1 if before is None else before.failures + 1
+        rest_s = min(LONGEST_REST_S, FIRST_REST_S * 2 ** min(failures - 1, 30))
+        self._troubles[name] = Trouble(failures=failures, until_s=now_s + rest_s, reason=reason)
+
+    def errored(self, name: str, reason: str, *, digest: bytes) -> None:
+        """It says that it failed of a request, `digest` of what was asked.
+
+        That may be the request's fault: only a different one that fails there too makes it rest.
+        """
+        if self._suspicions.setdefault(name, digest) != digest or name in self._troubles:
+            self.failed(name, reason)
+
+    def began(self, name: str) -> None:
+        """It begins to answer a request."""
+        self.answered[name] += 1
+        self._suspicions.pop(name, None)
+        if self._troubles.pop(name, None) is not None:
+            self._trials.pop(name, None)
+            self._wake()
+
+    def observe(self) -> None:
+        """Tell the router what instances say of themselves; call it about once a second."""
+        for name, instance in self._instances.items():
+            self._router.observe_kv_usage(name, instance.load.kv_usage)
+            if instance.load.kv_room_tokens is not None:
+                self._router.observe_kv_room(name, instance.load.kv_room_tokens)
+        if self.open_instances():
+            self._wake()
+
+    async def opened(self) -> None:
+        """Until an instance may have opened; it may be closed again, or another's by then."""
+        await self._opened.wait()
+
+    def _wake(self) -> None:
+        self._opened.set()
+        self._opened = asyncio.Event()
+
+    def _closed(self) -> set[str]:
+        now_s = self._clock()
+        return {
+            name
+            for name, instance in self._instances.items()
+            if instance.state.condition is not Condition.READY or self._rests(name, now_s)
+        }
+
+    def _rests(self, name: str, now_s: float) -> bool:
+        trouble = self._troubles.get(name)
+        return trouble is not None and (now_s < trouble.until_s or name in self._trials)

@@ -1,0 +1,82 @@
+"""The event stream to a client, and what is said in it while an instance says nothing."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+
+from starlette.types import Send
+
+from runtime.front.events import DONE, Event
+from runtime.protocol.openai import ApiError
+
+INSTANCE_HEADER = "x-helix-instance"
+
+
+class ClientStream:
+    """The event stream to the client, begun when there is something to say."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.is_open = False
+        self.has_tokens = False
+        self.is_ended = False
+
+    async def send(self, instance: str, content: bytes, *, is_last: bool) -> None:
+        """Events of an instance, the first token or after it."""
+        await self._open(instance)
+        self.has_tokens = True
+        await self._write(content, more=not is_last)
+
+    async def live(self, instance: str | None) -> None:
+        """Nothing was said for a while; a comment, which clients skip, says that more will be.
+
+        `instance` None: none has the request yet.
+        """
+        await self._open(instance)
+        await self._write(b": waiting\n\n", more=True)
+
+    async def fail(self, error: ApiError) -> None:
+        """End it; the status was told long ago."""
+        event = json.dumps(error.body()).encode()
+        await self._write(b"data: " + event + b"\n\n" + DONE, more=False)
+
+    async def _open(self, instance: str | None) -> None:
+        if self.is_open:
+            return
+        self.is_open = True
+        headers = [
+            (b"content-type", b"text/event-stream; charset=utf-8"),
+            (b"cache-control", b"no-cache"),
+            (b"x-accel-buffering", b"no"),
+        ]
+        if instance is not None:
+            headers.append((INSTANCE_HEADER.encode(), instance.encode()))
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def _write(self, content: bytes, *, more: bool) -> None:
+        self.is_ended = not more
+        await self._send({"type": "http.response.body", "body": content, "more_body": more})
+
+
+async def with_pauses(
+    stream: AsyncGenerator[Event], quiet_s: float
+) -> AsyncGenerator[Event | None]:
+    """The same, and None whenever nothing came for `quiet_s`."""
+    coming: asyncio.Future[Event] | None = None
+    try:
+        while True:
+            coming = coming or asyncio.ensure_future(anext(stream))
+            done, _ = await asyncio.wait({coming}, timeout=quiet_s)
+            if not done:
+                yield None
+                continue
+            finished, coming = coming, None
+            try:
+                event = finished.result()
+            except StopAsyncIteration:
+                return
+            yield event
+    finally:
+        if coming is not None:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)

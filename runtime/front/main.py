@@ -1,0 +1,303 @@
+"""`python -m runtime front`: one endpoint over the whole-model instances of a file.
+
+Those of its servers that are ours to start are started and watched here, and drained at the end.
+Exit status 2: called wrongly.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import random
+import secrets
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from planner.routers.answer_length import AnswerLength, DrawnLength, QuantileLength
+from planner.routers.instance_choice import INSTANCE_ROUTER_NAMES, make_instance_router
+from runtime.coordinator.access import ApiKeys
+from runtime.front.answer import Desk
+from runtime.front.app import create_front
+from runtime.front.asked import TokenLengths
+from runtime.front.balance import Balance
+from runtime.http_process import (
+    CannotListen,
+    HttpServer,
+    first_end,
+    hear_signals,
+    listen,
+    outlive,
+    taken,
+    told_to_end,
+)
+from runtime.instances.asking import PROBE_TIMEOUT_S
+from runtime.instances.command_lines import Door, door_of, launch_of
+from runtime.instances.health import Patience
+from runtime.instances.instance import Instance, SupervisedInstance, WatchedInstance
+from runtime.instances.process import ServerProcess
+from runtime.protocol.instances import (
+    InstanceSet,
+    InstanceSpec,
+    InstancesRefused,
+    UrlInstance,
+    read_instances,
+)
+
+_OBSERVE_EVERY_S = 1.0
+_CONNECT_TIMEOUT_S = 5.0
+_KEEP_IDLE_S = 2.0
+_HOLD_S = 30.0
+_PREDICTORS = ("drawn", "quantile")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The command line."""
+
+    instances: Path
+    data_dir: Path
+    host: str
+    port: int
+    router: str | None
+    lengths: str
+    quantile: float
+    request_timeout_s: float
+    answer_timeout_s: float
+    shutdown_grace_s: float
+
+
+def main(argv: list[str]) -> int:
+    """0 after SIGTERM or SIGINT."""
+    options = parse_options(argv)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        wanted = read_instances(options.instances)
+        options.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        asyncio.run(run(options, wanted))
+    except (CannotListen, InstancesRefused, OSError, ValueError) as error:
+        sys.stderr.write(f"front: {error}\n")
+        return 2
+    return 0
+
+
+async def run(options: Options, wanted: InstanceSet) -> None:
+    """Serve until a signal, then drain. Raises CannotListen."""
+    async with AsyncExitStack() as stack:
+        asking = await stack.enter_async_context(
+            httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False)
+        )
+        relaying = await stack.enter_async_context(_relay_client(options.request_timeout_s))
+        doors = {
+            spec.name: door_of(
+                spec,
+                model_name=wanted.model_name,
+                api_key=secrets.token_urlsafe(32),
+                environment=os.environ,
+            )
+            for spec in wanted.instances
+        }
+        instances: dict[str, Instance] = {}
+        balance = Balance(
+            instances,
+            router=make_instance_router(
+                options.router or wanted.router,
+                speeds={spec.name: spec.speed for spec in wanted.instances},
+                weights={spec.name: spec.weight for spec in wanted.instances},
+                theta=wanted.theta,
+            ),
+            clock=time.monotonic,
+        )
+        for spec in wanted.instances:
+            instances[spec.name] = _instance(
+                spec,
+                door=doors[spec.name],
+                model_name=wanted.model_name,
+                directory=options.data_dir,
+                balance=balance,
+                http=asking,
+            )
+        desk = Desk(
+            model_name=wanted.model_name,
+            doors=doors,
+            balance=balance,
+            lengths=_lengths(options, first_tokens=wanted.mean_output_tokens),
+            tokens=TokenLengths(),
+            http=relaying,
+            hold_s=_HOLD_S,
+            whole_answer_s=options.answer_timeout_s,
+        )
+        app = create_front(desk=desk, instances=instances, keys=ApiKeys(wanted.api_key_hashes))
+        server = HttpServer(app)
+        listener = listen(options.host, options.port)
+        logger.info("listening on http://%s:%d", options.host, listener.getsockname()[1])
+        signals = hear_signals()
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        watching = [
+            asyncio.create_task(_look_after(name, each)) for name, each in instances.items()
+        ]
+        try:
+            await first_end(
+                told_to_end(
+                    signals,
+                    close=balance.close,
+                    requests=lambda: balance.here,
+                    grace_s=options.shutdown_grace_s,
+                ),
+                _observe(balance),
+                outlive(serving),
+            )
+        finally:
+            balance.close()
+            balance.cut.set()
+            hurrying = asyncio.create_task(_hurry(signals, instances))
+            await _stop(instances)
+            hurrying.cancel()
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+            server.should_exit = True
+            await serving
+
+
+async def _look_after(name: str, instance: Instance) -> None:
+    while True:
+        try:
+            await instance.run()
+        except Exception:
+            logger.exception("instance %s could not be looked after for a moment", name)
+            await asyncio.sleep(_OBSERVE_EVERY_S)
+
+
+async def _stop(instances: Mapping[str, Instance]) -> None:
+    """All of them, also if one cannot be."""
+    outcomes = await asyncio.gather(
+        *(each.stop() for each in instances.values()), return_exceptions=True
+    )
+    for name, outcome in zip(instances, outcomes, strict=True):
+        if isinstance(outcome, Exception):
+            logger.error("instance %s could not be stopped", name, exc_info=outcome)
+
+
+async def _hurry(signals: "asyncio.Queue[int]", instances: Mapping[str, Instance]) -> None:
+    await taken(signals)
+    for each in instances.values():
+        each.hurry()
+
+
+async def _observe(balance: Balance) -> None:
+    while True:
+        balance.observe()
+        await asyncio.sleep(_OBSERVE_EVERY_S)
+
+
+def _instance(
+    spec: InstanceSpec,
+    *,
+    door: Door,
+    model_name: str,
+    directory: Path,
+    balance: Balance,
+    http: httpx.AsyncClient,
+) -> Instance:
+    if isinstance(spec, UrlInstance):
+        return WatchedInstance(
+            spec.name, door=door, http=http, clock=time.monotonic, patience=Patience()
+        )
+    return SupervisedInstance(
+        spec.name,
+        door=door,
+        launch=launch_of(spec, model_name=model_name, api_key=door.api_key),
+        process=ServerProcess(directory, name=spec.name),
+        http=http,
+        clock=time.monotonic,
+        patience=Patience(start_s=spec.start_patience_s, drain_s=spec.drain_patience_s),
+        requests_under_way=lambda: balance.under_way_at(spec.name),
+    )
+
+
+def _relay_client(request_timeout_s: float) -> httpx.AsyncClient:
+    """As many connections as requests; a token may be as late as the timeout.
+
+    Idle ones are closed before a server closes them, which would look like its failure: uvicorn,
+    which most engines use, does after 5 s.
+    """
+    return httpx.AsyncClient(
+        timeout=httpx.Timeout(request_timeout_s, connect=_CONNECT_TIMEOUT_S, pool=None),
+        limits=httpx.Limits(
+            max_connections=None, max_keepalive_connections=64, keepalive_expiry=_KEEP_IDLE_S
+        ),
+        trust_env=False,
+    )
+
+
+def _lengths(options: Options, *, first_tokens: int) -> AnswerLength:
+    if options.lengths == "quantile":
+        return QuantileLength(first_tokens=first_tokens, quantile=options.quantile)
+    return DrawnLength(first_tokens=first_tokens, rng=random.SystemRandom())
+
+
+def parse_options(argv: list[str]) -> Options:
+    """Exits with status 2 and a usage message when `argv` is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="python -m runtime front",
+        description="One OpenAI-compatible endpoint over whole-model instances.",
+    )
+    add = parser.add_argument
+    add(
+        "--instances",
+        required=True,
+        type=Path,
+        metavar="FILE.json",
+        help="what there is (InstanceSet in runtime/protocol/instances.py)",
+    )
+    add("--data-dir", required=True, type=Path, help="keeps the logs of those started here")
+    add("--host", default="127.0.0.1", help="address for clients (default %(default)s)")
+    add("--port", type=int, default=8100, help="port for clients (default %(default)s)")
+    add("--router", choices=INSTANCE_ROUTER_NAMES, help="instead of the file's")
+    add(
+        "--lengths",
+        choices=_PREDICTORS,
+        default="quantile",
+        help="how long answers are expected to be: drawn from those seen (the paper's), or a "
+        "quantile of them, which spreads work more evenly (default %(default)s)",
+    )
+    add("--quantile", type=float, default=0.6, help="of --lengths quantile (default %(default)g)")
+    add(
+        "--request-timeout",
+        dest="request_timeout_s",
+        type=float,
+        default=120.0,
+        help="seconds without a token of a stream after which an instance has failed "
+        "(default %(default)g)",
+    )
+    add(
+        "--answer-timeout",
+        dest="answer_timeout_s",
+        type=float,
+        default=900.0,
+        help="seconds within which an answer that does not stream must be whole (default "
+        "%(default)g)",
+    )
+    add(
+        "--shutdown-grace",
+        dest="shutdown_grace_s",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="after SIGTERM: how long answers may take to end, while new requests are refused; "
+        "SIGINT, or a second signal, ends them at once (default %(default)g)",
+    )
+    return Options(**vars(parser.parse_args(argv)))

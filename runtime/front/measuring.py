@@ -1,0 +1,112 @@
+"""`python -m runtime measure-instance`: what an instance does, for the file of a front.
+
+Prints JSON: `times` (p1..p8) and `kv_room_tokens` as they stand in that file, and how sure they
+are. Measure it while nobody else asks it. Exit status 2: it could not be measured.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+import httpx
+
+from planner.latency_model import CannotFit, Fit, fit_latency_model
+from runtime.front.relay import InstanceFailed, InstanceFull, Refused
+from runtime.front.sweep import ApiSweep, sweep_instance
+from runtime.instances.asking import ask_load
+from runtime.instances.command_lines import Door
+from runtime.instances.engine_load import EngineLoad
+
+_TIMEOUT_S = 300.0
+
+
+def main(argv: list[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    door = Door(
+        url=arguments.url.rstrip("/").removesuffix("/v1"),
+        model=arguments.model,
+        api_key=os.environ.get(arguments.api_key_env, ""),
+        tells_usage=arguments.stream_usage,
+    )
+    try:
+        sweep, load = asyncio.run(_measure(door, arguments))
+        told = document(sweep, load)
+    except (CannotFit, InstanceFailed, InstanceFull, Refused) as error:
+        said = f" {error.content[:300]!r}" if isinstance(error, Refused) else ""
+        sys.stderr.write(f"cannot measure {door.url}: {error}{said}\n")
+        return 2
+    print(json.dumps(told, indent=2))
+    return 0
+
+
+def document(sweep: ApiSweep, load: EngineLoad) -> dict[str, Any]:
+    """What is printed. Raises CannotFit."""
+    model = fit_latency_model(sweep.prefills, sweep.decodes)
+    told: dict[str, Any] = {
+        "times": {"prefill": model.prefill.parameters, "decode": model.decode.parameters}
+    }
+    if load.kv_room_tokens is not None:
+        told["kv_room_tokens"] = load.kv_room_tokens
+    told["fit"] = {"prefill": _sure(model.prefill), "decode": _sure(model.decode)}
+    told["measured"] = {
+        "prefills": [asdict(one) for one in sweep.prefills],
+        "decodes": [asdict(one) for one in sweep.decodes],
+    }
+    return told
+
+
+async def _measure(door: Door, arguments: argparse.Namespace) -> tuple[ApiSweep, EngineLoad]:
+    async with httpx.AsyncClient(timeout=_TIMEOUT_S, trust_env=False) as http:
+        sweep = await sweep_instance(
+            http,
+            door,
+            batches=arguments.batches,
+            lengths=arguments.lengths,
+            output_tokens=arguments.output_tokens,
+            repeats=arguments.repeats,
+            clock=time.perf_counter,
+            rng=random.SystemRandom(),
+        )
+        return sweep, await ask_load(http, door)
+
+
+def _sure(fit: Fit) -> dict[str, Any]:
+    return {
+        "standard_errors": fit.standard_errors,
+        "median_error": fit.median_error,
+        "worst_error": fit.worst_error,
+        "points": fit.points,
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m runtime measure-instance", description=__doc__.split("\n")[0]
+    )
+    add = parser.add_argument
+    add("--url", required=True, help="of an OpenAI-compatible server")
+    add("--model", required=True, help="its name there")
+    add("--api-key-env", default="HELIX_API_KEY", help="variable with its key (%(default)s)")
+    add("--batches", type=int, nargs="+", default=[1, 2, 4, 8, 16])
+    add("--lengths", type=int, nargs="+", default=[64, 256, 1024], help="of prompts, in tokens")
+    add(
+        "--output-tokens",
+        type=int,
+        default=64,
+        help="of each answer; enough for the first to write still when the last prompt of a batch "
+        "is through (default %(default)s)",
+    )
+    add("--repeats", type=int, default=2, help="of each batch, the least counts")
+    add(
+        "--stream-usage",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="ask streams for token counts, which not every server allows",
+    )
+    return parser

@@ -1,0 +1,170 @@
+"""One request through one instance: what it answers, or why that counts as no answer."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from runtime.front.asked import Asked
+from runtime.front.events import Event, EventReader, Garbage
+from runtime.instances.asking import headers_of
+from runtime.instances.command_lines import Door
+
+MOST_ANSWER_BYTES = 64 << 20
+_OURS = frozenset({401, 403, 404, 405})  # the client was let in and its model is right: our fault
+_MOST_SHOWN = 200
+
+
+class InstanceFailed(Exception):
+    """The instance did not answer as it should; another may."""
+
+
+class Unreachable(InstanceFailed):
+    """The request never arrived there, so that it cannot be what the instance fails of."""
+
+
+class Errored(InstanceFailed):
+    """It says that it failed of this request, which may be the request's fault."""
+
+
+class TooSlow(Exception):
+    """The whole answer did not come in time; elsewhere it would take as long."""
+
+
+class InstanceFull(Exception):
+    """The instance takes no more now; another may. `retry_after_s` is what it said, if it did."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Refused(Exception):
+    """The request itself is wrong, and would be anywhere; `content` is the instance's answer."""
+
+    def __init__(self, *, status: int, content: bytes, media_type: str) -> None:
+        super().__init__(f"refused with {status}")
+        self.status = status
+        self.content = content
+        self.media_type = media_type
+
+
+async def whole_answer(
+    http: httpx.AsyncClient, door: Door, asked: Asked, *, patience_s: float
+) -> dict[str, Any]:
+    """The answer of one that does not stream, of which nothing comes before all of it does.
+
+    Raises InstanceFailed, InstanceFull, Refused, TooSlow.
+    """
+    waits = httpx.Timeout(http.timeout)
+    waits.read = None  # bounded as a whole
+    try:
+        async with (
+            asyncio.timeout(patience_s),
+            _sent(http, door, asked, waits=waits) as response,
+        ):
+            content = await _read(response)
+    except TimeoutError as error:
+        raise TooSlow(f"no answer within {patience_s:g} s; ask for fewer tokens") from error
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InstanceFailed(f"it answered what is no JSON: {_shown(content)}") from error
+    choices = body.get("choices") if isinstance(body, dict) else None
+    if not isinstance(choices, list) or not choices:
+        raise InstanceFailed(f"it answered without choices: {_shown(content)}")
+    return {**body}
+
+
+async def stream_events(http: httpx.AsyncClient, door: Door, asked: Asked) -> AsyncGenerator[Event]:
+    """Events as they come, the last is the end of the stream.
+
+    Raises InstanceFailed, InstanceFull, Refused.
+    """
+    reader, open_choices = EventReader(), asked.choices
+    async with _sent(http, door, asked, waits=http.timeout) as response:
+        kind = response.headers.get("content-type", "")
+        if not kind.startswith("text/event-stream"):
+            content = await _read(response)
+            raise InstanceFailed(f"it answered {kind or 'untyped'} content: {_shown(content)}")
+        try:
+            async for piece in response.aiter_bytes():
+                for event in reader.feed(piece):
+                    if event.error is not None:
+                        raise Errored(f"it failed: {event.error}")
+                    open_choices -= event.finished
+                    yield event
+                    if event.is_done:
+                        return
+        except Garbage as error:
+            raise InstanceFailed(f"it answered garbage: {error}") from error
+        except httpx.HTTPError as error:
+            raise InstanceFailed(f"its answer broke off: {_words(error)}") from error
+    if open_choices > 0 or not reader.is_between_events:
+        raise InstanceFailed("its answer ended in the middle")
+    yield Event(body=None)
+
+
+@asynccontextmanager
+async def _sent(
+    http: httpx.AsyncClient, door: Door, asked: Asked, *, waits: httpx.Timeout
+) -> AsyncIterator[httpx.Response]:
+    """The response once its headers are there, if it is an answer."""
+    request = http.build_request(
+        "POST",
+        f"{door.url}{asked.endpoint}",
+        content=asked.body_for(door.model, with_usage=door.tells_usage),
+        headers={"Content-Type": "application/json", **headers_of(door)},
+        timeout=waits,
+    )
+    try:
+        response = await http.send(request, stream=True)
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        raise Unreachable(f"it cannot be reached: {_words(error)}") from error
+    except httpx.HTTPError as error:
+        raise InstanceFailed(f"it does not answer: {_words(error)}") from error
+    try:
+        if not response.is_success:
+            raise _refusal(response, await _read(response))
+        yield response
+    finally:
+        await response.aclose()
+
+
+def _refusal(response: httpx.Response, content: bytes) -> Exception:
+    status = response.status_code
+    said = f"it answered {status}: {_shown(content)}"
+    if status == 429:
+        return InstanceFull(said, retry_after_s=_seconds(response.headers.get("retry-after")))
+    if 400 <= status < 500 and status not in _OURS:
+        kind = response.headers.get("content-type", "application/json")
+        return Refused(status=status, content=content, media_type=kind)
+    return Errored(said)
+
+
+async def _read(response: httpx.Response) -> bytes:
+    parts, size = [], 0
+    try:
+        async for part in response.aiter_bytes():
+            size += len(part)
+            if size > MOST_ANSWER_BYTES:
+                raise InstanceFailed(f"it answered more than {MOST_ANSWER_BYTES} bytes")
+            parts.append(part)
+    except httpx.HTTPError as error:
+        raise InstanceFailed(f"its answer broke off: {_words(error)}") from error
+    return b"".join(parts)
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text is not None and text.isdecimal() else None
+
+
+def _shown(content: bytes) -> str:
+    return " ".join(content[:_MOST_SHOWN].decode(errors="replace").split()) or "nothing"
+
+
+def _words(error: httpx.HTTPError) -> str:
+    return str(error) or type(error).__name__

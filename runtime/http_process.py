@@ -1,0 +1,107 @@
+"""What every process that serves HTTP does: listen, serve until a signal, end with its parts."""
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+GRACEFUL_SHUTDOWN_S = 3  # for answers whose requests have ended
+LOOK_S = 0.05
+
+logger = logging.getLogger(__name__)
+
+
+class CannotListen(Exception):
+    """The address is taken or not of this machine; the message names the remedy."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Raises CannotListen."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise CannotListen(
+            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port, "
+            "or stop what uses it"
+        ) from error
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without its signal handlers: who uses it has more to stop."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
+            )
+        )
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def hear_signals() -> "asyncio.Queue[int]":
+    """Every SIGTERM and SIGINT from now on."""
+    signals: asyncio.Queue[int] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signals.put_nowait, number)
+    return signals
+
+
+async def told_to_end(
+    signals: "asyncio.Queue[int]",
+    *,
+    close: Callable[[], None],
+    requests: Callable[[], int],
+    grace_s: float,
+) -> None:
+    """Return at SIGINT; at SIGTERM `close`, and return when there are no `requests`, `grace_s`
+    later, or at a second signal."""
+    if await signals.get() == signal.SIGINT:
+        return
+    logger.info("stopping: %d requests end first", requests())
+    close()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(grace_s):
+            await first_end(_none(requests), taken(signals))
+
+
+async def taken(signals: "asyncio.Queue[int]") -> None:
+    """Return at the next signal."""
+    await signals.get()
+
+
+async def _none(requests: Callable[[], int]) -> None:
+    while requests():  # noqa: ASYNC110 - requests end in many ways
+        await asyncio.sleep(LOOK_S)
+
+
+async def outlive(serving: asyncio.Task[None]) -> None:
+    """Until the HTTP server ends, which by itself it does only when it fails."""
+    await asyncio.wait({serving})
+
+
+async def first_end(*works: Coroutine[Any, Any, None]) -> None:
+    """Run all until one ends or raises; then cancel the others."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()

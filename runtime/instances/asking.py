@@ -1,0 +1,77 @@
+"""Asks an instance how it is and how full.
+
+An answer that is none is a trouble to tell of, never an error.
+"""
+
+import json
+
+import httpx
+
+from runtime.instances.command_lines import Door
+from runtime.instances.engine_load import EngineLoad, read_load
+from runtime.instances.exposition import MAX_PAGE_BYTES
+from runtime.instances.health import Probe
+
+PROBE_TIMEOUT_S = 5.0
+_MOST_SHOWN = 120
+
+
+async def ask_health(http: httpx.AsyncClient, door: Door) -> Probe:
+    """/health, where there is one, and that /v1/models names the model, where it says so."""
+    try:
+        health = await http.get(f"{door.url}/health", headers=headers_of(door))
+        if health.status_code != 404 and not health.is_success:
+            return Probe(trouble=f"/health answers {health.status_code}{_said(health)}")
+        if not door.lists_model:
+            return Probe()
+        models = await http.get(f"{door.url}/v1/models", headers=headers_of(door))
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        return Probe(trouble=f"it does not answer: {error or type(error).__name__}")
+    if not models.is_success:
+        return Probe(trouble=f"/v1/models answers {models.status_code}{_said(models)}")
+    names = _names(models)
+    if names is None:
+        return Probe(trouble=f"/v1/models answers what is no list of models{_said(models)}")
+    if door.model not in names:
+        return Probe(
+            trouble=f"it does not serve {door.model!r} but {', '.join(names) or 'nothing'}"
+        )
+    return Probe()
+
+
+async def ask_load(http: httpx.AsyncClient, door: Door) -> EngineLoad:
+    """What /metrics says; nothing where the backend has none, or does not answer."""
+    if not door.has_metrics:
+        return EngineLoad()
+    try:
+        page = await http.get(f"{door.url}/metrics", headers=headers_of(door))
+    except (httpx.HTTPError, httpx.InvalidURL):
+        return EngineLoad()  # its health tells
+    if page.status_code == 404:
+        return EngineLoad(complaint="it has no /metrics; only requests sent from here are counted")
+    if not page.is_success:
+        return EngineLoad(complaint=f"/metrics answers {page.status_code}{_said(page)}")
+    if len(page.content) > MAX_PAGE_BYTES:
+        return EngineLoad(complaint=f"/metrics answers {len(page.content)} bytes; that is too much")
+    return read_load(page.text)
+
+
+def headers_of(door: Door) -> dict[str, str]:
+    return {"Authorization": f"Bearer {door.api_key}"} if door.api_key else {}
+
+
+def _names(answer: httpx.Response) -> list[str] | None:
+    try:
+        body = answer.json()
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    data = body.get("data") if isinstance(body, dict) else None
+    if not isinstance(data, list):
+        return None
+    ids = [entry.get("id") for entry in data if isinstance(entry, dict)]
+    return [name for name in ids if isinstance(name, str)]
+
+
+def _said(answer: httpx.Response) -> str:
+    text = " ".join(answer.text[: 4 * _MOST_SHOWN].split())[:_MOST_SHOWN]
+    return f": {text}" if text else ""

@@ -1,0 +1,102 @@
+"""What an instance is started with; pure.
+
+Every server listens on loopback only: `vllm serve` would otherwise listen on every interface, where
+much of it asks for no key. Keys go by the environment, as command lines can be read by every user.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from runtime.protocol.instances import (
+    HelixInstance,
+    InstanceSpec,
+    StartedInstance,
+    TransformersInstance,
+    UrlInstance,
+    VllmInstance,
+)
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A command line and what is added to the environment, which may hold a secret."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Where an instance answers, and what its backend can be asked there.
+
+    `model` is the model's name there. `lists_model`: /v1/models names it. `has_metrics`: there may
+    be a /metrics. `tells_usage`: a stream ends with token counts if it is asked to.
+    """
+
+    url: str
+    model: str
+    api_key: str = field(default="", repr=False)
+    lists_model: bool = True
+    has_metrics: bool = True
+    tells_usage: bool = True
+
+
+def door_of(
+    spec: InstanceSpec, *, model_name: str, api_key: str, environment: Mapping[str, str]
+) -> Door:
+    """`api_key` is for those that are started here; of others it is in `environment`."""
+    if isinstance(spec, UrlInstance):
+        url = spec.url.rstrip("/").removesuffix("/v1")
+        key = environment.get(spec.api_key_env, "")
+        return Door(url=url, model=spec.model, api_key=key, tells_usage=spec.stream_usage)
+    url = f"http://{LOOPBACK}:{spec.port}"
+    if isinstance(spec, TransformersInstance):
+        return Door(
+            url=url,
+            model=spec.model,
+            lists_model=False,  # it lists what the hub's cache holds
+            has_metrics=False,
+            tells_usage=False,
+        )
+    return Door(url=url, model=model_name, api_key=api_key)
+
+
+def launch_of(spec: StartedInstance, *, model_name: str, api_key: str) -> Launch:
+    """How the instance's process is started; it will answer for `model_name` with that key."""
+    if isinstance(spec, VllmInstance):
+        return _vllm(spec, model_name=model_name, api_key=api_key)
+    if isinstance(spec, TransformersInstance):
+        argv = (*spec.command, "serve", spec.model, *_listening(spec), "--device", spec.device)
+        return Launch(argv=(*argv, *spec.extra_arguments))
+    return _helix(spec, model_name=model_name, api_key=api_key)
+
+
+def _vllm(spec: VllmInstance, *, model_name: str, api_key: str) -> Launch:
+    argv = [*spec.command, "serve", spec.model, *_listening(spec)]
+    argv += ["--served-model-name", model_name]
+    argv += ["--tensor-parallel-size", str(spec.tensor_parallel)]
+    argv += ["--gpu-memory-utilization", f"{spec.gpu_memory_utilization:g}"]
+    if spec.max_context_tokens is not None:
+        argv += ["--max-model-len", str(spec.max_context_tokens)]
+    environment = {
+        "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in spec.gpus),
+        "VLLM_API_KEY": api_key,
+    }
+    return Launch(argv=(*argv, *spec.extra_arguments), environment=environment)
+
+
+def _helix(spec: HelixInstance, *, model_name: str, api_key: str) -> Launch:
+    argv = [sys.executable, "-m", "runtime", "serve", "--checkpoint", spec.checkpoint]
+    argv += [*_listening(spec), "--model-name", model_name]
+    argv += ["--memory-budget-bytes", str(spec.memory_budget_bytes)]
+    argv += ["--relative-speed", f"{spec.relative_speed:g}", "--threads", str(spec.threads)]
+    if spec.max_context_tokens is not None:
+        argv += ["--max-context-tokens", str(spec.max_context_tokens)]
+    return Launch(argv=(*argv, *spec.extra_arguments), environment={"HELIX_API_KEY": api_key})
+
+
+def _listening(spec: StartedInstance) -> tuple[str, ...]:
+    return "--host", LOOPBACK, "--port", str(spec.port)

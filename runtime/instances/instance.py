@@ -1,0 +1,199 @@
+"""One instance as this process knows it: asked how it is, and if it is ours, kept running.
+
+`health.py` decides, `process.py` and `asking.py` act; here they meet once a second.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Protocol
+
+import httpx
+
+from runtime.instances.asking import ask_health, ask_load
+from runtime.instances.command_lines import Door, Launch
+from runtime.instances.engine_load import EngineLoad
+from runtime.instances.health import (
+    Condition,
+    Patience,
+    Seen,
+    State,
+    Step,
+    after_probe,
+    next_step,
+)
+from runtime.instances.process import ServerProcess
+
+LOOK_EVERY_S = 1.0
+_LOOK_SOON_S = 0.2
+_HURRIED_STOP_S = 3.0
+
+logger = logging.getLogger(__name__)
+
+
+class Instance(Protocol):
+    """What a router needs to know of an instance, whoever starts it."""
+
+    @property
+    def door(self) -> Door:
+        """Where it answers."""
+
+    @property
+    def state(self) -> State:
+        """How it is."""
+
+    @property
+    def load(self) -> EngineLoad:
+        """How full it says it is."""
+
+    async def run(self) -> None:
+        """Look after it until cancelled."""
+
+    async def stop(self) -> None:
+        """Drain and end it, if it is ours; returns when nothing of it runs here."""
+
+    def hurry(self) -> None:
+        """While it stops: wait for no request any more."""
+
+
+class WatchedInstance:
+    """Somebody else's server: only asked."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        door: Door,
+        http: httpx.AsyncClient,
+        clock: Callable[[], float],
+        patience: Patience,
+        look_every_s: float = LOOK_EVERY_S,
+    ) -> None:
+        self.door = door
+        self.load = EngineLoad()
+        self.state = State(condition=Condition.STARTING, since_s=clock())
+        self._name = name
+        self._http = http
+        self._clock = clock
+        self._patience = patience
+        self._look_every_s = look_every_s
+
+    async def run(self) -> None:
+        while True:
+            probe = await ask_health(self._http, self.door)
+            before, now_s = self.state, self._clock()
+            self.state = after_probe(before, probe, patience=self._patience, now_s=now_s)
+            _tell(self._name, before, self.state)
+            if self.state.condition is Condition.READY:
+                self.load = await _asked_load(self._http, self.door, self._name, self.load)
+            await asyncio.sleep(self._look_every_s)
+
+    async def stop(self) -> None:
+        """It goes on; it is only not asked any more."""
+
+    def hurry(self) -> None:
+        """Nothing is waited for."""
+
+
+class SupervisedInstance:
+    """A process of ours: started, asked, started again with a back-off, drained, ended.
+
+    `requests_under_way`: how many requests were sent to it from here and have not ended.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        door: Door,
+        launch: Launch,
+        process: ServerProcess,
+        http: httpx.AsyncClient,
+        clock: Callable[[], float],
+        patience: Patience,
+        requests_under_way: Callable[[], int],
+        look_every_s: float = LOOK_EVERY_S,
+    ) -> None:
+        self.door = door
+        self.load = EngineLoad()
+        self.state = State()
+        self._name = name
+        self._launch = launch
+        self._process = process
+        self._http = http
+        self._clock = clock
+        self._patience = patience
+        self._requests_under_way = requests_under_way
+        self._look_every_s = look_every_s
+        self._wanted = True
+        self._looking = asyncio.Lock()
+
+    async def run(self) -> None:
+        while True:
+            await self._look()
+            ready = self.state.condition is Condition.READY
+            await self._wait(self._look_every_s if ready else min(_LOOK_SOON_S, self._look_every_s))
+
+    async def stop(self) -> None:
+        self._wanted = False
+        while self.state.condition is not Condition.IDLE or self._process.is_running:
+            await self._look()
+            await asyncio.sleep(min(_LOOK_SOON_S, self._look_every_s))
+
+    def hurry(self) -> None:
+        self._patience = replace(self._patience, drain_s=0, stop_s=_HURRIED_STOP_S)
+
+    async def _wait(self, seconds: float) -> None:
+        """That long, or until its process ends."""
+        if not self._process.is_running:
+            await asyncio.sleep(seconds)
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._process.gone(), seconds)
+
+    async def _look(self) -> None:
+        async with self._looking:
+            seen = await self._see()
+            before = self.state
+            self.state, step = next_step(
+                before, seen, wanted=self._wanted, patience=self._patience, now_s=self._clock()
+            )
+            _tell(self._name, before, self.state)
+            if step is Step.START:
+                await self._process.start(self._launch)
+            elif step is Step.TERMINATE:
+                self._process.terminate()
+            elif step is Step.KILL:
+                self._process.kill()
+
+    async def _see(self) -> Seen:
+        words = self._process.last_words
+        ended = self._process.take_end()
+        if ended is not None:
+            self.load = EngineLoad()
+            return Seen(ended=ended, last_words=words)
+        if not self._process.is_running:
+            return Seen()
+        probe = await ask_health(self._http, self.door)
+        if not probe.trouble:
+            self.load = await _asked_load(self._http, self.door, self._name, self.load)
+        requests = max(self._requests_under_way(), self.load.requests or 0)
+        return Seen(probe=probe, requests=requests, last_words=words)
+
+
+async def _asked_load(
+    http: httpx.AsyncClient, door: Door, name: str, before: EngineLoad
+) -> EngineLoad:
+    load = await ask_load(http, door)
+    if load.complaint and load.complaint != before.complaint:
+        logger.warning("instance %s: %s", name, load.complaint)
+    return load
+
+
+def _tell(name: str, before: State, state: State) -> None:
+    if before.condition is not state.condition:
+        why = f": {state.message}" if state.message else ""
+        level = logging.INFO if state.condition is not Condition.WAITING else logging.ERROR
+        logger.log(level, "instance %s is %s%s", name, state.condition, why)

@@ -1,0 +1,137 @@
+"""One server process: started in a session of its own, its output kept, ended with its children."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+from asyncio.subprocess import PIPE, STDOUT, Process
+from collections import deque
+from pathlib import Path
+
+import psutil
+
+from runtime.agent.secrets_out import without_secrets
+from runtime.agent.stage_log import StageLog
+from runtime.instances.command_lines import Launch
+
+_TAIL_LINES = 12
+_MOST_TAIL_CHARS = 1500
+_CHUNK_BYTES = 1 << 16
+_LEAVING_S = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class ServerProcess:
+    """At most one process at a time, whose log is `directory`/NAME.log.
+
+    Its id is kept in `directory`, so that what an earlier life of this process left running is
+    ended before another is started: it would hold the port and the GPUs.
+    """
+
+    def __init__(self, directory: Path, *, name: str) -> None:
+        self._name = name
+        self._id_file = directory / f"{name}.pid"
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._log = StageLog(directory / f"{name}.log", on_line=self._tail.append)
+        self._process: Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._ended: str | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._ended is None
+
+    @property
+    def last_words(self) -> str:
+        """The end of its log, without secrets."""
+        return without_secrets("\n".join(self._tail).strip())[-_MOST_TAIL_CHARS:]
+
+    def take_end(self) -> str | None:
+        """How it ended, once; None if it runs, or was told already."""
+        ended = self._ended
+        if ended is not None:
+            self._process = self._reading = self._ended = None
+        return ended
+
+    async def start(self, launch: Launch) -> None:
+        """Start it; that it cannot be shows as its end."""
+        await asyncio.to_thread(self._end_left_over)
+        self._tail.clear()
+        self._log.begin(" ".join(launch.argv))
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *launch.argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=PIPE,
+                stderr=STDOUT,
+                env={**os.environ, **launch.environment},
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            self._ended = f"{launch.argv[0]!r} cannot be started: {error}; is it installed here?"
+            return
+        logger.info("instance %s: started process %d", self._name, self._process.pid)
+        self._remember(self._process.pid)
+        self._reading = asyncio.create_task(self._follow(self._process))
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.terminate()
+
+    def kill(self) -> None:
+        """End it and all that it started."""
+        if self._process is not None and self._ended is None:
+            _kill_session(self._process.pid)
+
+    async def gone(self) -> None:
+        """Return when it has ended; at once if there is none."""
+        if self._reading is not None:
+            await asyncio.wait({self._reading})
+
+    async def _follow(self, process: Process) -> None:
+        stream = process.stdout
+        if stream is None:
+            raise RuntimeError("the instance was started without a pipe to its output")
+        rest = b""
+        while chunk := await stream.read(_CHUNK_BYTES):
+            *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) > _CHUNK_BYTES:
+                lines, rest = [*lines, rest], b""
+            for line in lines:
+                self._log.append(line + b"\n")
+        if rest:
+            self._log.append(rest + b"\n")
+        code = await process.wait()
+        _kill_session(process.pid)  # children that outlive it would keep the GPUs
+        self._id_file.unlink(missing_ok=True)
+        self._ended = f"killed by signal {-code}" if code < 0 else f"exited with status {code}"
+        logger.info("instance %s: process %d %s", self._name, process.pid, self._ended)
+
+    def _remember(self, pid: int) -> None:
+        with contextlib.suppress(psutil.Error):  # it has ended already
+            born = psutil.Process(pid).create_time()
+            self._id_file.write_text(json.dumps({"pid": pid, "born": born}), encoding="utf-8")
+
+    def _end_left_over(self) -> None:
+        try:
+            left = json.loads(self._id_file.read_text(encoding="utf-8"))
+            process = psutil.Process(int(left["pid"]))
+            if process.create_time() != left["born"]:
+                return  # the number is another's by now
+        except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+            return
+        logger.warning("instance %s: process %d is left over; ended", self._name, process.pid)
+        _kill_session(process.pid)
+        with contextlib.suppress(psutil.Error):
+            process.wait(timeout=_LEAVING_S)
+
+
+def _kill_session(leader: int) -> None:
+    """Everything in the process group that `leader` began, which is ours alone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)

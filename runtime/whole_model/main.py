@@ -1,0 +1,295 @@
+"""`python -m runtime serve`: our engine alone, an OpenAI-compatible endpoint for one checkpoint.
+
+One stage process holds all layers. HELIX_API_KEY holds the key that clients need; /metrics has
+vLLM's names. Exit status 1: the stage ended, which its last line says; 2: called wrongly.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import logging
+import os
+import random
+import secrets
+import socket
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from planner.domain.cluster import COORDINATOR
+from planner.domain.errors import PlannerError
+from runtime.agent.data_address import AddressError, choose_port, data_endpoint
+from runtime.agent.hardware import detect_hardware, gpu_budgets_bytes
+from runtime.agent.stage_log import StageLog
+from runtime.agent.supervisor import STAGE_COMMAND, StageSettings, Supervisor
+from runtime.coordinator.access import ApiKeys
+from runtime.coordinator.app import create_app
+from runtime.coordinator.dispatcher import Dispatcher
+from runtime.coordinator.heap import bound_free_memory
+from runtime.coordinator.request_stats import RequestStats
+from runtime.coordinator.routing import Routing
+from runtime.coordinator.serving import Serving
+from runtime.coordinator.tokenizer import TokenizerError, load_tokenizer
+from runtime.http_process import (
+    CannotListen,
+    HttpServer,
+    first_end,
+    hear_signals,
+    listen,
+    outlive,
+    told_to_end,
+)
+from runtime.protocol.control import PeerAddress, StageAssignment
+from runtime.transport.async_zmq_transport import AsyncZmqTransport
+from runtime.transport.keys import KeyPair
+from runtime.whole_model.assembly import (
+    STAGE,
+    CannotServe,
+    depth_of,
+    serving_plan,
+    stage_assignment,
+)
+from runtime.whole_model.metrics import CONTENT_TYPE, metrics_page
+
+API_KEY_VARIABLE = "HELIX_API_KEY"
+LOOPBACK = "127.0.0.1"
+_STATS_WINDOW_S = 10.0
+_TICK_S = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class StageEnded(Exception):
+    """Nothing can be served any more; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The command line."""
+
+    checkpoint: Path
+    model_name: str
+    host: str
+    port: int
+    memory_budget_bytes: int | None
+    max_context_tokens: int | None
+    relative_speed: float
+    tensor_parallel: int
+    threads: int
+    request_timeout_s: float
+    shutdown_grace_s: float
+    emulate: Path | None
+
+
+def main(argv: list[str]) -> int:
+    """0 after SIGTERM or SIGINT."""
+    options = parse_options(argv)
+    bound_free_memory()
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    key = os.environ.get(API_KEY_VARIABLE, "")
+    try:
+        if not key:
+            raise CannotServe(f"no API key; set {API_KEY_VARIABLE} to what clients shall send")
+        with tempfile.TemporaryDirectory(prefix="helix-serve-") as directory:
+            asyncio.run(serve(options, api_key=key, directory=Path(directory)))
+    except StageEnded as error:
+        sys.stderr.write(f"serve: {error}\n")
+        return 1
+    except (AddressError, CannotListen, CannotServe, TokenizerError, PlannerError) as error:
+        sys.stderr.write(f"serve: {error}\n")
+        return 2
+    return 0
+
+
+async def serve(options: Options, *, api_key: str, directory: Path) -> None:
+    """Serve until a signal; the stage's key and log are in `directory`. Raises StageEnded, and
+    what makes serving impossible."""
+    depth = depth_of(options.checkpoint)
+    tokenizer = await asyncio.to_thread(load_tokenizer, options.checkpoint)
+    listener = listen(options.host, options.port)
+    own_keys, stage_keys = KeyPair.generate(), KeyPair.load_or_create(directory / "stage.key")
+    transport = AsyncZmqTransport(name=COORDINATOR, bind=_free_endpoint(), keys=own_keys)
+    assignment = stage_assignment(
+        model_name=options.model_name,
+        checkpoint=options.checkpoint,
+        depth=depth,
+        max_context_tokens=options.max_context_tokens or depth.context_tokens,
+        tensor_parallel=options.tensor_parallel,
+        coordinator=PeerAddress(
+            name=COORDINATOR, endpoint=transport.endpoint, public_key=own_keys.public_key
+        ),
+    )
+    stage_peer = PeerAddress(
+        name=STAGE, endpoint=_free_endpoint(), public_key=stage_keys.public_key
+    )
+    plan = serving_plan(assignment, stage=stage_peer, emulated=options.emulate is not None)
+    stats = RequestStats(window_s=_STATS_WINDOW_S, clock=time.monotonic)
+    dispatcher = Dispatcher(
+        transport=transport,
+        stats=stats,
+        clock=time.monotonic,
+        new_request_id=lambda: secrets.randbits(63),
+        request_timeout_s=options.request_timeout_s,
+    )
+    routing = Routing(name="iwrr", rng=random.SystemRandom(), clock=time.monotonic)
+    dispatcher.serve(Serving(plan=plan, tokenizer=tokenizer, routing=routing))
+    transport.set_peers((stage_peer,))
+    hardware = detect_hardware(
+        memory_budget_bytes=options.memory_budget_bytes, relative_speed=options.relative_speed
+    )
+    ended = asyncio.Event()
+
+    def look() -> None:
+        if supervisor.local.failure is not None:
+            ended.set()
+
+    supervisor = Supervisor(
+        settings=StageSettings(
+            name=STAGE,
+            bind=stage_peer.endpoint,
+            secret_key_file=str(directory / "stage.key"),
+            public_key=stage_keys.public_key,
+            memory_budget_bytes=hardware.memory_budget_bytes,
+            relative_speed=options.relative_speed,
+            threads=options.threads,
+            gpu_budgets_bytes=(
+                gpu_budgets_bytes(hardware.gpus) if options.memory_budget_bytes is None else ()
+            ),
+        ),
+        log=StageLog(directory / "stage.log", on_line=lambda line: logger.info("stage: %s", line)),
+        on_change=look,
+        command=_stage_command(options),
+    )
+    app = create_app(
+        dispatcher=dispatcher,
+        keys=ApiKeys([hashlib.sha256(api_key.encode()).hexdigest()]),
+        unix_time=time.time,
+        new_answer_id=lambda: secrets.token_hex(12),
+        new_seed=lambda: secrets.randbits(64),
+    )
+
+    async def metrics(http: Request) -> Response:
+        running = supervisor.local.running
+        page = metrics_page(
+            model_name=options.model_name,
+            requests_running=dispatcher.requests_running,
+            requests_waiting=dispatcher.requests_waiting,
+            prompt_tokens_total=stats.prompt_tokens_total,
+            output_tokens_total=stats.output_tokens_total,
+            stage=None if running is None else running.stats,
+            num_layers=plan.num_layers,
+            page_tokens=plan.page_tokens,
+        )
+        return Response(page, media_type=CONTENT_TYPE)
+
+    app.router.routes.append(Route("/metrics", metrics, methods=["GET"]))
+    server = HttpServer(app)
+    logger.info("listening on http://%s:%d", options.host, _port_of(listener))
+    signals = hear_signals()
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        await supervisor.start(assignment)
+        await first_end(
+            told_to_end(
+                signals,
+                close=dispatcher.close,
+                requests=lambda: dispatcher.requests_here,
+                grace_s=options.shutdown_grace_s,
+            ),
+            _receive_forever(transport, dispatcher),
+            _see_forever(transport, dispatcher),
+            _tick(dispatcher),
+            _fail_at_end(ended, supervisor, assignment),
+            outlive(serving),
+        )
+    finally:
+        dispatcher.stop()
+        server.should_exit = True
+        await serving
+        await supervisor.stop()
+        transport.close()
+
+
+async def _fail_at_end(
+    ended: asyncio.Event, supervisor: Supervisor, assignment: StageAssignment
+) -> None:
+    await ended.wait()
+    failure = supervisor.local.failure
+    said = "for no known reason" if failure is None else failure.message
+    raise StageEnded(f"{assignment.model_name} is served no more: {said}")
+
+
+async def _receive_forever(transport: AsyncZmqTransport, dispatcher: Dispatcher) -> None:
+    while True:
+        for received in await transport.receive():
+            dispatcher.receive(received)
+
+
+async def _see_forever(transport: AsyncZmqTransport, dispatcher: Dispatcher) -> None:
+    while True:
+        for sighting in await transport.sightings():
+            dispatcher.see(sighting)
+
+
+async def _tick(dispatcher: Dispatcher) -> None:
+    while True:
+        await asyncio.sleep(_TICK_S)
+        dispatcher.expire()
+
+
+def _stage_command(options: Options) -> tuple[str, ...]:
+    if options.emulate is None:
+        return STAGE_COMMAND
+    return (*STAGE_COMMAND, "--emulate", str(options.emulate.resolve()))
+
+
+def _free_endpoint() -> str:
+    return data_endpoint(LOOPBACK, choose_port(LOOPBACK, wanted=0, kept=None))
+
+
+def _port_of(listener: socket.socket) -> int:
+    port: int = listener.getsockname()[1]
+    return port
+
+
+def parse_options(argv: list[str]) -> Options:
+    """Exits with status 2 and a usage message when `argv` is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="python -m runtime serve",
+        description="Serve one checkpoint with our engine alone: an OpenAI-compatible endpoint, "
+        f"for clients that send the key in {API_KEY_VARIABLE}.",
+    )
+    add = parser.add_argument
+    add("--checkpoint", required=True, type=Path, help="directory of a Hugging Face checkpoint")
+    add("--model-name", help="what clients ask for (default: the directory's name)")
+    add("--host", default=LOOPBACK, help="address for clients (default %(default)s)")
+    add("--port", type=int, default=8000, help="port for clients (default %(default)s)")
+    add("--memory-budget-bytes", type=int, help="default: 90 %% of a GPU, or half of main memory")
+    add("--max-context-tokens", type=int, help="default: that of the checkpoint")
+    add("--relative-speed", type=float, default=1.0, help="below 1: slowed on purpose")
+    add("--tensor-parallel", type=int, default=1, help="ranks, a GPU each")
+    add("--threads", type=int, default=1, help="of a stage on CPU (default %(default)s)")
+    add("--request-timeout", dest="request_timeout_s", type=float, default=120.0)
+    add(
+        "--shutdown-grace",
+        dest="shutdown_grace_s",
+        type=float,
+        default=20.0,
+        metavar="SECONDS",
+        help="after SIGTERM: how long requests may take to end, while new ones are refused; "
+        "SIGINT, or a second signal, ends them at once (default %(default)g)",
+    )
+    add("--emulate", type=Path, metavar="FILE.json", help="run no model: act as a node like that")
+    arguments = parser.parse_args(argv)
+    arguments.model_name = arguments.model_name or arguments.checkpoint.resolve().name
+    return Options(**vars(arguments))

@@ -1,0 +1,99 @@
+"""Estimates from data sheets, held against what can be reckoned by hand."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from planner.__main__ import main
+from planner.domain.problem import Workload
+from planner.roofline import (
+    BYTES_SHARE,
+    DATA_SHEETS,
+    ESTIMATED,
+    FLOPS_SHARE,
+    LAUNCH_S,
+    LayerShape,
+    UnknownGpu,
+    data_sheet,
+    roofline_profile,
+    roofline_times,
+)
+from planner.serialization.problem_file import profile_from_dict
+
+LLAMA_70B = LayerShape(
+    hidden_size=8192, intermediate_size=28672, query_heads=64, kv_heads=8, head_size=128
+)
+A100 = DATA_SHEETS["A100-40GB"]
+WORKLOAD = Workload(mean_prompt_tokens=763, mean_output_tokens=232)
+
+
+def test_a_layer_of_llama_70b_has_the_parameters_it_has() -> None:
+    assert LLAMA_70B.parameters == 855_638_016  # q, k, v, o and the three of the MLP
+    assert LLAMA_70B.kv_token_bytes == 4096
+
+
+def test_few_rows_take_the_time_to_read_the_weights_and_many_that_to_multiply() -> None:
+    times = roofline_times(A100, LLAMA_70B, context_tokens=0)
+    reading_s = 2 * 855_638_016 / (1555e9 * BYTES_SHARE)
+    assert times.decode_s(1) == pytest.approx(LAUNCH_S + reading_s)
+    assert times.prompt_s(16) == pytest.approx(LAUNCH_S + reading_s)
+    computing_s = 2 * 855_638_016 * 4096 / (312e12 * FLOPS_SHARE)
+    assert times.prompt_s(4096) == pytest.approx(LAUNCH_S + computing_s)
+
+
+def test_decodes_read_their_keys_and_values() -> None:
+    near = roofline_times(A100, LLAMA_70B, context_tokens=100)
+    far = roofline_times(A100, LLAMA_70B, context_tokens=2100)
+    more_s = 32 * 2000 * 4096 / (1555e9 * BYTES_SHARE)
+    assert far.decode_s(32) - near.decode_s(32) == pytest.approx(more_s)
+
+
+@pytest.mark.parametrize("gpu", DATA_SHEETS)
+def test_a_profile_is_whole_and_says_that_it_is_an_estimate(gpu: str) -> None:
+    sheet = data_sheet(gpu)
+    found = roofline_profile("x", sheet, LLAMA_70B, gpu=gpu, num_layers=80, workload=WORKLOAD)
+    assert ESTIMATED in found.gpu
+    assert 2 * found.max_layers * LLAMA_70B.weights_bytes <= sheet.memory_bytes
+    assert list(found.tokens_per_s) == sorted(found.tokens_per_s, reverse=True)
+    assert all(room > 0 for room in found.kv_capacity_token_layers)
+
+
+def test_the_command_prints_a_profile_for_a_problem_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(
+        json.dumps(
+            {
+                "hidden_size": 8192,
+                "intermediate_size": 28672,
+                "num_attention_heads": 64,
+                "num_key_value_heads": 8,
+                "num_hidden_layers": 80,
+            }
+        )
+    )
+    assert main(["roofline", str(config), "--gpu", "H200"]) == 0
+    told = json.loads(capsys.readouterr().out)["compute_profiles"]["H200"]
+    assert profile_from_dict(told, name="H200").max_layers == 37
+    own = ["--memory-bytes", "1e10", "--bytes-per-s", "1e11", "--flops", "1e13"]
+    assert main(["roofline", str(config), "--gpu", "mine", *own]) == 0
+    assert json.loads(capsys.readouterr().out)["compute_profiles"]["mine"]["max_layers"] == 2
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "{", '{"hidden_size": "x"}'])
+def test_what_is_no_config_or_no_gpu_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(content)
+    assert main(["roofline", str(config), "--gpu", "H200"]) == 2
+    assert "config.json" in capsys.readouterr().err
+    assert main(["roofline", str(config), "--gpu", "H300"]) == 2
+    assert "H100-SXM, H200" in capsys.readouterr().err
+
+
+def test_a_sheet_of_nothing_is_refused() -> None:
+    with pytest.raises(UnknownGpu, match="H300"):
+        data_sheet("H300")

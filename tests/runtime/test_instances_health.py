@@ -1,0 +1,250 @@
+"""What is done about an instance, and what is understood of what it says of itself."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from runtime.instances.engine_load import EngineLoad, read_load
+from runtime.instances.exposition import NoExposition, parse_exposition
+from runtime.instances.health import (
+    Condition,
+    Patience,
+    Probe,
+    Seen,
+    State,
+    Step,
+    after_probe,
+    next_step,
+)
+
+PATIENCE = Patience(
+    start_s=100, unwell_s=20, drain_s=30, stop_s=5, first_retry_s=1, longest_retry_s=8, proven_s=50
+)
+WELL, ILL = Probe(), Probe(trouble="/health answers 500")
+
+
+class Life:
+    """An instance whose clock and process the test plays."""
+
+    def __init__(self) -> None:
+        self.state, self.now_s, self.wanted = State(), 0.0, True
+        self.steps: list[Step] = []
+
+    def see(self, seen: Seen, *, after_s: float = 1.0) -> Step:
+        self.now_s += after_s
+        self.state, step = next_step(
+            self.state, seen, wanted=self.wanted, patience=PATIENCE, now_s=self.now_s
+        )
+        self.steps.append(step)
+        return step
+
+    def to_ready(self) -> None:
+        assert self.see(Seen()) is Step.START
+        assert self.see(Seen(probe=WELL)) is Step.NOTHING
+        assert self.state.condition is Condition.READY
+
+
+def test_it_is_started_once_and_ready_when_it_answers_well() -> None:
+    life = Life()
+    assert life.see(Seen()) is Step.START
+    for _ in range(10):
+        assert life.see(Seen(probe=Probe(trouble="it does not answer"))) is Step.NOTHING
+        assert life.state.condition is Condition.STARTING
+    life.see(Seen(probe=WELL))
+    assert life.state.condition is Condition.READY
+    assert life.state.message == ""
+
+
+def test_one_bad_answer_is_no_illness_and_three_in_a_row_are() -> None:
+    life = Life()
+    life.to_ready()
+    for probe in (ILL, ILL, WELL, ILL, ILL):
+        life.see(Seen(probe=probe))
+        assert life.state.condition is Condition.READY
+    life.see(Seen(probe=ILL))
+    assert life.state.condition is Condition.UNWELL
+    life.see(Seen(probe=WELL))
+    assert life.state.condition is Condition.READY
+
+
+def test_one_that_never_gets_well_is_killed_and_its_log_is_told() -> None:
+    life = Life()
+    life.see(Seen())
+    life.see(Seen(probe=ILL), after_s=99)
+    assert life.see(Seen(probe=ILL, last_words="CUDA out of memory"), after_s=2) is Step.KILL
+    assert life.see(Seen(probe=ILL)) is Step.NOTHING
+    life.see(Seen(ended="killed by signal 9", last_words="CUDA out of memory"))
+    assert life.state.condition is Condition.WAITING
+    assert "not well 100 s after its start (/health answers 500)" in life.state.message
+    assert life.state.message.endswith("its log ends: CUDA out of memory")
+
+
+def test_one_that_stays_unwell_is_killed_and_started_again() -> None:
+    life = Life()
+    life.to_ready()
+    for _ in range(3):
+        life.see(Seen(probe=ILL))
+    assert life.see(Seen(probe=ILL), after_s=21) is Step.KILL
+    life.see(Seen(ended="killed by signal 9"))
+    assert life.see(Seen(), after_s=2) is Step.START
+
+
+def test_the_wait_before_another_start_doubles_and_is_forgotten_after_a_good_while() -> None:
+    life, waits = Life(), []
+    for _ in range(6):
+        assert life.see(Seen()) is Step.START
+        life.see(Seen(ended="exited with status 1"), after_s=0)
+        waits.append(life.state.retry_s - life.now_s)
+        assert life.see(Seen(), after_s=waits[-1] - 0.1) is Step.NOTHING
+    assert waits == pytest.approx([1, 2, 4, 8, 8, 8])
+    life.see(Seen())
+    life.see(Seen(probe=WELL))
+    life.see(Seen(probe=WELL), after_s=51)
+    life.see(Seen(ended="exited with status 1"))
+    assert life.state.retry_s - life.now_s == pytest.approx(1)
+
+
+def test_it_is_drained_before_it_is_asked_to_stop() -> None:
+    life = Life()
+    life.to_ready()
+    life.wanted = False
+    for _ in range(20):
+        assert life.see(Seen(probe=WELL, requests=2)) is Step.NOTHING
+        assert life.state.condition is Condition.DRAINING
+    assert life.see(Seen(probe=WELL, requests=0)) is Step.TERMINATE
+    life.see(Seen(ended="exited with status 0"))
+    assert life.state.condition is Condition.IDLE
+
+
+def test_draining_has_an_end_and_so_has_stopping() -> None:
+    life = Life()
+    life.to_ready()
+    life.wanted = False
+    life.see(Seen(requests=1))
+    assert life.see(Seen(requests=1), after_s=30) is Step.TERMINATE
+    assert life.see(Seen(requests=1), after_s=5) is Step.NOTHING
+    assert life.see(Seen(requests=1), after_s=1) is Step.KILL
+
+
+def test_what_is_wanted_again_while_it_drains_goes_on() -> None:
+    life = Life()
+    life.to_ready()
+    life.wanted = False
+    life.see(Seen(requests=1))
+    life.wanted = True
+    assert life.see(Seen(probe=WELL, requests=1)) is Step.NOTHING
+    assert life.state.condition is Condition.READY
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_happens_it_is_started_only_when_nothing_runs_and_ends_when_not_wanted(
+    seed: int,
+) -> None:
+    chance, life, runs = random.Random(seed), Life(), False
+    for _ in range(400):
+        life.wanted = chance.random() < 0.7 if chance.random() < 0.2 else life.wanted
+        ended = runs and chance.random() < 0.1
+        runs = runs and not ended
+        seen = Seen(
+            probe=chance.choice([WELL, ILL]) if runs else None,
+            ended="exited with status 1" if ended else None,
+            requests=chance.randint(0, 2),
+        )
+        step = life.see(seen, after_s=chance.choice([0.1, 1.0, 40.0]))
+        assert step is not Step.START or (life.wanted and not runs)
+        assert runs or step in (Step.START, Step.NOTHING)
+        runs = runs or step is Step.START
+        if step is Step.KILL:  # a kill works
+            runs = False
+            life.see(Seen(ended="killed by signal 9"), after_s=0.0)
+        expected = runs or life.state.condition in (Condition.IDLE, Condition.WAITING)
+        assert expected, life.state
+    life.wanted = False
+    for _ in range(3):
+        life.see(Seen(), after_s=40)
+    if runs:
+        assert life.steps[-1] in (Step.KILL, Step.TERMINATE)
+
+
+def test_a_server_that_is_not_ours_is_only_judged() -> None:
+    state = State(condition=Condition.STARTING)
+    for _ in range(5):
+        state = after_probe(state, ILL, patience=PATIENCE, now_s=1)
+        assert state.condition is Condition.STARTING
+    state = after_probe(state, WELL, patience=PATIENCE, now_s=2)
+    assert state == replace(State(condition=Condition.READY), since_s=2)
+
+
+V1 = """\
+# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="meta/Llama \\"3\\""} 7.0
+vllm:num_requests_running{engine="1",model_name="meta/Llama \\"3\\""} 2.0
+vllm:num_requests_waiting{engine="0",model_name="x"} 1.0
+vllm:kv_cache_usage_perc{engine="0",model_name="x"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="x"} 0.5
+vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="1000"} 1.0
+vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="1000"} 1.0
+vllm:e2e_request_latency_seconds_bucket{le="+Inf",model_name="x"} 3.0 1700000000000
+"""
+V0 = """\
+vllm:num_requests_running{model_name="x"} 3.0
+vllm:num_requests_swapped{model_name="x"} 0.0
+vllm:num_requests_waiting{model_name="x"} 0.0
+vllm:gpu_cache_usage_perc{model_name="x"} 0.75
+vllm:cache_config_info{block_size="16",num_gpu_blocks="None"} 1.0
+"""
+
+
+def test_the_names_of_both_versions_are_read_over_all_engines_of_a_server() -> None:
+    assert read_load(V1) == EngineLoad(running=9, waiting=1, kv_usage=0.5, kv_room_tokens=32000)
+    assert read_load(V1).requests == 10
+    assert read_load(V0) == EngineLoad(running=3, waiting=0, kv_usage=0.75)
+
+
+def test_a_version_that_nobody_knows_is_told_and_nothing_is_guessed() -> None:
+    load = read_load(V1.replace("kv_cache_usage_perc", "kv_fill"))
+    assert load.kv_usage is None
+    assert load.running == 9
+    assert "vllm:kv_cache_usage_perc or vllm:gpu_cache_usage_perc" in load.complaint
+
+
+@pytest.mark.parametrize("value", ["37.5", "-0.1", "NaN", "+Inf"])
+def test_a_usage_that_is_no_share_is_told_and_not_believed(value: str) -> None:
+    load = read_load(V0.replace("0.75", value))
+    assert load.kv_usage is None
+    assert "no share" in load.complaint
+
+
+def test_a_count_that_counts_nothing_is_told_and_not_believed() -> None:
+    load = read_load(V0.replace("} 3.0", "} NaN"))
+    assert load.running is None
+    assert "counts nothing" in load.complaint
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["<html>502 Bad Gateway</html>", "vllm:x{a=1} 2", "vllm:x 1 2 3", 'x{a="b} 1', "x", "x y"],
+)
+def test_what_is_no_metrics_page_is_told(page: str) -> None:
+    with pytest.raises(NoExposition, match="line 1"):
+        parse_exposition(page)
+    assert "cannot be read" in read_load(page).complaint
+
+
+def test_labels_are_unescaped() -> None:
+    (sample,) = parse_exposition('a:b_total{x="1, {2} \\"3\\" \\\\ \\n", y="",} 4e3')
+    assert sample.labels == {"x": '1, {2} "3" \\ \n', "y": ""}
+    assert sample.value == 4000
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_damaged_pages_are_read_or_refused_and_never_break_anything(seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(200):
+        damaged = list(V1)
+        for _ in range(chance.randint(1, 8)):
+            damaged[chance.randrange(len(damaged))] = chance.choice('{}"\\\n,= 0eN\x00é')
+        load = read_load("".join(damaged))
+        assert load.kv_usage is None or 0 <= load.kv_usage <= 1
