@@ -10,6 +10,9 @@ PROGRAMS = {
     "agent": ("runtime.agent.main", "join a cluster and run the stage it is assigned"),
     "stage": ("runtime.engine.main", "run layers of a model (started by the agent)"),
     "coordinator": ("runtime.coordinator.main", "serve clients over the deployed plan"),
+    "front": ("runtime.front.main", "one endpoint over whole-model instances of any engine"),
+    "serve": ("runtime.whole_model.main", "serve a checkpoint with our engine alone"),
+    "measure-instance": ("runtime.front.measuring", "time a server over its API, for a front"),
     "profile": ("runtime.profiler.main", "measure what this machine does with a checkpoint"),
     "checkpoint": ("runtime.models.main", "make a small Llama checkpoint for demo and tests"),
     "reference": ("runtime.models.reference", "generate with transformers, to compare with"),
@@ -20,7 +23,7 @@ def main(argv: list[str]) -> int:
     """Run the program named first in `argv`; returns the exit status (2: it was called wrongly)."""
     if not argv or argv[0] not in PROGRAMS:
         wrong = f"unknown program {argv[0]!r}\n" if argv and argv[0] not in ("-h", "--help") else ""
-        lines = [f"  {name:12} {what}" for name, (_, what) in PROGRAMS.items()]
+        lines = [f"  {name:16} {what}" for name, (_, what) in PROGRAMS.items()]
         usage = "usage: python -m runtime PROGRAM [OPTIONS]\n" + "\n".join(lines)
         print(wrong + usage, file=sys.stderr)
         return 0 if argv and not wrong else 2

@@ -135,9 +135,9 @@ class WebClient:
         """What this node shall run. Raises WebError."""
         return _read(DesiredState, await self._call("GET", "/api/v1/agent/desired"))
 
-    async def heartbeat(self, observed: ObservedState) -> HeartbeatReply:
-        """What this node does run. Raises WebError."""
-        body = Heartbeat(observed=observed)
+    async def heartbeat(self, observed: ObservedState, *, leaving: bool = False) -> HeartbeatReply:
+        """What this node does run; `leaving`: and that it says no more. Raises WebError."""
+        body = Heartbeat(observed=observed, leaving=leaving)
         return _read(HeartbeatReply, await self._call("POST", "/api/v1/agent/heartbeat", body))
 
     async def log(self, batch: LogBatch) -> None:

@@ -30,9 +30,10 @@ from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.limits import EngineLimits
 from runtime.engine.stage import REPORT_INTERVAL_S, Stage
 from runtime.protocol.control import ServingPlan
-from runtime.protocol.data import Entry, Kind, Message, Sampling
+from runtime.protocol.data import Entry, Kind, Message
 from runtime.protocol.emulation import EmulatedLink, EmulatedNetwork, Emulation
 from runtime.protocol.engine_options import EngineOptions
+from runtime.protocol.routes import Sampling
 from runtime.transport.base import Received
 
 REQUEST_TIMEOUT_S = 600.0

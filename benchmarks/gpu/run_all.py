@@ -39,7 +39,7 @@ from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.models.config import ModelConfig, read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.models.weights import load_decoder
-from runtime.protocol.data import Hop, Route, Sampling
+from runtime.protocol.routes import Hop, Route, Sampling
 
 HERE = Path(__file__).parent
 PAGE_TOKENS = 16

@@ -24,7 +24,7 @@ from runtime.agent.reconcile import (
 from runtime.agent.stage_log import StageLog
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings, Supervisor
 from runtime.backoff import Backoff
-from runtime.protocol.control import AgentIdentity, DesiredState
+from runtime.protocol.control import AgentIdentity, DesiredState, ObservedState
 from runtime.web_client import ServerRefused, WebClient, WebError
 
 logger = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 # Changes that follow each other faster than this are told in one heartbeat.
 _MIN_HEARTBEAT_GAP_S = 0.1
 _MAX_HEARTBEAT_GAP_S = 5.0  # while helixweb does not answer
+_GOODBYE_WITHIN_S = 2.0
 
 
 class NodeRemoved(Exception):
@@ -74,8 +75,9 @@ class Agent:
         self._to_tell = asyncio.Event()
         self._news: object = None  # what pages shall see at once when it changes
 
-    async def run(self, stopped: asyncio.Event) -> None:
-        """Until `stopped`; the stage has gone when it returns. Raises NodeRemoved."""
+    async def run(self, stopped: asyncio.Event, *, hurry: asyncio.Event) -> None:
+        """Until `stopped`; the stage has gone when it returns: after its requests, unless in a
+        `hurry`. Raises NodeRemoved."""
         first = asyncio.create_task(self._find_first_desired())
         tasks: list[asyncio.Task[object]] = [asyncio.create_task(stopped.wait()), first]
         try:
@@ -100,7 +102,28 @@ class Agent:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if stopped.is_set():
+                await self._leave(hurry)
             await self._supervisor.stop()
+
+    async def _leave(self, hurry: asyncio.Event) -> None:
+        """Tell helixweb that this node goes, and have the requests of its stage go on elsewhere."""
+        desired = self._desired or DesiredState(generation=0)
+        observed = observe(desired, self._supervisor.local, now_s=self._clock())
+        goodbye = asyncio.create_task(self._say_goodbye(observed))
+        if not hurry.is_set():
+            await self._supervisor.leave(hurry=hurry)
+        await goodbye
+
+    async def _say_goodbye(self, observed: ObservedState) -> None:
+        """Nothing depends on it: a node that says nothing is missed a little later."""
+        if not self._is_announced:
+            return
+        try:
+            async with asyncio.timeout(_GOODBYE_WITHIN_S):
+                await self._web.heartbeat(observed, leaving=True)
+        except (TimeoutError, WebError) as error:
+            logger.warning("helixweb was not told that this node goes: %s", error or "no answer")
 
     async def _find_first_desired(self) -> None:
         """Ask helixweb; while it is down, go on with what it wanted last."""

@@ -1,7 +1,8 @@
 """`python -m runtime agent`: make this machine a node of a cluster.
 
 The first start needs the join command of the cluster's page; later ones need --data-dir only, and
---server if it moved. Exit status 2: it was started wrongly or the node was removed.
+--server if it moved. SIGTERM means leave: requests go on elsewhere before the stage ends. Exit
+status 2: it was started wrongly or the node was removed.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from runtime.agent.supervisor import STAGE_COMMAND, StageSettings
 from runtime.protocol.control import AgentIdentity, Role
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.emulation import EmulationRefused, read_emulation
+from runtime.protocol.stage_pipe import LEAVE_WITHIN_S
 from runtime.transport.keys import KeyFileError, KeyPair
 from runtime.web_client import BadServerAddress, WebClient, check_server
 
@@ -72,9 +74,15 @@ def _heard_by(node_log: NodeLog) -> Iterator[None]:
 
 
 async def _run(options: argparse.Namespace, data_dir: DataDir, node_log: NodeLog) -> None:
-    stopped = asyncio.Event()
+    stopped, hurry = asyncio.Event(), asyncio.Event()
+
+    def end(number: int) -> None:
+        if number == signal.SIGINT or stopped.is_set():
+            hurry.set()
+        stopped.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        asyncio.get_running_loop().add_signal_handler(number, end, number)
     keys = KeyPair.load_or_create(data_dir.key_file)
     identity = data_dir.load_identity(fresh_uuid=str(uuid.uuid4()))
     port = choose_port(options.data_host, wanted=options.data_port, kept=identity.data_port)
@@ -132,12 +140,13 @@ async def _run(options: argparse.Namespace, data_dir: DataDir, node_log: NodeLog
                 tensor_parallel=options.tensor_parallel,
                 data_security=options.data_security,
                 gpu_budgets_bytes=gpu_budgets,
+                leave_within_s=options.shutdown_grace_s,
             ),
             rng=rng,
             stage_command=stage_command,
         )
         logger.info("%s of cluster %s is up", joined.member.name, joined.member.cluster)
-        await agent.run(stopped)
+        await agent.run(stopped, hurry=hurry)
 
 
 def _version() -> str:
@@ -189,6 +198,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--threads", type=_positive_int, default=1, help="CPU threads (default %(default)s)")
     add(
+        "--shutdown-grace",
+        dest="shutdown_grace_s",
+        type=_seconds,
+        default=LEAVE_WITHIN_S,
+        metavar="SECONDS",
+        help="after SIGTERM: how long requests may take to go on elsewhere before the stage ends; "
+        "SIGINT, or a second signal, ends it at once (default %(default)g)",
+    )
+    add(
         "--tensor-parallel",
         type=_positive_int,
         help="processes that share each layer, e.g. one per GPU (default: as deployed, usually 1)",
@@ -206,6 +224,16 @@ def _positive_int(text: str) -> int:
     if text.isdecimal() and int(text) > 0:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if 0 < seconds < float("inf"):
+        return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
 
 
 def _ratio(text: str) -> float:

@@ -5,11 +5,9 @@ Level-triggered: it is asked again after every change, so a lost message costs n
 
 from dataclasses import dataclass
 
-from planner.domain.cluster import COORDINATOR
 from runtime.protocol.control import (
     DesiredState,
     ObservedState,
-    PeerAddress,
     Phase,
     StageAssignment,
     StageStats,
@@ -137,8 +135,8 @@ def _may_go_on(desired: DesiredState, running: RunningStage) -> bool:
 
 
 def can_add(running: RunningStage, wanted: StageAssignment) -> bool:
-    """Whether the process may serve `wanted` beside: the same model, by the same rules, and told
-    to the same coordinator; all but layers and other nodes is alike."""
+    """Whether the process may serve `wanted` beside: the same model, by the same rules; all but
+    layers, and who else there is, is alike."""
     own = running.assignment
     alike = wanted.model_copy(
         update={
@@ -150,11 +148,7 @@ def can_add(running: RunningStage, wanted: StageAssignment) -> bool:
             "peers": own.peers,
         }
     )
-    return alike == own and running.refused != wanted and _coordinator(wanted) == _coordinator(own)
-
-
-def _coordinator(assignment: StageAssignment) -> PeerAddress | None:
-    return next((peer for peer in assignment.peers if peer.name == COORDINATOR), None)
+    return alike == own and running.refused != wanted
 
 
 def look_again_at_s(desired: DesiredState, local: LocalState) -> float | None:

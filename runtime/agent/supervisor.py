@@ -23,6 +23,7 @@ from runtime.agent.stage_log import StageLog
 from runtime.protocol.control import Phase, StageAssignment
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.stage_pipe import (
+    LEAVE_WITHIN_S,
     AddOrder,
     FailedEvent,
     StageLaunch,
@@ -54,6 +55,7 @@ class StageSettings:
     tensor_parallel: int | None = None  # the machine's own degree, whatever the deployment says
     data_security: DataSecurity = DataSecurity.CURVE
     gpu_budgets_bytes: tuple[int, ...] = ()
+    leave_within_s: float = LEAVE_WITHIN_S
 
     def budget_bytes(self, *, ranks: int) -> int:
         """For all ranks of a stage; each gets an equal part.
@@ -149,6 +151,24 @@ class Supervisor:
             process.stdin.write(AddOrder(assignment=assignment).to_line())
             await process.stdin.drain()
 
+    async def leave(self, *, hurry: asyncio.Event) -> None:
+        """Have the stage end once its requests go on elsewhere; returns when it has ended, should
+        have by now, or at `hurry`. `stop` is still to be called."""
+        process, watching, running = self._process, self._watching, self.local.running
+        if process is None or watching is None or running is None:
+            return
+        logger.info("stage %d leaves within %g s", process.pid, self._settings.leave_within_s)
+        self._set(replace(self.local, running=replace(running, phase=Phase.STOPPING)))
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        hurried = asyncio.create_task(hurry.wait())
+        await asyncio.wait(
+            {watching, hurried},
+            timeout=self._settings.leave_within_s,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        hurried.cancel()
+
     async def stop(self) -> None:
         """End the stage and wait until it has gone: first asked, at last killed."""
         process, watching = self._process, self._watching
@@ -210,6 +230,7 @@ class Supervisor:
             relative_speed=settings.relative_speed,
             threads=settings.threads,
             data_security=settings.data_security,
+            leave_within_s=settings.leave_within_s,
         )
         if process.stdin is None:
             raise RuntimeError("the stage was started without a pipe to its stdin")

@@ -33,6 +33,7 @@ class Admission:
         self._tracer = tracer
         self.running: dict[int, LiveRequest] = {}
         self.waiting = WaitingLine()
+        self.paused = False  # only what ran before is let in
 
     @property
     def nodes_in_use(self) -> set[str]:
@@ -83,6 +84,15 @@ class Admission:
             else:
                 kept |= _kept_for(request)
 
+    def has_other_way(self, request: LiveRequest) -> bool:
+        """Whether there is room for it now if it begins anew, beside what it holds.
+
+        Who is asked takes a turn of the router.
+        """
+        serving = request.next_serving
+        masked = serving.avoided_nodes(now=self._clock())
+        return serving.is_up and serving.choose(request.size_anew, masked=masked) is not None
+
     def leave_path(self, request: LiveRequest, *, traced: bool = False) -> None:
         """No longer running: give back the KV estimate and tell the stages."""
         del self.running[request.id]
@@ -117,9 +127,10 @@ class Admission:
         serving = request.serving
         if not serving.is_up:
             return False  # else those of the plan before would all take the first way to be up
+        if self.paused and not request.epoch:
+            return False
         now = self._clock()
-        masked = serving.silent_nodes(now=now) | kept
-        pipeline = serving.choose(request.size, masked=masked)
+        pipeline = serving.choose(request.size, masked=serving.avoided_nodes(now=now) | kept)
         if pipeline is None:
             return False
         serving.kv.admit(request.id, pipeline, size=request.size)

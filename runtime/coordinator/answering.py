@@ -6,7 +6,7 @@ up, whether it streams, waits, or had not even been sent a header.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from runtime.coordinator.live_request import Delta, LiveRequest, RequestFailed
 from runtime.coordinator.logprobs import chat_logprobs, completion_logprobs
 from runtime.coordinator.message_reader import MessageReader
 from runtime.coordinator.tool_calls import ToolDialect
+from runtime.disconnect import unless_disconnected
 from runtime.protocol.openai import ApiError
 from runtime.protocol.openai_answers import (
     Answer,
@@ -170,7 +171,7 @@ class LiveAnswer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             answering = self._send_stream(send) if self._stream else self._send_whole(scope, send)
-            await _unless_disconnected(answering, receive)
+            await unless_disconnected(answering, receive)
         finally:
             for request in self._requests:
                 self._end(request)
@@ -281,24 +282,6 @@ def retry_header(error: ApiError) -> dict[str, str]:
     if error.retry_after_s is None:
         return {}
     return {"Retry-After": str(max(1, round(error.retry_after_s)))}
-
-
-async def _unless_disconnected(answering: Awaitable[None], receive: Receive) -> None:
-    """Run `answering` to its end, or cancel it when the client hangs up."""
-
-    async def hang_up() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-    tasks = [asyncio.ensure_future(answering), asyncio.ensure_future(hang_up())]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    if isinstance(outcomes[0], Exception) and not isinstance(outcomes[0], OSError):
-        raise outcomes[0]  # an OSError is the client's side of the connection going away
 
 
 async def _no_more() -> dict[str, Any]:

@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
@@ -158,6 +158,9 @@ class _Endpoints:
     async def health(self, http: Request) -> Response:
         """200 when requests are answered, else 503; the body says what is missing.
 
+        "paused": they are taken, and wait. "stopping": those that are here end, new ones must ask
+        elsewhere. `draining_nodes` are to be left free.
+
         `coming_generation` will take over from the one that serves, requests of
         `leaving_generation` still end, or its layers are being dropped; 0: there is none.
         `silent_nodes` have not been heard of lately, or ever; requests go around them. Of those
@@ -166,19 +169,28 @@ class _Endpoints:
         plans = self._dispatcher.plans
         serving, coming = plans.serving, plans.coming
         missing = () if serving is None else serving.missing_nodes()
-        status = "no plan" if serving is None else "waiting for stages" if missing else "ok"
         body = {
-            "status": status,
+            "status": (status := self._status(missing)),
             "generation": 0 if serving is None else serving.generation,
             "coming_generation": 0 if coming is None else coming.generation,
             "leaving_generation": plans.leaving_generation or 0,
             "missing_nodes": list(missing),
             "silent_nodes": self._dispatcher.silent_nodes(),
             "lost_nodes": self._dispatcher.losses(),
+            "draining_nodes": sorted(self._dispatcher.draining.progress()),
             "requests_running": self._dispatcher.requests_running,
             "requests_waiting": self._dispatcher.requests_waiting,
         }
-        return JSONResponse(body, status_code=200 if status == "ok" else 503)
+        return JSONResponse(body, status_code=200 if status in ("ok", "paused") else 503)
+
+    def _status(self, missing: Collection[str]) -> str:
+        if self._dispatcher.plans.is_closed:
+            return "stopping"
+        if self._dispatcher.serving is None:
+            return "no plan"
+        if missing:
+            return "waiting for stages"
+        return "paused" if self._dispatcher.is_paused else "ok"
 
     async def openapi(self, http: Request) -> Response:
         return JSONResponse(openapi_document())

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from planner.routers.base import RequestSize
 from runtime.coordinator.admission import Admission
+from runtime.coordinator.draining import Draining
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.plans import NO_PLAN, Plans
 from runtime.coordinator.recovery import Recovery
@@ -20,8 +21,10 @@ from runtime.coordinator.stage_link import Sender, StageLink
 from runtime.coordinator.stage_news import StageNews
 from runtime.coordinator.text_stream import Detokenizer, StopStrings
 from runtime.coordinator.tracing import Tracer
-from runtime.protocol.data import Flag, FrameError, Kind, Message, Reason, Sampling
+from runtime.protocol.data import Flag, Kind, Message, Reason
+from runtime.protocol.frame_error import FrameError
 from runtime.protocol.openai_answers import FinishReason
+from runtime.protocol.routes import Sampling
 from runtime.protocol.sampled import SampledToken, unpack_sampled
 from runtime.transport.base import Received
 from runtime.transport.pulse import Sighting
@@ -45,8 +48,9 @@ class Dispatcher:
         migrate_after_s: float = MIGRATE_AFTER_S,
         tracer: Tracer | None = None,
     ) -> None:
-        """`migrate_after_s` after a plan was followed by another beside it, what still runs under
-        it goes on under the other. `tracer` gets every request that ends; None: nothing is traced.
+        """`migrate_after_s` after a plan was followed by another beside it, or a node was to be
+        drained, what still runs there goes on elsewhere. `tracer` gets every request that ends;
+        None: nothing is traced.
         """
         self._tracer = tracer
         self._link = StageLink(transport=transport, clock=clock)
@@ -57,6 +61,14 @@ class Dispatcher:
         self._admission = Admission(link=self._link, stats=stats, clock=clock, tracer=tracer)
         self._recovery = Recovery(admission=self._admission, link=self._link, clock=clock)
         self.plans = Plans(
+            admission=self._admission,
+            recovery=self._recovery,
+            link=self._link,
+            clock=clock,
+            migrate_after_s=migrate_after_s,
+        )
+        self.draining = Draining(
+            plans=self.plans,
             admission=self._admission,
             recovery=self._recovery,
             link=self._link,
@@ -97,10 +109,11 @@ class Dispatcher:
         return self._admission.nodes_in_use
 
     def silent_nodes(self) -> list[str]:
-        """Nodes of the plan that are not heard of; none without a plan."""
+        """Nodes of the plan that are not heard of and not drained; none without a plan."""
         if self.serving is None:
             return []
-        return sorted(self.serving.silent_nodes(now=self._clock()))
+        now = self._clock()
+        return sorted(self.serving.silent_nodes(now=now) - self.serving.spared_nodes(now=now))
 
     def losses(self) -> dict[str, str]:
         """How those nodes of the plan that are lost were found to be, in words."""
@@ -110,9 +123,47 @@ class Dispatcher:
         self, serving: Serving | None, *, why_none: str = NO_PLAN, was_served: bool = False
     ) -> None:
         """Serve another plan, or none: see `Plans.serve`."""
+        if serving is not None:
+            self.draining.introduce(serving)
         self.plans.serve(serving, why_none=why_none, was_served=was_served)
         if serving is not None:
             self._news.introduce(serving)
+
+    @property
+    def is_paused(self) -> bool:
+        return self._admission.paused
+
+    def pause(self, *, paused: bool) -> None:
+        """Let new requests wait while what runs goes on to its end, or let them in again."""
+        if paused == self._admission.paused:
+            return
+        logger.info("new requests wait" if paused else "new requests are let in again")
+        self._admission.paused = paused
+        self._turn_away_paused()
+        self._admission.let_in()
+
+    def close(self) -> None:
+        """The process is about to end: take no new requests, go on with those that are here, but
+        for those that a pause keeps waiting."""
+        self.plans.close()
+        self._turn_away_paused()
+
+    def _turn_away_paused(self) -> None:
+        """Nobody resumes a process that is about to end."""
+        if not (self.is_paused and self.plans.is_closed):
+            return
+        for request in [*self._admission.waiting]:
+            if not request.epoch:
+                self._admission.fail(
+                    request,
+                    "the deployment is paused and its coordinator is stopping; try again later",
+                    code="stopping",
+                )
+
+    @property
+    def requests_here(self) -> int:
+        """Those that run or wait."""
+        return self.requests_running + self.requests_waiting
 
     def stop(self) -> None:
         """The process ends: every request is told, every stage forgets."""
@@ -190,6 +241,8 @@ class Dispatcher:
             self._on_trace(received.sender, message)
         elif message.kind == Kind.LOST_LINKS:
             self._news.hear_lost_links(received.sender, message)
+        elif message.kind == Kind.LEAVING:
+            self.draining.hear_leaving(received.sender, message)
         elif message.kind == Kind.NACK:
             for entry in message.entries:
                 self._recovery.refuse(received.sender, entry)
@@ -213,9 +266,13 @@ class Dispatcher:
         self._news.look_for_silence()
         self._recovery.tick()
         self.plans.look()
+        self.draining.look()
         oldest = self._clock() - self._request_timeout_s
         for request in [*self._admission.running.values(), *self._admission.waiting]:
             if request.progressed_at < oldest:
+                if self.is_paused and request.pipeline is None and not request.epoch:
+                    self._admission.fail(request, self._paused_words(), code="paused")
+                    continue
                 self._admission.fail(
                     request,
                     f"no pipeline became free within {self._request_timeout_s:g} s; try again"
@@ -225,6 +282,12 @@ class Dispatcher:
                     "gone; try again",
                     code="timeout",
                 )
+
+    def _paused_words(self) -> str:
+        return (
+            "the deployment is paused and was not resumed within "
+            f"{self._request_timeout_s:g} s; try again later"
+        )
 
     def _silent_words(self) -> str:
         """Which stages are missing, for an error; empty when none is."""
@@ -264,9 +327,10 @@ class Dispatcher:
             return
         if entry.position < request.next_position:
             return  # a duplicate
-        if entry.position > request.next_position or not (
-            0 <= token_id < request.serving.tokenizer.vocabulary_size
-        ):
+        is_late = entry.position > request.next_position
+        if is_late and self._recovery.miss_tokens(request):
+            return
+        if is_late or not 0 <= token_id < request.serving.tokenizer.vocabulary_size:
             self._admission.fail(
                 request,
                 f"node {sender!r} sent token {token_id} at position {entry.position} where "

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 from runtime.coordinator.stage_link import Sender
 from runtime.engine.emulated_link_queue import LinkQueue, queue_to
-from runtime.protocol.data import FrameError, Message
+from runtime.protocol.data import Message
 from runtime.protocol.emulation import EmulatedNetwork
+from runtime.protocol.frame_error import FrameError
 from runtime.transport.base import SendError
 
 logger = logging.getLogger(__name__)

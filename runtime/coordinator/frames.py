@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from runtime.coordinator.live_request import LiveRequest
-from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route
+from runtime.protocol.data import DType, Entry, Flag, Kind, Message
+from runtime.protocol.routes import Hop, Route
 
 
 def prompt_message(request: LiveRequest) -> Message:
@@ -65,6 +66,9 @@ def release_message(
     return Message(kind=Kind.RELEASE, generation=generation, entries=entries)
 
 
-def retire_message(generation: int) -> Message:
-    """Forget this generation, its requests, and the layers that no other one needs."""
-    return Message(kind=Kind.RETIRE, generation=generation)
+def retire_message(generation: int, *, life: bytes) -> Message:
+    """Forget this generation, its requests, and the layers that no other one needs.
+
+    `life`, unless it is empty: of the process that is meant, as it said.
+    """
+    return Message(kind=Kind.RETIRE, generation=generation, payload=life)

@@ -10,8 +10,8 @@ from planner.routers.base import RequestSize
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.span_assembly import Attempt
 from runtime.coordinator.text_stream import Detokenizer, StopStrings
-from runtime.protocol.data import Sampling
 from runtime.protocol.openai_answers import FinishReason
+from runtime.protocol.routes import Sampling
 from runtime.protocol.sampled import Logprobs
 
 
@@ -38,10 +38,11 @@ class LiveRequest:
     """State kept by the dispatcher; the answering task only iterates `deltas()`.
 
     `pipeline` is None until the request was routed, and kept when it ended. A new `epoch` makes
-    late frames of an earlier attempt recognisable. It waits for a pipeline since `queued_at`;
-    `attempts` are the ways it went, `tokens_before` its tokens when the last began, and
-    `token_times` when they came. `outcome` is what a trace says of its end. `owner` is whose share
-    it takes, and who has a lower `priority` goes before it.
+    late frames of an earlier attempt recognisable; `turned_away` of them found the pages taken by
+    requests of another coordinator. It waits for a pipeline since `queued_at`; `attempts` are the
+    ways it went, `tokens_before` its tokens when the last began, `progressed_before` when it had
+    progressed by then, and `token_times` when they came. `outcome` is what a trace says of its end.
+    `owner` is whose share it takes, and who has a lower `priority` goes before it.
     """
 
     id: int
@@ -64,6 +65,8 @@ class LiveRequest:
     token_times: "array[float]" = field(default_factory=lambda: array("d"))
     attempts: list[Attempt] = field(default_factory=list)
     tokens_before: int = 0
+    progressed_before: float = 0.0
+    turned_away: int = 0
     outcome: str = "cancelled"
     ended: bool = False
     _events: asyncio.Queue[Delta | RequestFailed] = field(default_factory=asyncio.Queue)
@@ -85,7 +88,7 @@ class LiveRequest:
     def follow(self, pipeline: Pipeline, *, now: float) -> None:
         """It was routed."""
         self.pipeline = pipeline
-        self.progressed_at = now
+        self.progressed_before, self.progressed_at = self.progressed_at, now
         self.queue_s = now - self.arrived_at
         self.tokens_before = len(self.token_ids)
         self.attempts.append(
@@ -96,20 +99,35 @@ class LiveRequest:
             )
         )
 
+    @property
+    def next_serving(self) -> Serving:
+        """The plan under which it would begin anew."""
+        return self.serving.followed_by or self.serving
+
+    @property
+    def size_anew(self) -> RequestSize:
+        """What it asks room for if it begins anew."""
+        left = self.sampling.max_tokens - len(self.token_ids)
+        return RequestSize(
+            prompt_tokens=self.next_position,
+            predicted_output_tokens=min(self.size.predicted_output_tokens, left),
+        )
+
     def begin_anew(self, *, now: float) -> None:
         """Its pages are gone: a new epoch goes on from prompt and tokens, once it is routed.
 
         If its plan is on its way out, that is under the one that follows.
         """
-        self.serving = self.serving.followed_by or self.serving
+        self.size = self.size_anew
+        self.serving = self.next_serving
         self.pipeline = None
         self.queued_at = now
         self.epoch += 1
-        left = self.sampling.max_tokens - len(self.token_ids)
-        self.size = RequestSize(
-            prompt_tokens=self.next_position,
-            predicted_output_tokens=min(self.size.predicted_output_tokens, left),
-        )
+
+    def turn_away(self) -> None:
+        """There was no room where it was sent: that was no progress."""
+        self.progressed_at = self.progressed_before
+        self.turned_away += 1
 
     def predict_least(self) -> None:
         """Ask for room for one more token only; its books grow with the tokens that come."""

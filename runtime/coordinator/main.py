@@ -5,16 +5,11 @@ import logging
 import os
 import random
 import secrets
-import signal
-import socket
 import sys
 import time
 import uuid
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from typing import Any
-
-import uvicorn
 
 from planner.domain.cluster import COORDINATOR
 from runtime.agent.data_address import AddressError, choose_port, data_endpoint
@@ -36,6 +31,15 @@ from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.routing import Routing
 from runtime.coordinator.stage_link import Sender
 from runtime.coordinator.tracing import Tracer
+from runtime.http_process import (
+    CannotListen,
+    HttpServer,
+    first_end,
+    hear_signals,
+    listen,
+    outlive,
+    told_to_end,
+)
 from runtime.protocol.control import AgentIdentity, Role
 from runtime.protocol.emulation import EmulatedNetwork, EmulationRefused, read_network
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
@@ -46,30 +50,26 @@ from runtime.web_client import BadServerAddress, WebClient, check_server
 STATS_WINDOW_S = 10.0
 TICK_S = 1.0
 GIVE_BACK_INTERVAL_S = 60.0
-GRACEFUL_SHUTDOWN_S = 3
 
 logger = logging.getLogger(__name__)
-
-
-class StartFailed(Exception):
-    """The coordinator cannot start as it was called; the message names the remedy."""
 
 
 _REMEDIABLE = (
     AddressError,
     BadServerAddress,
     BindFailed,
+    CannotListen,
     DataDirError,
     EmulationRefused,
     JoinRefused,
     KeyFileError,
     Removed,
-    StartFailed,
 )
 
 
 def main(argv: list[str]) -> int:
-    """0 after SIGTERM or SIGINT; 2 with one line on stderr for what the caller must change."""
+    """0 after SIGTERM, once its requests have ended, or SIGINT, at once; 2 with one line on stderr
+    for what the caller must change."""
     options = parse_options(argv)
     bound_free_memory()
     logging.basicConfig(
@@ -96,7 +96,7 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
     """
     identity = data_dir.load_identity(fresh_uuid=str(uuid.uuid4()))
     curve_keys = KeyPair.load_or_create(data_dir.key_file)
-    listener = _listen(options.host, options.port)
+    listener = listen(options.host, options.port)
     data_port = choose_port(options.data_host, wanted=options.data_port, kept=identity.data_port)
     transport = AsyncZmqTransport(
         name=COORDINATOR,
@@ -138,15 +138,7 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
         new_answer_id=lambda: secrets.token_hex(12),
         new_seed=lambda: secrets.randbits(64),
     )
-    server = _Server(
-        uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
-        )
-    )
+    server = HttpServer(app)
     port = listener.getsockname()[1]
     applicant = Applicant(
         role=Role.COORDINATOR,
@@ -166,7 +158,7 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
         rng = random.Random()  # noqa: S311 - jitter of retries
         async with WebClient(options.server, rng=rng) as web:
             await join(web, data_dir, identity, applicant, rng=rng)
-            await _first_end(
+            await first_end(
                 follow_plan(web, follower),
                 report_forever(
                     web,
@@ -187,15 +179,20 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
 
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
-        await _first_end(
-            _signalled(),
+        await first_end(
+            told_to_end(
+                hear_signals(),
+                close=dispatcher.close,
+                requests=lambda: dispatcher.requests_here,
+                grace_s=options.shutdown_grace_s,
+            ),
             control(),
             _receive_forever(transport, dispatcher),
             _see_forever(transport, dispatcher),
             _tick(dispatcher, follower),
             _give_back_forever(),
             *_measuring(options, transport, dispatcher),
-            _outlive(serving),
+            outlive(serving),
         )
     finally:
         dispatcher.stop()
@@ -254,49 +251,3 @@ async def _give_back_forever() -> None:
     while True:
         await asyncio.sleep(GIVE_BACK_INTERVAL_S)
         await asyncio.to_thread(give_back_free_memory)
-
-
-async def _signalled() -> None:
-    """Return at SIGTERM or SIGINT."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await stop.wait()
-
-
-async def _outlive(serving: asyncio.Task[None]) -> None:
-    """Until the HTTP server ends, which by itself it does only when it fails."""
-    await asyncio.wait({serving})
-
-
-async def _first_end(*works: Coroutine[Any, Any, None]) -> None:
-    """Run all until one ends or raises; then cancel the others."""
-    tasks = [asyncio.create_task(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
-        task.result()
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: `run` has its own, and more to stop."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise StartFailed(
-            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port, "
-            "or stop what uses it"
-        ) from error

@@ -123,6 +123,7 @@ def _health() -> Json:
         missing_nodes=_NAMES,
         silent_nodes=_NAMES,
         lost_nodes={"type": "object", "additionalProperties": _TEXT},
+        draining_nodes=_NAMES,
         requests_running=_COUNT,
         requests_waiting=_COUNT,
     )

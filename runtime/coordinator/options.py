@@ -28,6 +28,7 @@ class Options:
     data_security: DataSecurity
     request_timeout_s: float
     migrate_after_s: float
+    shutdown_grace_s: float
     router: RouterName
     traces_per_s: float
     measure_links: bool
@@ -72,7 +73,17 @@ def parse_options(argv: list[str]) -> Options:
         type=_seconds,
         default=MIGRATE_AFTER_S,
         help="seconds after which requests of a plan that another follows go on under that one, "
-        "which costs them a prefill; its layers are held until then (default %(default)g)",
+        "and those on a node that is drained around it, which costs them a prefill; layers are "
+        "held until then (default %(default)g)",
+    )
+    add(
+        "--shutdown-grace",
+        dest="shutdown_grace_s",
+        type=_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="after SIGTERM: how long requests may take to end, while new ones are refused; "
+        "SIGINT, or a second signal, ends them at once (default %(default)g)",
     )
     add(
         "--router",

@@ -14,6 +14,8 @@ from runtime.coordinator.serving import Serving
 from runtime.coordinator.tokenizer import TokenizerError, load_tokenizer
 from runtime.protocol.control import CoordinatorDesired, PeerAddress, ServingPlan
 
+REFUSED = "the deployed plan cannot be served; its deployment's page says why"
+
 logger = logging.getLogger(__name__)
 
 
@@ -39,6 +41,7 @@ class PlanFollower:
         self.generation = 0  # of the desired state that was applied last; 0 before the first
         self._peers: tuple[PeerAddress, ...] | None = None
         self.trouble = ""  # why the wanted plan is not served; empty when it is
+        self.refused_generation: int | None = None  # of that plan
 
     async def apply_stored(self) -> None:
         """What was wanted when this process ran last, beside what served then if that is not over.
@@ -57,7 +60,8 @@ class PlanFollower:
         await self.apply(stored.desired, was_served=True)
 
     async def apply(self, desired: CoordinatorDesired, *, was_served: bool = False) -> None:
-        """Serve `desired`. A plan that cannot be served leaves `trouble` and nothing served.
+        """Serve `desired`. A plan that cannot be served leaves `trouble`, and what served before if
+        that may go on beside it; else nothing.
 
         `was_served`: the process that ran before this one served it, and its clients still ask.
         """
@@ -68,8 +72,10 @@ class PlanFollower:
             before = None if self._desired is None else self._desired.plan
             self._desired = desired
             await asyncio.to_thread(self._remember, desired)
+            self._dispatcher.draining.wish(desired.draining)
+            self._dispatcher.pause(paused=desired.paused)
             if desired.plan is None:
-                self.trouble = ""
+                self.trouble, self.refused_generation = "", None
                 self._dispatcher.serve(None)
             elif before is not None and _stages(before) == _stages(desired.plan):
                 self._reweigh(desired.plan)
@@ -119,13 +125,23 @@ class PlanFollower:
             )
         except (TokenizerError, PlannerError, OSError) as error:
             self.trouble = f"plan of generation {plan.generation} cannot be served: {error}"
+            self.refused_generation = plan.generation
             logger.error("%s", self.trouble)
-            self._dispatcher.serve(
-                None, why_none="the deployed plan cannot be served; its deployment's page says why"
-            )
+            if not self._goes_on_beside(plan):
+                self._dispatcher.serve(None, why_none=REFUSED)
             return
-        self.trouble = ""
+        self.trouble, self.refused_generation = "", None
         self._dispatcher.serve(serving, was_served=was_served)
+
+    def _goes_on_beside(self, plan: ServingPlan) -> bool:
+        """Whether stages that load `plan` keep what serves now until they are told to forget it."""
+        serving = self._dispatcher.serving
+        return serving is not None and _pages(plan) == _pages(serving.plan)
+
+
+def _pages(plan: ServingPlan) -> tuple[object, ...]:
+    """Whose pages they are, and of what size."""
+    return plan.model_name, plan.checkpoint, plan.num_layers, plan.page_tokens
 
 
 def _stages(plan: ServingPlan) -> ServingPlan:

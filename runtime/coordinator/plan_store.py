@@ -8,6 +8,8 @@ from pydantic import ValidationError
 
 from runtime.protocol.control import CoordinatorDesired, ServingPlan
 
+DESIRED_FIELDS = frozenset(CoordinatorDesired.model_fields)
+
 
 class PlanStoreError(Exception):
     """A stored plan that cannot be read."""
@@ -20,9 +22,7 @@ class Stored(CoordinatorDesired):
 
     @property
     def desired(self) -> CoordinatorDesired:
-        return CoordinatorDesired(
-            generation=self.generation, plan=self.plan, api_key_hashes=self.api_key_hashes
-        )
+        return CoordinatorDesired(**{name: getattr(self, name) for name in DESIRED_FIELDS})
 
 
 class PlanStore:

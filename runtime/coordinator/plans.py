@@ -20,6 +20,7 @@ from runtime.coordinator.stage_link import StageLink
 from runtime.protocol.control import PeerAddress, ServingPlan
 
 NO_PLAN = "no plan is deployed; deploy one in the web interface"
+STOPPING = "the coordinator is stopping; ask again, or ask another one"
 logger = logging.getLogger(__name__)
 
 
@@ -58,6 +59,7 @@ class Plans:
         self._retired: list[_Retired] = []
         self._why_none = NO_PLAN
         self._holds = False  # new requests wait for the stages of a plan that is not up yet
+        self.is_closed = False  # no new requests are taken
 
     @property
     def present(self) -> tuple[Serving, ...]:
@@ -86,8 +88,14 @@ class Plans:
     def with_node(self, node: str) -> tuple[Serving, ...]:
         return tuple(plan for plan in self.present if node in plan.nodes)
 
+    def close(self) -> None:
+        """Take no new requests, for good; those that are here go on."""
+        self.is_closed = True
+
     def ready(self) -> Serving:
         """The plan, once every stage has reported. Raises NotServing naming who is missing."""
+        if self.is_closed:
+            raise NotServing(STOPPING)
         if self.serving is None:
             raise NotServing(self._why_none)
         missing = self.serving.missing_nodes()
@@ -97,7 +105,7 @@ class Plans:
 
     def open(self) -> Serving:
         """The plan that takes requests; they may have to wait for its stages. Raises NotServing."""
-        if self.serving is not None and self._holds:
+        if self.serving is not None and self._holds and not self.is_closed:
             return self.serving
         return self.ready()
 

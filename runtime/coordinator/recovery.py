@@ -71,6 +71,12 @@ class Recovery:
             logger.info("%d requests go on under another plan", len(moved))
         self._begin_anew(moved)
 
+    def move_where_room(self, requests: Iterable[LiveRequest]) -> None:
+        """Requests that run go on by another way if it has room for them now; the others stay."""
+        for request in sorted(requests, key=lambda request: request.arrived_at):
+            if self._admission.has_other_way(request):
+                self._begin_anew([request])
+
     def hand_on(self, serving: Serving) -> None:
         """All that wait do so for another plan."""
         for request in self._admission.waiting:
@@ -87,6 +93,9 @@ class Recovery:
         if sender not in {stage.node for stage in request.pipeline.stages}:
             self._link.complain(f"{sender!r} refused a request that is not on its way through it")
             return
+        if entry.reason == Reason.NO_KV_PAGES and request.serving.shares(sender):
+            self._turn_away(request, sender)
+            return
         if self._may_begin_anew(request, entry.reason):
             self._route_again(request)
             if entry.reason in _PASSING:
@@ -96,6 +105,17 @@ class Recovery:
             return
         code, words = NACKS.get(entry.reason, ("refused", "refused the request; try again"))
         self._admission.fail(request, f"node {sender!r} {words}", code=code)
+
+    def miss_tokens(self, request: LiveRequest) -> bool:
+        """Tokens of it were lost on the way here, with a connection that broke: it begins anew.
+
+        Whether it does: of what happens again and again time is no remedy.
+        """
+        if self._has_begun_too_often(request):
+            return False
+        logger.warning("tokens of request %d were lost on the way; it begins anew", request.id)
+        self._begin_anew([request])
+        return True
 
     def tick(self) -> None:
         """Try again what was refused for a passing reason."""
@@ -109,16 +129,28 @@ class Recovery:
             self._route_again(request)
         self._admission.let_in()
 
+    def _turn_away(self, request: LiveRequest, node: str) -> None:
+        """Requests of another coordinator have taken the pages: try elsewhere, or when there is
+        word of the room at `node` again."""
+        request.serving.avoid_crowded(node)
+        request.turn_away()
+        self._begin_anew([request])
+
     def _may_begin_anew(self, request: LiveRequest, reason: Reason) -> bool:
         """Whether it lost only its place: prompt and tokens are known, so it can go on from them.
 
-        For want of pages alone it is tried once, or while others run that will give theirs back.
+        For want of pages alone it is tried once, beside the times it was turned away for requests
+        of others, or while others run that will give theirs back.
         """
-        if request.epoch >= _MOST_EPOCHS:
+        if self._has_begun_too_often(request):
             return False
         if reason == Reason.NO_KV_PAGES:
-            return request.epoch == 0 or len(self._admission.running) > 1
+            is_first = request.epoch == request.turned_away
+            return is_first or len(self._admission.running) > 1
         return reason in (Reason.PREEMPTED, Reason.PREFIX_GONE) or reason in _PASSING
+
+    def _has_begun_too_often(self, request: LiveRequest) -> bool:
+        return request.epoch - request.turned_away >= _MOST_EPOCHS
 
     def _route_again(self, request: LiveRequest) -> None:
         """Let it wait in front of all others, for a new epoch.

@@ -22,6 +22,7 @@ def build_report(
     nodes: dict[str, NodeTraffic] = {}
     for plan in plans.present:  # of a node in two of them as the newer one knows it
         silent = plan.silent_nodes(now=now)
+        drained = silent & plan.spared_nodes(now=now)  # which nobody need hear of
         nodes |= {
             node: NodeTraffic(
                 kv_estimate_token_layers=plan.kv.used_token_layers(node),
@@ -30,6 +31,7 @@ def build_report(
                 ready=node not in silent,
             )
             for node in plan.nodes
+            if node not in drained
         }
     message = follower.trouble
     try:
@@ -42,10 +44,13 @@ def build_report(
         generation=follower.generation,
         serving=ready,
         message=message,
+        refused_generation=follower.refused_generation,
         coming_generation=None if coming is None else coming.generation,
         coming_missing=() if coming is None else coming.missing_nodes(),
         leaving_generation=plans.leaving_generation,
         leaving_requests=dispatcher.requests_leaving,
+        draining=dispatcher.draining.progress(),
+        paused=dispatcher.is_paused,
         window_s=stats.window_s,
         requests_running=dispatcher.requests_running,
         requests_waiting=dispatcher.requests_waiting,

@@ -1,8 +1,8 @@
 """What a client asks of sampling, checked against the model that shall answer."""
 
 from runtime.coordinator.serving import Serving
-from runtime.protocol.data import Sampling
 from runtime.protocol.openai import ApiError, GenerationRequest
+from runtime.protocol.routes import Sampling
 
 _SEEDS = 2**64
 _NEXT_CHOICE = 0x9E3779B97F4A7C15  # odd, so that no two choices of a request share a seed

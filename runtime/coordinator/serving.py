@@ -10,6 +10,7 @@ from planner.routers.kv_estimator import KvEstimator
 from planner.routers.node_load import NodeLoad
 from planner.routers.output_length import OutputLengthEstimate
 from runtime.coordinator.routing import Routing
+from runtime.coordinator.sparing import Sparing
 from runtime.coordinator.tokenizer import CheckpointTokenizer
 from runtime.protocol.control import PeerAddress, ServingPlan
 from runtime.protocol.data import StageStatus
@@ -66,7 +67,10 @@ class Serving:
         self._watched: set[str] = set()
         self._lost: dict[str, Loss] = {}
         self._begun_anew: set[str] = set()  # whose process ended; another has not reported yet
+        self._crowded: set[str] = set()  # full of others' requests, when last heard of
         self.cut: frozenset[Hop] = frozenset()  # links that stages say they cannot send on
+        self.draining: frozenset[str] = frozenset()  # nodes to do without, where it can
+        self._sparing = Sparing()
 
     def continues(self, before: "Serving | None") -> bool:
         """Whether answers begun under `before` can go on: same model, same tokens."""
@@ -126,8 +130,18 @@ class Serving:
         self._states[node] = NodeState(status=status, heard_at=now)
         self._begun_anew.discard(node)
         self._speaking.add(node)
+        self._crowded.discard(node)
         self.kv.set_capacity(node, token_layers=status.pages_total * status.page_tokens)
+        self.kv.set_elsewhere(node, token_layers=status.pages_elsewhere * status.page_tokens)
         return None
+
+    def shares(self, node: str) -> bool:
+        """Whether requests of other coordinators hold pages there, or are next."""
+        return node in self.nodes and self.kv.elsewhere_token_layers(node) > 0
+
+    def avoid_crowded(self, node: str) -> None:
+        """No request goes there before its next word of its room."""
+        self._crowded.add(node)
 
     def see(self, sighting: Sighting) -> None:
         """Whoever watches the processes has news of one. From now on its STATUS need not come."""
@@ -180,13 +194,26 @@ class Serving:
         return True
 
     def missing_nodes(self) -> tuple[str, ...]:
-        """Nodes of the placement whose stage never reported for this generation."""
-        return tuple(node for node in self.nodes if node not in self._states)
+        """Nodes of the placement whose stage never reported for this generation, and is needed."""
+        missing = [node for node in self.nodes if node not in self._states]
+        if missing and self.draining:
+            spared = self._spared(frozenset())
+            missing = [node for node in missing if node not in spared]
+        return tuple(missing)
 
     def silent_nodes(self, *, now: float) -> frozenset[str]:
         """Nodes that are lost, or were not heard of within `STATUS_TTL_S`, or ever; requests avoid
         them."""
         return frozenset(node for node in self.nodes if self._is_silent(node, now=now))
+
+    def spared_nodes(self, *, now: float) -> frozenset[str]:
+        """Those to be drained that requests can do without now, silent nodes left out, too."""
+        return self._spared(self.silent_nodes(now=now))
+
+    def avoided_nodes(self, *, now: float) -> frozenset[str]:
+        """Nodes that no new request goes through."""
+        silent = self.silent_nodes(now=now)
+        return silent | self._spared(silent) | self._crowded
 
     def losses(self) -> dict[str, Loss]:
         """How those that are lost were found to be."""
@@ -197,6 +224,14 @@ class Serving:
         silent = self._speaking & self.silent_nodes(now=now)
         self._speaking -= silent
         return tuple(sorted(silent))
+
+    def _spared(self, silent: frozenset[str]) -> frozenset[str]:
+        return self._sparing.spared(
+            self.draining.intersection(self.nodes),
+            silent=silent,
+            weights=self.plan.routing_weights,
+            cut=self.cut,
+        )
 
     def _is_silent(self, node: str, *, now: float) -> bool:
         if node not in self._states or node in self._lost or node in self._begun_anew:

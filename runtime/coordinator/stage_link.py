@@ -63,10 +63,10 @@ class StageLink:
             traced=traced,
         )
 
-    def retire(self, nodes: Iterable[str], *, generation: int) -> None:
-        """Have the stages of `nodes` forget a generation."""
+    def retire(self, nodes: Iterable[str], *, generation: int, life: bytes = b"") -> None:
+        """Have the stages of `nodes` forget a generation; `life`: only the process of that."""
         for node in nodes:
-            self._send(node, retire_message(generation))
+            self._send(node, retire_message(generation, life=life))
 
     def release_stray(self, serving: Serving, sender: str, entry: Entry) -> None:
         """A token came of a request that is not running.

@@ -12,7 +12,8 @@ from runtime.coordinator.recovery import Recovery
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.stage_link import StageLink
 from runtime.coordinator.tracing import Tracer
-from runtime.protocol.data import FrameError, Message
+from runtime.protocol.data import Message
+from runtime.protocol.frame_error import FrameError
 from runtime.protocol.lost_links import unpack_lost_links
 from runtime.transport.pulse import Sighting
 
@@ -57,7 +58,7 @@ class StageNews:
         if plan is None:
             self._plans.hear_unknown(sender, message.generation)
             return
-        was_silent = sender in plan.silent_nodes(now=now)
+        was_silent, was_shared = sender in plan.silent_nodes(now=now), plan.shares(sender)
         was_restarted = plan.is_restarted(sender, status)
         wrong = plan.hear(sender, status, now=now)
         if wrong is not None:
@@ -76,6 +77,8 @@ class StageNews:
             self._recovery.lose_node(sender, "was restarted", plan=each)
         if was_silent and sender not in plan.silent_nodes(now=now):
             self._come_up(sender, plan)
+        elif was_shared or plan.shares(sender):
+            self._admission.let_in()  # others may have given pages back
         self._plans.look()
 
     def hear_lost_links(self, sender: str, message: Message) -> None:

@@ -7,6 +7,7 @@ from runtime.engine.pages import BlockName, NoFreePages, PageBooks
 from runtime.engine.prefix import block_digests, block_names
 from runtime.engine.residents import Residents
 from runtime.engine.sequence import Sequence
+from runtime.engine.shares import Shares
 from runtime.protocol.data import Reason
 from runtime.protocol.engine_options import PrefixRule
 
@@ -16,7 +17,8 @@ logger = logging.getLogger(__name__)
 class Admission:
     """Reserves and shares pages of `books` for the sequences of one stage.
 
-    `residents` are the requests that hold pages now.
+    `residents` are the requests that hold pages now; `shares` says what of the pages is kept from
+    one coordinator for another.
     """
 
     def __init__(
@@ -25,10 +27,12 @@ class Admission:
         *,
         prefixes: PrefixRule,
         residents: Residents,
+        shares: Shares,
     ) -> None:
         self._books = books
         self._prefixes = prefixes
         self._residents = residents
+        self._shares = shares
         self.prefix_tokens_total = 0
 
     def admit(self, sequence: Sequence, *, position: int, token_ids: memoryview | None) -> Reason:
@@ -51,6 +55,7 @@ class Admission:
             self._books.release(sequence.table)
             return Reason.NO_KV_PAGES
         self._books.reserve(sequence.table, tokens=sequence.route.prompt_tokens)
+        self._shares.admit(sequence)
         sequence.received = sequence.done = reused * self._books.page_tokens
         sequence.published = reused
         self.prefix_tokens_total += sequence.received
@@ -97,7 +102,11 @@ class Admission:
         layers = sequence.end - sequence.first
         blocks = -(-sequence.route.prompt_tokens // self._books.page_tokens)
         wanted = (blocks - sequence.table.blocks) * layers
-        return wanted + self._residents.layers <= self._books.available
+        room = self._books.available - self._shares.kept_from(sequence)
+        if wanted + self._residents.layers <= room:
+            return True
+        self._shares.refuse(sequence, pages=wanted, total=self._books.total)
+        return False
 
     def _names_of(self, sequence: Sequence) -> list[BlockName]:
         return block_names(sequence.route.block_digests, first=sequence.first, end=sequence.end)

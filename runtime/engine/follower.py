@@ -30,7 +30,7 @@ from runtime.models.decoder import Decoder
 from runtime.models.free_memory import free_bytes
 from runtime.models.ranks import ProcessRanks
 from runtime.models.weights import Progress, load_decoder
-from runtime.protocol.data import Hop, Route, Sampling
+from runtime.protocol.routes import Hop, Route, Sampling
 
 # to find each other once all are there, and for the slowest rank of a sum
 _PATIENCE = timedelta(minutes=2)

@@ -6,15 +6,16 @@ Knows which requests are here and which have gone, nothing of torch, time or soc
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
-from planner.domain.cluster import COORDINATOR
 from runtime.engine.residents import Residents
 from runtime.engine.sequence import Chunk, RequestKey, Sequence
-from runtime.protocol.data import DTYPE_BYTES, DType, Entry, Flag, Kind, Message, Reason, Route
+from runtime.protocol.coordinators import is_coordinator
+from runtime.protocol.data import DTYPE_BYTES, DType, Entry, Flag, Kind, Message, Reason
+from runtime.protocol.routes import Route
 
 logger = logging.getLogger(__name__)
 
@@ -35,11 +36,15 @@ class StageShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """An entry that cannot be run: the coordinator gets a NACK with `generation` of the sender."""
+    """An entry that cannot be run: a coordinator gets a NACK with `generation` of the sender.
+
+    `coordinator`: whose request it is; None: nobody here knows.
+    """
 
     entry: Entry
     reason: Reason
     generation: int
+    coordinator: str | None
 
 
 class _BadEntry(ValueError):
@@ -68,12 +73,15 @@ class Intake:
         residents: Residents,
         admit: Admit,
         forget: Callable[[Sequence], None],
+        is_lost: Callable[[str], bool],
     ) -> None:
+        """`is_lost`: whether a coordinator is; requests of it are refused."""
         self._shape = shape
         self._ranges = ranges
         self.residents = residents
         self._admit = admit
         self._forget = forget
+        self._is_lost = is_lost
         self._arrivals = 0
         # requests that ended; their late rows are dropped. Bounded, oldest out first.
         self._tombstones: OrderedDict[RequestKey, None] = OrderedDict()
@@ -89,19 +97,19 @@ class Intake:
         What `sender` has no business to send is dropped, not refused: a refusal would end the
         request, and that is not the sender's business either.
         """
-        if message.kind in (Kind.PROMPT, Kind.RELEASE) and sender != COORDINATOR:
+        if message.kind in (Kind.PROMPT, Kind.RELEASE) and not is_coordinator(sender):
             self._drop(message.kind, sender)
             return []
         if message.kind == Kind.RELEASE:
             for entry in message.entries:
-                self.end(RequestKey(request=entry.request, epoch=entry.epoch))
+                self._release(RequestKey(request=entry.request, epoch=entry.epoch), sender=sender)
             return []
         if message.kind not in (Kind.PROMPT, Kind.ROWS, Kind.SAMPLED):
             logger.warning("a stage has no use for a %s message", message.kind.name)
             return []
         if message.generation not in self._ranges:
             return [
-                Refusal(entry=entry, reason=Reason.WRONG_GENERATION, generation=message.generation)
+                self._refusal(message, entry, Reason.WRONG_GENERATION, sender=sender)
                 for entry in message.entries
             ]
         refusals = []
@@ -115,8 +123,8 @@ class Intake:
                 message, entry, rows, sender=sender, now_s=now_s, unseen_s=unseen_s
             )
             if reason is not Reason.NONE:
+                refusals.append(self._refusal(message, entry, reason, sender=sender))
                 self.end(RequestKey(request=entry.request, epoch=entry.epoch))
-                refusals.append(Refusal(entry=entry, reason=reason, generation=message.generation))
         return refusals
 
     def end(self, key: RequestKey) -> None:
@@ -129,10 +137,10 @@ class Intake:
         while len(self._tombstones) > MAX_TOMBSTONES:
             self._tombstones.popitem(last=False)
 
-    def end_generation(self, generation: int) -> None:
-        """Forget all its requests."""
+    def end_generation(self, generation: int, *, coordinator: str) -> None:
+        """Forget all requests of that coordinator's under it."""
         for key, sequence in list(self.residents.by_key.items()):
-            if sequence.generation == generation:
+            if (sequence.generation, sequence.route.coordinator) == (generation, coordinator):
                 self.end(key)
 
     def end_orphans(self, *, silent_since_s: float) -> None:
@@ -141,6 +149,26 @@ class Intake:
             if sequence.heard_s < silent_since_s and not sequence.pending:
                 logger.warning("request %d epoch %d was abandoned", key.request, key.epoch)
                 self.end(key)
+
+    def _release(self, key: RequestKey, *, sender: str) -> None:
+        """End it, unless it is another coordinator's."""
+        sequence = self.residents.by_key.get(key)
+        if sequence is not None and sequence.route.coordinator != sender:
+            self._drop(Kind.RELEASE, sender)
+        else:
+            self.end(key)
+
+    def _refusal(self, message: Message, entry: Entry, reason: Reason, *, sender: str) -> Refusal:
+        key = RequestKey(request=entry.request, epoch=entry.epoch)
+        sequence = self.residents.by_key.get(key)
+        route = entry.route if sequence is None else sequence.route
+        coordinator = None if route is None else route.coordinator
+        return Refusal(
+            entry=entry,
+            reason=reason,
+            generation=message.generation,
+            coordinator=sender if message.kind == Kind.PROMPT else coordinator,
+        )
 
     def _row_bytes(self, message: Message) -> int:
         if message.kind == Kind.ROWS:
@@ -173,11 +201,15 @@ class Intake:
             route = entry.route if sequence is None else sequence.route
             if route is None:
                 return Reason.UNKNOWN_REQUEST
+            if sequence is None and message.kind == Kind.PROMPT:
+                route = replace(route, coordinator=sender)
             hop = entry.hop if sequence is None else sequence.hop
             if sender != _rightful_sender(message.kind, route, hop=hop):
                 self._drop(message.kind, sender)
                 return Reason.NONE
             if sequence is None:
+                if self._is_lost(route.coordinator):
+                    return Reason.PREEMPTED
                 sequence = self._open(key, entry, route, generation=message.generation)
                 self._check_rows(sequence, message, entry, rows)
                 reason = self._admit(
@@ -215,6 +247,8 @@ class Intake:
         shape, layers = self._shape, self._ranges[generation]
         if entry.hop >= len(route.hops):
             raise _BadEntry(f"hop {entry.hop} of a route with {len(route.hops)} hops")
+        if not is_coordinator(route.coordinator):
+            raise _BadEntry(f"{route.coordinator!r} of its route is no coordinator")
         hop = route.hops[entry.hop]
         if hop.node != shape.name:
             raise _BadEntry(f"hop {entry.hop} of its route is {hop.node!r}, this is {shape.name!r}")
@@ -292,7 +326,7 @@ class Intake:
 def _rightful_sender(kind: Kind, route: Route, *, hop: int) -> str:
     """Who sends tokens or rows of a request with `route` to its stage `hop`; empty: nobody."""
     if kind == Kind.PROMPT:
-        return COORDINATOR
+        return route.coordinator
     if kind == Kind.SAMPLED:
         return route.hops[-1].node
     return route.hops[hop - 1].node if 1 <= hop <= len(route.hops) else ""

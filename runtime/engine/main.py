@@ -1,8 +1,8 @@
 """`python -m runtime stage`: the process an agent starts to run its node's layers.
 
 Reads a launch line on stdin, then lines that add generations; writes event lines on stdout
-(`protocol.stage_pipe`), logs on stderr. The end of stdin or SIGTERM means stop: exit 0. What it
-cannot run: `failed`, exit 1.
+(`protocol.stage_pipe`), logs on stderr. The end of stdin or SIGINT means stop: exit 0. SIGTERM
+means leave: the same, once requests go on elsewhere. What it cannot run: `failed`, exit 1.
 """
 
 import argparse
@@ -20,9 +20,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from planner.domain.cluster import COORDINATOR
 from runtime.engine.backend import CannotRun, Opened
 from runtime.engine.core_use import core_reader, delay_reader
+from runtime.engine.departure import Departure
 from runtime.engine.emulated_links import EmulatedLinks
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.event_writer import EventWriter
@@ -72,8 +72,9 @@ def main(argv: list[str]) -> int:
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: stop.set())
+    leave = threading.Event()
+    signal.signal(signal.SIGINT, lambda _number, _frame: stop.set())
+    signal.signal(signal.SIGTERM, lambda _number, _frame: leave.set())
     # unbuffered: a thread that waits in a buffered read would hold a lock the exit needs
     stdin = io.FileIO(sys.stdin.fileno(), closefd=False)
     events = EventWriter(sys.stdout.buffer, on_broken=stop.set)
@@ -83,7 +84,14 @@ def main(argv: list[str]) -> int:
             return 0  # told to stop before it was told what to run
         orders = Orders()
         threading.Thread(target=_hear, args=(stdin, orders, stop), daemon=True).start()
-        return run_stage(line, events, stop, orders=orders, emulate=arguments.emulate)
+        return run_stage(
+            line,
+            events,
+            stop,
+            shall_leave=leave.is_set,
+            orders=orders,
+            emulate=arguments.emulate,
+        )
     finally:
         events.close()
 
@@ -129,16 +137,25 @@ def run_stage(
     stop: threading.Event,
     *,
     orders: Orders,
+    shall_leave: Callable[[], bool] = lambda: False,
     emulate: Path | None = None,
 ) -> int:
     """Run what the launch line says until `stop`; what prevents it is told in one event.
 
-    `orders`: what else shall run beside. `emulate`: a file that describes the node to act as,
-    instead of running a model.
+    `shall_leave`: whether it is to end as soon as its requests go on elsewhere. `orders`: what
+    else shall run beside. `emulate`: a file that describes the node to act as, instead of running
+    a model.
     """
     try:
         emulation = None if emulate is None else read_emulation(emulate)
-        serve(parse_launch(line), events, stop, orders=orders, emulation=emulation)
+        serve(
+            parse_launch(line),
+            events,
+            stop,
+            orders=orders,
+            shall_leave=shall_leave,
+            emulation=emulation,
+        )
     except _Stopped:
         return 0
     except ValidationError as error:
@@ -166,9 +183,10 @@ def serve(
     stop: threading.Event,
     *,
     orders: Orders,
+    shall_leave: Callable[[], bool],
     emulation: Emulation | None,
 ) -> None:
-    """Load, report ready, and run the stage until `stop`.
+    """Load, report ready, and run the stage until `stop`, or until it has left.
 
     Raises CannotRun, EmulationRefused, KeyFileError and OSError for what the person who deployed
     can mend.
@@ -176,7 +194,7 @@ def serve(
     assignment = launch.assignment
     keys = _load_keys(launch)
     opened = (
-        _open_model(launch, events, stop)
+        _open_model(launch, events, lambda: stop.is_set() or shall_leave())
         if emulation is None
         else _open_emulation(launch, emulation)
     )
@@ -190,7 +208,7 @@ def serve(
             security=launch.data_security,
             profiled_step_s=_profiled_step_s(assignment),
         )
-        sockets.tell_lost_links(COORDINATOR, generation=assignment.generation)
+        sockets.tell_lost_links(generation=assignment.generation)
         transport: Transport = sockets
         if emulation is not None:
             transport = EmulatedLinks(transport, emulation)
@@ -213,6 +231,7 @@ def serve(
             options=assignment.options,
             holdings=opened.holdings,
             peers=assignment.peers,
+            sightings=sockets.watch_coordinators().take,
             relative_speed=launch.relative_speed,
             core_delay=delay_reader(),
             forecast=sockets.forecast,
@@ -224,6 +243,7 @@ def serve(
             on_report=lambda stats: events.write(StatsEvent(stats=stats)),
             tell=events.write,
             meet=meet,
+            departure=Departure(shall_leave, within_s=launch.leave_within_s, clock=time.monotonic),
         )
         logger.info(
             "%s runs layers [%d, %d) with %d KV pages in steps of %d tokens on %s",
@@ -262,12 +282,12 @@ def _watch_cores(launch: StageLaunch, peers: tuple[PeerAddress, ...]) -> SharedC
     return SharedCores(read, threads=launch.threads, most=options.most_micro_batches)
 
 
-def _open_model(launch: StageLaunch, events: EventWriter, stop: threading.Event) -> Opened:
+def _open_model(launch: StageLaunch, events: EventWriter, is_stopped: Callable[[], bool]) -> Opened:
     # imported here: an emulated stage runs without torch
     from runtime.engine.loading import open_model
 
     def progress(done_bytes: int, total_bytes: int) -> None:
-        if stop.is_set():
+        if is_stopped():
             raise _Stopped
         events.write(
             LoadingEvent(

@@ -17,7 +17,8 @@ from runtime.engine.model_runner import ModelRunner
 from runtime.engine.pages import PageBooks
 from runtime.engine.sampler import TokenHistory, adjusted, logprobs_of, sample
 from runtime.engine.sequence import RequestKey, Work
-from runtime.protocol.data import DType, Reason, Sampling
+from runtime.protocol.data import DType, Reason
+from runtime.protocol.routes import Sampling
 
 logger = logging.getLogger(__name__)
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
-from planner.domain.cluster import COORDINATOR
 from runtime.engine.backend import Drawn, Rows
 from runtime.engine.sequence import Work
+from runtime.protocol.coordinators import is_coordinator
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message, Reason
 from runtime.protocol.engine_options import MessageRule
 from runtime.protocol.sampled import pack_sampled
@@ -88,14 +88,14 @@ def rows_messages(
 
 
 def sampled_messages(sampled: Items[Sampled], *, rule: MessageRule) -> list[Outgoing]:
-    """All tokens to the coordinator, and each to the stage where its request goes on.
+    """Each token to its request's coordinator, and to the stage where the request goes on.
 
     Straight back to the first stage, not through the coordinator: one hop less per token.
     """
     receivers: dict[tuple[str, int, int], list[Sampled]] = {}
     for token in sampled:
         sequence, message = token.work.sequence, _message_of(token.work, rule)
-        for peer in (COORDINATOR, sequence.first_stage):
+        for peer in (sequence.route.coordinator, sequence.first_stage):
             receivers.setdefault((peer, sequence.generation, message), []).append(token)
     return [
         Outgoing(peer=peer, message=_sampled_message(tokens, peer, generation))
@@ -109,8 +109,8 @@ def _message_of(work: Work, rule: MessageRule) -> int:
 
 
 def _sampled_message(tokens: Items[Sampled], peer: str, generation: int) -> Message:
-    """Logprobs go to the coordinator only; a stage has no use for them."""
-    logprobs = [token.drawn.logprobs if peer == COORDINATOR else None for token in tokens]
+    """Logprobs go to coordinators only; a stage has no use for them."""
+    logprobs = [token.drawn.logprobs if is_coordinator(peer) else None for token in tokens]
     entries = tuple(
         Entry(
             request=token.work.sequence.key.request,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from runtime.engine.noise import mixed
-from runtime.protocol.data import Sampling
+from runtime.protocol.routes import Sampling
 from runtime.protocol.sampled import Logprobs
 
 

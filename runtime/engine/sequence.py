@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from runtime.engine.pages import PageTable
 from runtime.engine.span_record import SpanRecord
-from runtime.protocol.data import Route
+from runtime.protocol.routes import Route
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ others do not need are idle.
 from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
-from planner.domain.cluster import COORDINATOR
 from runtime.engine.core_use import CoreUse
 from runtime.protocol.control import PeerAddress
+from runtime.protocol.coordinators import is_coordinator
 from runtime.protocol.engine_options import EngineOptions, SharedCoresRule
 
 WINDOW_S = 0.25  # the kernel counts idle time in ticks of 10 ms
@@ -96,5 +96,5 @@ def may_share_cores(peers: Iterable[PeerAddress], options: EngineOptions) -> boo
         return False
     if options.decode_cap != "adaptive" or options.micro_batches is not None:
         return False
-    hosts = [urlsplit(peer.endpoint).hostname for peer in peers if peer.name != COORDINATOR]
+    hosts = [urlsplit(peer.endpoint).hostname for peer in peers if not is_coordinator(peer.name)]
     return len(hosts) > 1 and len(set(hosts)) == 1

@@ -7,17 +7,18 @@ import logging
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
 
-from planner.domain.cluster import COORDINATOR
 from runtime.engine.admission import Admission
 from runtime.engine.backend import Backend, StepResult
 from runtime.engine.batcher import Pick, pick_step
+from runtime.engine.clientele import Clientele
+from runtime.engine.coordinators import Coordinators
 from runtime.engine.decode_cap import DecodeCap
+from runtime.engine.departure import Departure
 from runtime.engine.gathering import gathering_s
 from runtime.engine.generation import Generation, Holdings
 from runtime.engine.hosting import Hosting
-from runtime.engine.intake import Intake, Refusal, StageShape
+from runtime.engine.intake import Intake, StageShape
 from runtime.engine.limits import EngineLimits
 from runtime.engine.link_cuts import LinkCuts
 from runtime.engine.outgoing import (
@@ -32,14 +33,19 @@ from runtime.engine.prompt_steps import PromptSteps
 from runtime.engine.residents import Residents
 from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.engine.shared_cores import SharedCores
+from runtime.engine.shares import Shares
+from runtime.engine.stage_counters import StageCounters
 from runtime.engine.telling import Telling, entry_of
 from runtime.protocol.control import LinkStats, PeerAddress, StageStats
-from runtime.protocol.data import DTYPE_BYTES, Entry, Flag, FrameError, Kind, Message, Reason
+from runtime.protocol.coordinators import is_coordinator
+from runtime.protocol.data import DTYPE_BYTES, Entry, Flag, Kind, Message, Reason
 from runtime.protocol.engine_options import EngineOptions, PromptRule, PromptStepRule
+from runtime.protocol.frame_error import FrameError
 from runtime.protocol.measure_order import MeasureOrder, unpack_order
 from runtime.protocol.stage_pipe import StageEvent
 from runtime.transport.base import Received, SendError, Transport
 from runtime.transport.decode_forecast import DecodeForecast
+from runtime.transport.pulse import Sighting
 
 logger = logging.getLogger(__name__)
 
@@ -49,23 +55,14 @@ _IDLE_WAIT_S = 0.2  # how long a stop may go unnoticed
 _AT_ONCE_S = 1e-3  # a receive that takes longer has waited: what it gives has just come
 
 
-@dataclass(slots=True, kw_only=True)
-class _Counters:
-    steps: int = 0
-    prompt_tokens: int = 0
-    decode_tokens: int = 0
-    busy_s: float = 0.0
-    delayed_s: float = 0.0
-    preemptions: int = 0
-
-
 class Stage:
     """Runs the layers of `backend` for the requests whose rows come in.
 
     It begins with one `generation`, whose peers are `peers`; others come beside it by `add`, if
-    there are `holdings` to change layers and pages by, and go when the coordinator retires them.
-    `tell` gets what the agent shall know of that, `meet` the peers of all generations when they
-    change. `incarnation` (32 bits) tells the coordinator this process from one before it.
+    there are `holdings` to change layers and pages by, and go when all coordinators that live have
+    retired them. `sightings` is asked for news of the coordinators' processes. `tell` gets what the
+    agent shall know of that, `meet` the peers of all generations when they change. `incarnation`
+    (32 bits) tells the coordinators this process from one before it.
     `relative_speed` below 1 makes a step last 1/relative_speed as long as it did, without its
     waiting for a core. `core_delay` says how long the thread that runs steps has so waited since it
     began, in seconds; None: nobody knows. `on_report` gets the stage's counters about once a
@@ -73,7 +70,8 @@ class Stage:
     cores; None: they do not. `forecast` is told of steps with decodes, so that links know when the
     next ones come; `on_step` of every step that begins, how many rows it has, so that a long one is
     not taken for a hang; `link_stats` is asked for the stage's counters of links; `measure` gets
-    the coordinator's orders to find out what unused links do. `clock` and `sleep` are in seconds.
+    the coordinator's orders to find out what unused links do. `departure` says when it shall leave;
+    None: it never does. `clock` and `sleep` are in seconds.
     """
 
     def __init__(
@@ -88,6 +86,7 @@ class Stage:
         options: EngineOptions,
         holdings: Holdings | None = None,
         peers: tuple[PeerAddress, ...] = (),
+        sightings: Callable[[], list[Sighting]] = list,
         relative_speed: float = 1.0,
         core_delay: Callable[[], float] | None = None,
         shared_cores: SharedCores | None = None,
@@ -98,6 +97,7 @@ class Stage:
         on_report: Callable[[StageStats], None] = lambda _: None,
         tell: Callable[[StageEvent], None] = lambda _: None,
         meet: Callable[[tuple[PeerAddress, ...]], None] = lambda _: None,
+        departure: Departure | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -108,30 +108,30 @@ class Stage:
         self._options = options
         self._decode_cap = DecodeCap(options)
         self._relative_speed = relative_speed
-        self._core_delay = core_delay
         self._shared_cores = shared_cores
         self._forecast = forecast or DecodeForecast()
         self._on_step = on_step
         self._link_stats = link_stats
         self._measure_link = measure
         self._on_report = on_report
+        self._departure = departure
         self._clock = clock
         self._sleep = sleep
-        self._counters = _Counters()
-        self._started_s = clock()
-        self._next_report_s = self._started_s
+        self._next_report_s = self._looked_s = clock()  # looked: when it last saw what had come
+        self._counters = StageCounters(clock=clock, core_delay=core_delay, started_s=self._looked_s)
         self._reported_pages = -1
         self._pages_moved = False  # since they were last checked
-        self._looked_s = self._started_s  # when it last saw whatever had come by then
         self._shape = shape = backend.shape
-        self._telling = Telling(transport, incarnation=incarnation)
+        self._coordinators = Coordinators(peer.name for peer in peers)
+        self._sightings = sightings
+        self._telling = Telling(transport, incarnation=incarnation, coordinators=self._coordinators)
         self._hosting = Hosting(
             Generation(number=generation, layers=range(shape.first, shape.end), peers=peers),
             host=self,
             books=backend.books,
             holdings=holdings,
             tell=tell,
-            meet=meet,
+            meet=self._meeting(meet),
         )
         self._link_cuts = LinkCuts(
             PromptSteps(least=limits.page_tokens, most=limits.max_batch_tokens),
@@ -140,10 +140,14 @@ class Stage:
             clock=clock,
         )
         self._residents = Residents()
+        shares = Shares(
+            self._residents, coordinators=lambda: self._coordinators.living, clock=clock
+        )
         self._admission = Admission(
             backend.books,
             prefixes=options.prefixes,
             residents=self._residents,
+            shares=shares,
         )
         self._intake = Intake(
             StageShape(
@@ -158,14 +162,25 @@ class Stage:
             residents=self._residents,
             admit=self._admission.admit,
             forget=self._forget,
+            is_lost=self._coordinators.is_lost,
+        )
+        self._clientele = Clientele(
+            self._coordinators,
+            shares=shares,
+            telling=self._telling,
+            intake=self._intake,
+            hosting=self._hosting,
+            books=backend.books,
         )
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Serve until `stopped()`."""
-        while not stopped():
+        """Serve until `stopped()`, or until it has left as its `departure` says."""
+        while not stopped() and not self._has_left():
             if self._hosting.advance():
                 self._pages_moved = True
-                self._next_report_s = self._clock()  # the coordinator waits for it
+                self._next_report_s = self._clock()  # coordinators wait for it
+            if self._clientele.hear(self._sightings(), now_s=self._clock()):
+                self._next_report_s = self._clock()
             self._report_when_due()
             arrived, unseen_s = self._receive()
             for received in arrived:
@@ -176,6 +191,16 @@ class Stage:
             if step:
                 self._run_step(step)
 
+    def _has_left(self) -> bool:
+        departure = self._departure
+        if departure is None or not departure.is_wanted():
+            return False
+        if departure.is_to_be_said():
+            self._telling.leaving(self._hosting.ranges)
+        return departure.is_over(
+            serves=bool(self._hosting.ranges), holds=bool(self._residents.by_key)
+        )
+
     def add(self, generation: Generation) -> None:
         """Serve it beside the others as soon as its layers are here; from any thread."""
         self._hosting.order(generation)
@@ -184,6 +209,15 @@ class Stage:
         """As at the start, with other peers; what was found out stays if there is still cause."""
         if shared_cores is None or self._shared_cores is None:
             self._shared_cores = shared_cores
+
+    def _meeting(
+        self, meet: Callable[[tuple[PeerAddress, ...]], None]
+    ) -> Callable[[tuple[PeerAddress, ...]], None]:
+        def meet_all(peers: tuple[PeerAddress, ...]) -> None:
+            meet(peers)
+            self._coordinators.meet(peer.name for peer in peers)
+
+        return meet_all
 
     def _receive(self) -> tuple[list[Received], float]:
         """What has come, and for how long at most it may have lain there while a step ran."""
@@ -195,26 +229,12 @@ class Stage:
 
     def stats(self) -> StageStats:
         """Counters since the stage was made."""
-        books = self._backend.books
-        return StageStats(
-            kv_pages_total=books.total,
-            kv_pages_used=books.used,
-            kv_pages_cached=books.cached,
-            sequences=len(self._residents.by_key),
-            steps_total=self._counters.steps,
-            prompt_tokens_total=self._counters.prompt_tokens,
-            decode_tokens_total=self._counters.decode_tokens,
-            busy_s_total=self._counters.busy_s,
-            delayed_s_total=None if self._core_delay is None else self._counters.delayed_s,
-            uptime_s=self._clock() - self._started_s,
-            weights_bytes=self._backend.weights_bytes,
-            kv_bytes=self._backend.kv_bytes,
-            decode_cap=self._decode_cap.limit(resident=self._residents.decoding),
-            micro_batches=self._decode_cap.micro_batches,
-            steps_at_once=None if self._shared_cores is None else self._shared_cores.bound,
-            preemptions_total=self._counters.preemptions,
+        return self._counters.told(
+            self._backend,
+            residents=self._residents,
+            decode_cap=self._decode_cap,
+            shared_cores=self._shared_cores,
             prefix_tokens_total=self._admission.prefix_tokens_total,
-            emulated=self._backend.emulated,
             links=self._link_stats(),
         )
 
@@ -295,11 +315,11 @@ class Stage:
 
     def _preempt(self, sequence: Sequence) -> None:
         self._counters.preemptions += 1
-        self._end_and_refuse([entry_of(sequence)], Reason.PREEMPTED, sequence.generation)
+        self._clientele.end([entry_of(sequence)], Reason.PREEMPTED, generation=sequence.generation)
 
     def _run_step(self, step: list[Work]) -> None:
         self._on_step(sum(work.chunk.n_tokens for work in step))
-        began_s, delay_s = self._clock(), self._delay_s()
+        began_s, delay_s = self._clock(), self._counters.delay_s()
         self._forecast.step_began(tokens=_decode_tokens(step), now_s=began_s)
         try:
             result = self._backend.run(step)
@@ -309,18 +329,15 @@ class Stage:
             self._give_up(step, Reason.STAGE_ERROR)
             return
         if self._relative_speed < 1:
-            own_s = self._clock() - began_s - (self._delay_s() - delay_s)
+            own_s = self._clock() - began_s - (self._counters.delay_s() - delay_s)
             self._sleep(max(0.0, own_s) * (1 / self._relative_speed - 1))
-        self._counters.delayed_s += self._delay_s() - delay_s
+        self._counters.delayed(since_s=delay_s)
         self._count(step, began_s=began_s)
         for work in step:
             self._admission.publish(work.sequence)
         rule = self._options.messages
         self._send(rows_messages(step, result.rows, dtype=self._shape.dtype, rule=rule))
         self._send(sampled_messages(self._sampled(step, result), rule=rule))
-
-    def _delay_s(self) -> float:
-        return 0.0 if self._core_delay is None else self._core_delay()
 
     def _sampled(self, step: list[Work], result: StepResult) -> list[Sampled]:
         for index, reason in result.failed.items():
@@ -339,8 +356,7 @@ class Stage:
     def _count(self, step: list[Work], *, began_s: float) -> None:
         now_s = self._clock()
         busy_s = now_s - began_s
-        self._counters.steps += 1
-        self._counters.busy_s += busy_s
+        self._counters.ran(step, busy_s=busy_s)
         self._forecast.step_ended(now_s=now_s, cycle_s=_cycle_s(step, now_s=now_s))
         self._link_cuts.observe(step, step_s=busy_s)
         for work in step:
@@ -351,11 +367,7 @@ class Stage:
                 n_tokens=work.chunk.n_tokens,
                 is_prompt=work.is_prompt,
             )
-            if work.is_prompt:
-                self._counters.prompt_tokens += work.chunk.n_tokens
-        decodes = _decode_tokens(step)
-        self._counters.decode_tokens += decodes
-        if decodes:
+        if _decode_tokens(step):
             self._decode_cap.observe_step(busy_s)
             self._observe_cores(now_s=now_s)
 
@@ -375,22 +387,25 @@ class Stage:
             except (SendError, FrameError) as error:
                 logger.error("cannot send to %s: %s", outgoing.peer, error)
                 message = outgoing.message
-                self._end_and_refuse(message.entries, Reason.STAGE_ERROR, message.generation)
+                self._clientele.end(
+                    message.entries, Reason.STAGE_ERROR, generation=message.generation
+                )
 
     def _accept(self, message: Message, *, sender: str, unseen_s: float = 0.0) -> None:
         now_s = self._clock()
         self._pages_moved = True
-        if message.kind == Kind.MEASURE:
-            if sender == COORDINATOR:
+        if is_coordinator(sender):
+            self._coordinators.hear(sender)
+            if message.kind == Kind.MEASURE:
                 self._measure(message.payload)
-            return
-        if message.kind == Kind.RETIRE:
-            if sender == COORDINATOR:
-                self._retire(message)
-            return
-        if message.kind == Kind.RELEASE and sender == COORDINATOR:
-            self._tell_spans(message.entries, heard_s=now_s, unseen_s=unseen_s)
-        self._telling.refusals(
+                return
+            if message.kind == Kind.RETIRE:
+                if self._clientele.retire(message, sender=sender):
+                    self._next_report_s = now_s
+                return
+            if message.kind == Kind.RELEASE:
+                self._tell_spans(message.entries, heard_s=now_s, unseen_s=unseen_s)
+        self._clientele.refuse(
             self._intake.accept(message, sender=sender, now_s=now_s, unseen_s=unseen_s)
         )
         if self._shared_cores is not None and not self._residents.by_key:
@@ -412,15 +427,6 @@ class Stage:
             if sequence is not None and sequence.left_s is not None and sequence.is_decoding:
                 self._decode_cap.observe_return(now_s - sequence.left_s)
 
-    def _retire(self, message: Message) -> None:
-        """The coordinator has nothing more to do under it; unknown: it was heard before."""
-        if message.entries or memoryview(message.payload).nbytes:
-            logger.warning("a damaged RETIRE of generation %d: it carries more", message.generation)
-        elif message.generation in self._hosting.ranges:
-            self._intake.end_generation(message.generation)
-            self._hosting.retire(message.generation)
-            self._next_report_s = self._clock()
-
     def _tell_spans(self, entries: Items[Entry], *, heard_s: float, unseen_s: float) -> None:
         """What was measured of requests that end, to whoever asks."""
         for entry in entries:
@@ -433,14 +439,8 @@ class Stage:
 
     def _give_up(self, step: list[Work], reason: Reason) -> None:
         for work in step:
-            self._end_and_refuse([entry_of(work.sequence)], reason, work.sequence.generation)
-
-    def _end_and_refuse(self, entries: Items[Entry], reason: Reason, generation: int) -> None:
-        for entry in entries:
-            self._intake.end(RequestKey(request=entry.request, epoch=entry.epoch))
-        self._telling.refusals(
-            [Refusal(entry=entry, reason=reason, generation=generation) for entry in entries]
-        )
+            sequence = work.sequence
+            self._clientele.end([entry_of(sequence)], reason, generation=sequence.generation)
 
     def _report_when_due(self) -> None:
         now_s = self._clock()
@@ -449,7 +449,7 @@ class Stage:
         if not due and not idle_with_news:
             return
         self._reported_pages = self._backend.books.used
-        self._telling.status(self._hosting.ranges, self._backend.books)
+        self._clientele.tell_room()
         if due:
             self._next_report_s = now_s + REPORT_INTERVAL_S
             self._intake.end_orphans(silent_since_s=now_s - ORPHAN_AFTER_S)

@@ -222,9 +222,11 @@ class ObservedState(_Message):
 
 
 class Heartbeat(_Message):
-    """POST /api/v1/agent/heartbeat, every `heartbeat_interval_s`."""
+    """POST /api/v1/agent/heartbeat, every `heartbeat_interval_s`. `leaving`: it is the last one, as
+    the agent was told to end."""
 
     observed: ObservedState
+    leaving: bool = False
 
 
 class HeartbeatReply(_Message):
@@ -257,11 +259,17 @@ class ServingPlan(_Message):
 
 
 class CoordinatorDesired(_Message):
-    """GET /api/v1/coordinator/desired. Key hashes are hex sha256 of whole API keys."""
+    """GET /api/v1/coordinator/desired. Key hashes are hex sha256 of whole API keys.
+
+    `draining`: nodes that requests shall leave, as far as there is a way around them. `paused`: new
+    requests wait, those that run go on.
+    """
 
     generation: SmallCount
     plan: ServingPlan | None = None
     api_key_hashes: tuple[str, ...] = ()
+    draining: tuple[str, ...] = ()
+    paused: bool = False
 
 
 # Upper ends of the intervals latencies are counted in.
@@ -279,22 +287,35 @@ class NodeTraffic(_Message):
     ready: bool
 
 
+class DrainProgress(_Message):
+    """How far a node is that shall be drained: so many `requests` still run through it. `needed`:
+    no way leads around it, so that new ones do, too."""
+
+    requests: SmallCount
+    needed: bool
+
+
 class CoordinatorReport(_Message):
     """POST /api/v1/coordinator/report, about once a second. Totals since the process started.
 
     Percentiles cover the last `window_s` seconds and are null when nothing finished in it.
     `coming_generation` takes over when no stage is left in `coming_missing`, those that have not
     said that they serve it; null: no other plan is coming. Of `leaving_generation`, which it took
-    over from, `leaving_requests` still run; null: all have gone.
+    over from, `leaving_requests` still run; null: all have gone. `draining`: every node that shall
+    be, as the desired state says. `refused_generation` cannot be served, as `message` says; what
+    served before may go on.
     """
 
     generation: SmallCount
     serving: bool
     message: str = ""
+    refused_generation: SmallCount | None = None
     coming_generation: SmallCount | None = None
     coming_missing: tuple[str, ...] = ()
     leaving_generation: SmallCount | None = None
     leaving_requests: SmallCount = 0
+    draining: dict[str, DrainProgress] = {}
+    paused: bool = False
     window_s: float = Field(gt=0)
     requests_running: SmallCount
     requests_waiting: SmallCount

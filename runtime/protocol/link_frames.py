@@ -14,7 +14,7 @@ its own clock. That is what rate and round trip are measured by.
 import struct
 from dataclasses import dataclass
 
-from runtime.protocol.data import FrameError
+from runtime.protocol.frame_error import FrameError
 
 LINK_MAGIC = b"HLL1"
 _CHUNK, _PROBE, _ACK = 1, 2, 3

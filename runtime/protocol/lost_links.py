@@ -5,7 +5,8 @@ The payload is their names, UTF-8, one to a line; all of them every time, none w
 
 from collections.abc import Collection
 
-from runtime.protocol.data import FrameError, Kind, Message
+from runtime.protocol.data import Kind, Message
+from runtime.protocol.frame_error import FrameError
 
 MAX_PEERS = 4096
 

@@ -3,7 +3,7 @@
 import struct
 from dataclasses import dataclass
 
-from runtime.protocol.data import FrameError
+from runtime.protocol.frame_error import FrameError
 
 _ORDER = struct.Struct("<Qd")  # bytes, seconds; the peer's name follows
 

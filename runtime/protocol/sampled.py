@@ -4,7 +4,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.protocol.data import Entry, Flag, FrameError, Message
+from runtime.protocol.data import Entry, Flag, Message
+from runtime.protocol.frame_error import FrameError
 
 _ALTERNATIVE = struct.Struct("<If")  # token id, logprob
 _LOGPROBS = struct.Struct("<Bf")  # alternatives, logprob of the token itself

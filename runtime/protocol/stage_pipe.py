@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from runtime.protocol.control import StageAssignment, StageStats
 from runtime.protocol.data_security import DataSecurity
 
+LEAVE_WITHIN_S = 20.0
+
 
 class _Line(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -27,7 +29,8 @@ class StageLaunch(_Line):
     """What the stage shall run and with what; the first line on its stdin.
 
     `relative_speed` below 1 makes each step take 1/relative_speed as long (demo agents on one
-    machine). `memory_budget_bytes` holds weights, activations and KV cache of all ranks together;
+    machine). Told to end by SIGTERM, it waits for `leave_within_s` at most until its requests go on
+    elsewhere. `memory_budget_bytes` holds weights, activations and KV cache of all ranks together;
     each has an equal part.
     """
 
@@ -40,6 +43,7 @@ class StageLaunch(_Line):
     relative_speed: float = Field(default=1.0, gt=0, le=1.0)
     threads: int = Field(default=1, ge=1)
     data_security: DataSecurity = DataSecurity.CURVE
+    leave_within_s: float = Field(default=LEAVE_WITHIN_S, gt=0)
 
 
 class AddOrder(_Line):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.protocol.data import FrameError
+from runtime.protocol.frame_error import FrameError
 
 # heard, heard unseen, told, first, last, last unseen, tail compute; chunks, rounds
 _HEAD = struct.Struct("<dddddddII")

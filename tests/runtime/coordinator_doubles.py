@@ -29,11 +29,11 @@ from runtime.protocol.data import (
     Kind,
     Message,
     Reason,
-    Route,
     StageStatus,
     decode,
     encode,
 )
+from runtime.protocol.routes import Route
 from runtime.protocol.sampled import Logprobs, pack_sampled
 from runtime.transport.base import Received, UnknownPeer
 
@@ -140,6 +140,7 @@ class ScriptedStages:
         self.routes: dict[tuple[int, int], Route] = {}
         self.generations: dict[tuple[int, int], int] = {}  # in which each request was begun
         self.retired: set[tuple[str, int]] = set()  # node and generation
+        self.lives: set[bytes] = set()  # of the processes that those were meant for
         self.unreachable: set[str] = set()
         self.incarnations = dict.fromkeys(RANGES, 1)
         self._scripts: dict[tuple[int, int], list[int]] = {}
@@ -160,9 +161,11 @@ class ScriptedStages:
     def _read(self, peer: str, message: Message) -> None:
         if message.kind == Kind.RETIRE:
             self.retired.add((peer, message.generation))
+            self.lives.add(bytes(message.payload))
             for key in [key for key, own in self.generations.items() if own == message.generation]:
-                self.held.get(key, set()).discard(peer)
-                self._scripts.pop(key, None)
+                if peer in self.held.get(key, ()):
+                    self.held[key].discard(peer)
+                    self._scripts.pop(key, None)
         for entry in message.entries:
             key = (entry.request, entry.epoch)
             if message.kind == Kind.PROMPT:

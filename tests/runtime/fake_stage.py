@@ -48,8 +48,10 @@ def main(record: Path) -> int:
         print("Traceback", file=sys.stderr)
         print("RuntimeError: out of everything", file=sys.stderr)
         return 3
-    if behaviour == "stubborn":
+    if behaviour in ("stubborn", "lingers"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if behaviour == "leaves":
+        signal.signal(signal.SIGTERM, lambda _number, _frame: leave(record))
     if behaviour == "tells its budget":
         budget, ranks = launch.memory_budget_bytes, launch.assignment.tensor_parallel
         print(f"{budget // ranks} bytes for each of {ranks} ranks", file=sys.stderr, flush=True)
@@ -74,6 +76,13 @@ def main(record: Path) -> int:
     if behaviour == "stubborn":
         time.sleep(3600)
     return 0
+
+
+def leave(record: Path) -> None:
+    """As a stage does once its requests go on elsewhere; its stdin is open still."""
+    time.sleep(0.1)
+    record.with_name("record.left").touch()
+    os._exit(0)
 
 
 def added(generation: int, behaviour: str) -> list[StageEvent]:

@@ -57,6 +57,7 @@ class FakeWeb:
         self.troubled_answers = 0  # so many calls are answered 503
         self.proxy_answers = 0  # so many joins are answered by something else
         self._heartbeat_interval_s = heartbeat_interval_s
+        self.farewells = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._server: uvicorn.Server | None = None
@@ -159,6 +160,7 @@ class FakeWeb:
             return refusal
         heartbeat = Heartbeat.model_validate_json(await request.body())
         self.observed.append(heartbeat.observed)
+        self.farewells += heartbeat.leaving
         return answer(HeartbeatReply(generation=self.desired.generation))
 
     async def _log(self, request: Request) -> Response:

@@ -16,19 +16,9 @@ from runtime.engine.model_runner import ModelRunner
 from runtime.engine.stage import Stage
 from runtime.models.config import read_config
 from runtime.models.weights import load_decoder
-from runtime.protocol.data import (
-    DType,
-    Entry,
-    Flag,
-    Hop,
-    Kind,
-    Message,
-    Reason,
-    Route,
-    Sampling,
-    StageStatus,
-)
+from runtime.protocol.data import DType, Entry, Flag, Kind, Message, Reason, StageStatus
 from runtime.protocol.engine_options import EngineOptions
+from runtime.protocol.routes import Hop, Route, Sampling
 from runtime.transport.base import Received, Transport
 from runtime.transport.in_memory import InMemoryNetwork
 

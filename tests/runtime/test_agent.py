@@ -75,7 +75,7 @@ class Node:
         self.data_dir = DataDir(directory / "data")
         self.record = directory / "record"
         self.web = web
-        self._stopped = asyncio.Event()
+        self.stopped, self.hurry = asyncio.Event(), asyncio.Event()
 
     async def join(self, *, token: str | None = None, name: str | None = "n1") -> Joined:
         async with WebClient(self.web.url) as client:
@@ -93,9 +93,11 @@ class Node:
         return await join(client, self.data_dir, identity, applicant, rng=random.Random(1))
 
     @asynccontextmanager
-    async def running(self, *, token: str | None = None) -> AsyncIterator["asyncio.Task[None]"]:
+    async def running(
+        self, *, token: str | None = None, in_a_hurry: bool = True, leave_within_s: float = 20.0
+    ) -> AsyncIterator["asyncio.Task[None]"]:
         """The agent's life as a task; stopped on leaving."""
-        stopped = asyncio.Event()
+        self.stopped, self.hurry = asyncio.Event(), asyncio.Event()
         async with WebClient(self.web.url, rng=random.Random(2)) as client:
             agent = Agent(
                 web=client,
@@ -111,15 +113,18 @@ class Node:
                     memory_budget_bytes=5,
                     relative_speed=1.0,
                     threads=1,
+                    leave_within_s=leave_within_s,
                 ),
                 rng=random.Random(3),
                 stage_command=(sys.executable, fake_stage.__file__, str(self.record)),
             )
-            life = asyncio.create_task(agent.run(stopped))
+            life = asyncio.create_task(agent.run(self.stopped, hurry=self.hurry))
             try:
                 yield life
             finally:
-                stopped.set()
+                if in_a_hurry:
+                    self.hurry.set()
+                self.stopped.set()
                 await asyncio.wait([life])
         if life.exception() is None:
             assert not self.living()
@@ -474,6 +479,41 @@ def test_an_agent_process_joins_keeps_its_port_and_goes_quietly_on_sigterm(
     assert registered.hardware.memory_budget_bytes == 1000
     assert registered.hardware.relative_speed == 0.5
     assert announced.hardware == registered.hardware
+
+
+@pytest.mark.parametrize("behaviour", ["leaves", "lingers"])
+def test_an_agent_that_is_told_to_end_says_so_and_lets_its_stage_leave(
+    tmp_path: Path, web: FakeWeb, behaviour: str
+) -> None:
+    """Which has the grace for it."""
+
+    async def life() -> None:
+        web.desired = wants(1, behaviour)
+        node = Node(tmp_path, web)
+        async with node.running(token=TOKEN, in_a_hurry=False, leave_within_s=0.5):
+            await node.until_ready(1)
+        assert web.farewells == 1
+        assert web.last is not None
+        assert web.last.phase is Phase.READY
+        left = (tmp_path / "record.left").exists()
+        assert left == (behaviour == "leaves")
+
+    run(life())
+
+
+def test_a_second_word_ends_a_stage_that_is_leaving(tmp_path: Path, web: FakeWeb) -> None:
+    async def life() -> None:
+        web.desired = wants(1, "lingers")
+        node = Node(tmp_path, web)
+        async with node.running(token=TOKEN, in_a_hurry=False, leave_within_s=3600.0) as task:
+            await node.until_ready(1)
+            node.stopped.set()
+            await node.until(lambda: web.farewells, what="a farewell")
+            assert node.living()
+            node.hurry.set()
+            await asyncio.wait([task])
+
+    run(life())
 
 
 def test_an_agent_waiting_for_its_server_goes_on_sigterm(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from runtime.coordinator.live_request import Delta, LiveRequest, RequestFailed
 from runtime.coordinator.refusals import NeverFits, NotServing, QueueFull
 from runtime.coordinator.serving import STATUS_TTL_S, Serving
 from runtime.coordinator.stage_link import StageLink
-from runtime.protocol.data import Entry, Kind, Reason, Sampling
+from runtime.protocol.data import Entry, Kind, Reason
+from runtime.protocol.routes import Sampling
 
 HELLO = list(range(10, 20))
 EOS = 257
@@ -326,6 +327,22 @@ def test_the_second_refusal_for_lack_of_pages_is_final(bench: Bench) -> None:
     bench.assert_everything_is_given_back()
 
 
+def test_one_that_was_turned_away_for_others_is_tried_once_more_when_they_are_gone(
+    bench: Bench,
+) -> None:
+    request = bench.submit(max_tokens=3)
+    first = bench.stages.routes[request.id, 0].hops[0].node
+    bench.serving.kv.set_elsewhere(first, token_layers=100)
+    bench.stages.refuse((request.id, 0), Reason.NO_KV_PAGES)
+    bench.stages.report()
+    bench.serving.kv.set_elsewhere(first, token_layers=0)
+    bench.stages.refuse((request.id, request.epoch), Reason.NO_KV_PAGES)
+    assert request.epoch == 2
+    bench.run()
+    assert len(drain(request)) == 3
+    bench.assert_everything_is_given_back()
+
+
 def test_the_retry_waits_for_a_release_when_others_run(bench: Bench) -> None:
     other, request = bench.submit(max_tokens=2), bench.submit(max_tokens=2)
     bench.stages.refuse((request.id, 0), Reason.NO_KV_PAGES)
@@ -417,14 +434,32 @@ def test_frames_of_an_earlier_epoch_are_ignored(bench: Bench) -> None:
     assert [delta.token_id for delta in drain(request)] == [60, 61, 62]
 
 
-def test_a_duplicate_token_is_ignored_and_a_gap_is_an_error(bench: Bench) -> None:
+def test_a_duplicate_token_is_ignored(bench: Bench) -> None:
     request = bench.submit()
     key = (request.id, 0)
     bench.stages.emit(key, 60)
     bench.stages.emit(key, 61, position=len(HELLO))
     assert request.token_ids == [60]
-    bench.stages.emit(key, 62, position=len(HELLO) + 2)
-    with pytest.raises(RequestFailed, match="position 12 where position 11"):
+
+
+def test_a_token_that_was_lost_on_the_way_is_made_again(bench: Bench) -> None:
+    bench.stages.script = lambda prompt: [60 + (len(prompt) + index) % 20 for index in range(300)]
+    request = bench.submit()
+    bench.stages.step()
+    bench.stages.emit((request.id, 0), 62, position=len(HELLO) + 2)
+    assert request.epoch == 1
+    bench.run()
+    assert [delta.token_id for delta in drain(request)] == [
+        60 + (10 + index) % 20 for index in range(20)
+    ]
+    bench.assert_everything_is_given_back()
+
+
+def test_a_stage_that_leaves_tokens_out_for_ever_ends_the_request(bench: Bench) -> None:
+    request = bench.submit()
+    for epoch in range(51):
+        bench.stages.emit((request.id, epoch), 62, position=len(HELLO) + 2)
+    with pytest.raises(RequestFailed, match="position 12 where position 10"):
         drain(request)
     bench.assert_everything_is_given_back()
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from coordinator_doubles import (
     RANGES,
+    WEIGHTS,
     Clock,
     ScriptedStages,
     make_dispatcher,
@@ -23,8 +24,8 @@ from runtime.coordinator.refusals import NotServing
 from runtime.coordinator.reporter import build_report
 from runtime.coordinator.serving import STATUS_TTL_S
 from runtime.protocol.control import CoordinatorDesired, LinkStats, PeerAddress
-from runtime.protocol.data import Sampling
 from runtime.protocol.openai import ApiError
+from runtime.protocol.routes import Sampling
 
 SHA256_OF_ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
@@ -197,28 +198,65 @@ def test_a_plan_that_is_withdrawn_is_served_no_more(
     assert one.peers[-1] == ()
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"checkpoint": "/nowhere"}, "/nowhere/tokenizer.json does not exist"),
-        ({"routing_weights": {"source": {"d": 1.0}}}, "'d' holds"),
-    ],
-)
-def test_a_plan_that_cannot_be_served_is_reported_with_the_reason(
-    tmp_path: Path, desired: CoordinatorDesired, changes: dict[str, object], words: str
+def refused(one: Follower, desired: CoordinatorDesired, **changes: object) -> CoordinatorDesired:
+    """Has it asked for a plan that it cannot serve, after `desired`."""
+    assert desired.plan is not None
+    plan = desired.plan.model_copy(update={"generation": 8, **changes})
+    one.apply(wanted := CoordinatorDesired(generation=8, plan=plan))
+    return wanted
+
+
+def test_a_plan_of_another_checkpoint_that_cannot_be_read_leaves_nothing(
+    tmp_path: Path, desired: CoordinatorDesired
 ) -> None:
     one = Follower(tmp_path)
     one.apply(desired)
-    assert desired.plan is not None
-    plan = desired.plan.model_copy(update={"generation": 8, **changes})
-    one.apply(CoordinatorDesired(generation=8, plan=plan))
+    refused(one, desired, checkpoint="/nowhere")
     assert one.dispatcher.serving is None
     assert not one.report.serving
-    assert words in one.report.message
+    assert "/nowhere/tokenizer.json does not exist" in one.report.message
+    assert one.report.refused_generation == 8
     with pytest.raises(NotServing, match="deployed plan cannot be served"):
         one.dispatcher.ready_serving()
     one.apply(desired)
     assert one.follower.trouble == ""
+    assert one.report.refused_generation is None
+
+
+def test_a_plan_of_the_same_checkpoint_that_cannot_be_served_ends_nothing(
+    tmp_path: Path, desired: CoordinatorDesired
+) -> None:
+    one = Follower(tmp_path)
+    one.apply(desired)
+    one.stages.report()
+    request = submit_to(one)
+    wanted = refused(one, desired, routing_weights={"source": {"d": 1.0}})
+    assert one.report.serving
+    assert (one.report.generation, one.report.refused_generation) == (8, 8)
+    assert "'d' holds" in one.report.message
+    while one.stages.step():
+        pass
+    assert request.token_ids == [65, 66, 257]
+    restarted = Follower(tmp_path)
+    asyncio.run(restarted.follower.apply_stored())
+    restarted.stages.report()
+    assert restarted.report.serving
+    assert restarted.report.refused_generation == 8
+    plan = wanted.plan.model_copy(update={"routing_weights": WEIGHTS, "generation": 9})
+    restarted.apply(CoordinatorDesired(generation=9, plan=plan))
+    assert restarted.report.refused_generation is None
+    assert restarted.report.coming_generation == 9
+
+
+def submit_to(one: Follower) -> LiveRequest:
+    return one.dispatcher.submit(
+        one.dispatcher.ready_serving(),
+        prompt_ids=[1, 2, 3],
+        sampling=Sampling(
+            temperature=0, top_p=1, top_k=0, seed=1, max_tokens=9, stop_token_ids=(257,)
+        ),
+        stop_strings=(),
+    )
 
 
 def test_the_report_says_what_is_missing_and_then_what_runs(

@@ -12,17 +12,15 @@ from runtime.protocol.data import (
     DType,
     Entry,
     Flag,
-    FrameError,
-    Hop,
     Kind,
     Message,
     Reason,
-    Route,
-    Sampling,
     StageStatus,
     decode,
     encode,
 )
+from runtime.protocol.frame_error import FrameError
+from runtime.protocol.routes import Hop, Route, Sampling
 
 ROUTE = Route(
     hops=(Hop(node="gpu-1", first=0, end=4), Hop(node="é", first=4, end=8)),
@@ -105,6 +103,37 @@ def test_what_few_requests_need_follows_the_route_in_these_bytes() -> None:
     assert decode(head, payload) == message
 
 
+def test_the_name_of_another_than_the_first_coordinator_ends_a_route_in_these_bytes() -> None:
+    message = Message(
+        kind=Kind.PROMPT,
+        generation=3,
+        entries=(entry(flags=Flag.PROMPT_END, route=replace(ROUTE, coordinator="coordinator:2")),),
+        dtype=DType.INT32,
+        payload=struct.pack("<2i", 11, 12),
+    )
+    head, payload = encode(message)
+    golden = bytearray(_golden())
+    golden[16 + 8 + 25 - 8] |= 128  # the entry's flags say that it follows
+    assert head == bytes(golden) + b"\x0dcoordinator:2"
+    (decoded,) = decode(head, payload).entries
+    assert decoded.route == message.entries[0].route
+    with pytest.raises(FrameError, match="cut short"):
+        decode(head[:-1], payload)
+
+
+def test_pages_that_others_took_end_a_status_and_nothing_does_if_there_are_none() -> None:
+    status = StageStatus(incarnation=1, first=2, end=3, page_tokens=4, pages_total=5, pages_used=6)
+    message = Message(kind=Kind.STATUS, generation=7, status=status)
+    head, payload = encode(message)
+    header = b"HLX1" + bytes([6, 0]) + bytes(2) + b"\x07\0\0\0" + bytes(8)
+    golden = header + struct.pack("<6I", *range(1, 7))
+    assert head == golden
+    assert decode(head, payload) == message
+    shared = replace(message, status=replace(status, pages_elsewhere=9))
+    assert encode(shared)[0] == golden + b"\x09\0\0\0"
+    assert decode(*encode(shared)) == shared
+
+
 def test_a_generation_is_retired_by_a_header_alone() -> None:
     message = Message(kind=Kind.RETIRE, generation=7)
     head, payload = encode(message)
@@ -154,6 +183,7 @@ routes = st.builds(
     ),
     prompt_tokens=u32,
     block_digests=st.lists(st.binary(min_size=16, max_size=16), max_size=3).map(tuple),
+    coordinator=st.just("coordinator") | names,
 )
 
 

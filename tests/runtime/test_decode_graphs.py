@@ -19,7 +19,7 @@ from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.models.weights import load_decoder
-from runtime.protocol.data import Hop, Route, Sampling
+from runtime.protocol.routes import Hop, Route, Sampling
 
 SIZES = TinySizes(
     num_layers=3, hidden_size=32, intermediate_size=64, vocab_size=300, max_position_embeddings=64

@@ -9,7 +9,8 @@ from frame_mutations import Frames, mutated
 from stage_cluster import StageCluster
 
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
-from runtime.protocol.data import FrameError, Kind, Message, Reason, decode, encode
+from runtime.protocol.data import Kind, Message, Reason, decode, encode
+from runtime.protocol.frame_error import FrameError
 from runtime.transport.in_memory import InMemoryNetwork
 
 LAYERS = {"a": (0, 2), "b": (1, 3), "c": (3, 4)}

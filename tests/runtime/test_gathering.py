@@ -15,8 +15,9 @@ from runtime.engine.limits import EngineLimits
 from runtime.engine.sequence import Chunk, RequestKey, Sequence
 from runtime.engine.shared_cores import SharedCores
 from runtime.engine.stage import Stage
-from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route, Sampling
+from runtime.protocol.data import DType, Entry, Flag, Kind, Message
 from runtime.protocol.engine_options import EngineOptions
+from runtime.protocol.routes import Hop, Route, Sampling
 from runtime.transport.base import Received
 
 HOPS = (Hop(node="a", first=0, end=LAYERS // 2), Hop(node="b", first=LAYERS // 2, end=LAYERS))

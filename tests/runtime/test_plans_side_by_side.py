@@ -21,7 +21,8 @@ from planner.domain.placement import LayerRange, Placement
 from runtime.coordinator.live_request import LiveRequest, RequestFailed
 from runtime.coordinator.serving import STATUS_TTL_S, Serving
 from runtime.protocol.control import PeerAddress, ServingPlan
-from runtime.protocol.data import Kind, Reason, Sampling
+from runtime.protocol.data import Kind, Reason
+from runtime.protocol.routes import Sampling
 from runtime.transport.pulse import Loss, Sighting
 
 OLD, NEW, THIRD = 7, 8, 9

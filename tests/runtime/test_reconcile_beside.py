@@ -56,6 +56,9 @@ def assignment(generation: int, **changes: object) -> StageAssignment:
 ONE, TWO, THREE = assignment(1), assignment(2), assignment(3)
 
 
+MOVED = TWO.model_copy(update={"peers": (peer("coordinator", port=2), peer("coordinator:2"))})
+
+
 def continues(wanted: StageAssignment | None) -> DesiredState:
     generation = 9 if wanted is None else wanted.generation
     return DesiredState(generation=generation, assignment=wanted, continues=True)
@@ -82,6 +85,8 @@ FAILED_TWICE = Failure(assignment=TWO, message="no such tensor", count=2, at_s=9
             running(TWO, Phase.LOADING, beside=(ONE,)),
             AddGeneration(assignment=THREE),
         ),
+        # a coordinator that moved, or one more, is met without an end of what runs for others
+        (continues(MOVED), running(ONE), AddGeneration(assignment=MOVED)),
         # what never served has nothing that could go on
         (continues(TWO), running(ONE, Phase.LOADING, heard_s=None), StopStage()),
         (continues(TWO), running(ONE, Phase.STOPPING), StopStage()),
@@ -120,7 +125,6 @@ def test_the_next_action_at_100_s(
         {"max_context_tokens": 256},
         {"tensor_parallel": 2},
         {"options": {"prefixes": "forget"}},
-        {"peers": (peer("coordinator", port=2),)},
     ],
 )
 def test_what_is_served_by_other_rules_gets_a_process_of_its_own(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from runtime.engine.sampler import TokenHistory, adjusted, logprobs_of, sample
-from runtime.protocol.data import Sampling
+from runtime.protocol.routes import Sampling
 
 PLAIN = Sampling(temperature=1.0, top_p=1.0, top_k=0, seed=1, max_tokens=1)
 LOGITS_V = torch.tensor([0.0, 2.0, 1.0, -1.0, 1.5])

@@ -23,8 +23,9 @@ from runtime.engine.stage import ORPHAN_AFTER_S, Stage
 from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.models.weights import load_decoder
-from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Reason, Route, Sampling
+from runtime.protocol.data import DType, Entry, Flag, Kind, Message, Reason
 from runtime.protocol.engine_options import EngineOptions
+from runtime.protocol.routes import Hop, Route, Sampling
 from runtime.transport.in_memory import InMemoryNetwork
 
 GENERATION = 2
@@ -71,6 +72,7 @@ def make_intake() -> tuple[Intake, list[Sequence]]:
         residents=Residents(),
         admit=admit_all,
         forget=forgotten.append,
+        is_lost=lambda coordinator: False,
     )
     return intake, forgotten
 
@@ -83,7 +85,12 @@ def test_a_request_stays_in_its_generation_and_ends_with_it() -> None:
     forgotten: list[Sequence] = []
     ranges = {GENERATION: range(2), GENERATION + 1: range(2)}
     intake = Intake(
-        SHAPE, ranges=ranges, residents=Residents(), admit=admit_all, forget=forgotten.append
+        SHAPE,
+        ranges=ranges,
+        residents=Residents(),
+        admit=admit_all,
+        forget=forgotten.append,
+        is_lost=lambda coordinator: False,
     )
     later = replace(prompt(2), generation=GENERATION + 1)
     for message in (prompt(1), later):
@@ -92,7 +99,7 @@ def test_a_request_stays_in_its_generation_and_ends_with_it() -> None:
     (refusal,) = intake.accept(stray, sender="coordinator", now_s=0.0)
     assert (refusal.reason, refusal.generation) == (Reason.STAGE_ERROR, GENERATION + 1)
     intake.accept(prompt(3), sender="coordinator", now_s=0.0)
-    intake.end_generation(GENERATION)
+    intake.end_generation(GENERATION, coordinator="coordinator")
     assert [sequence.key.request for sequence in forgotten] == [1, 3]
     assert [key.request for key in intake.residents.by_key] == [2]
 

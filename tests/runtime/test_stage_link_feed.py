@@ -16,9 +16,10 @@ from runtime.engine.prompt_steps import PromptSteps
 from runtime.engine.sequence import Chunk, RequestKey, Sequence
 from runtime.engine.stage import Stage
 from runtime.protocol.control import LinkStats
-from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route, Sampling
+from runtime.protocol.data import DType, Entry, Flag, Kind, Message
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.measure_order import MeasureOrder, pack_order
+from runtime.protocol.routes import Hop, Route, Sampling
 from runtime.transport.base import UnknownPeer
 from runtime.transport.in_memory import InMemoryNetwork
 from runtime.transport.recent_rate import RecentRate

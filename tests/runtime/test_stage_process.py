@@ -22,16 +22,8 @@ from runtime.engine.main import Orders, run_stage
 from runtime.models.reference import greedy_tokens
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.control import PeerAddress, StageAssignment
-from runtime.protocol.data import (
-    DType,
-    Entry,
-    Flag,
-    Hop,
-    Kind,
-    Message,
-    Route,
-    Sampling,
-)
+from runtime.protocol.data import DType, Entry, Flag, Kind, Message
+from runtime.protocol.routes import Hop, Route, Sampling
 from runtime.protocol.stage_pipe import (
     AddOrder,
     FailedEvent,
@@ -294,6 +286,36 @@ def test_sigterm_stops_a_stage_cleanly(
     stage.until(ReadyEvent)
     stage.process.send_signal(signal.SIGTERM)
     assert stage.process.wait(ENDS_WITHIN_S) == 0
+
+
+def test_a_stage_told_to_end_leaves_when_its_coordinator_lets_it_go(
+    checkpoint: Path, tmp_path: Path, start: Callable[[bytes], StageProcess]
+) -> None:
+    members = Members(tmp_path, "a")
+    stage = start(members.launch(checkpoint, "a", 0, 4, leave_within_s=3600.0).to_line())
+    coordinator = ZmqTransport(
+        name="coordinator",
+        bind=members.endpoint("coordinator"),
+        keys=members.keys["coordinator"],
+        peers=members.peers,
+    )
+    try:
+        stage.until(ReadyEvent)
+        hops = (Hop(node="a", first=0, end=4),)
+        coordinator.send("a", prompt_message(list(range(10, 50)), hops=hops))
+        for message in heard(coordinator):
+            if message.kind == Kind.SAMPLED and Flag.FINISHED in message.entries[0].flags:
+                break  # it holds the request's pages until that is released
+        stage.process.send_signal(signal.SIGTERM)
+        for message in heard(coordinator):
+            if message.kind == Kind.LEAVING:
+                break
+        assert message.generation == GENERATION
+        assert stage.process.poll() is None
+        coordinator.send("a", Message(kind=Kind.RETIRE, generation=GENERATION))
+        assert stage.process.wait(ENDS_WITHIN_S) == 0
+    finally:
+        coordinator.close()
 
 
 def failure(line: bytes) -> str:

@@ -9,7 +9,8 @@ from planner.domain.cluster import COORDINATOR
 from runtime.engine.intake import Intake, StageShape
 from runtime.engine.residents import Residents
 from runtime.engine.sequence import RequestKey
-from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Reason, Route, Sampling
+from runtime.protocol.data import DType, Entry, Flag, Kind, Message, Reason
+from runtime.protocol.routes import Hop, Route, Sampling
 
 GENERATION = 2
 HIDDEN = 4
@@ -42,6 +43,7 @@ def stage(name: str) -> Intake:
         residents=Residents(),
         admit=lambda *_sequence, **_rows: Reason.NONE,
         forget=lambda sequence: None,
+        is_lost=lambda coordinator: False,
     )
 
 

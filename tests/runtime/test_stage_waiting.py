@@ -5,8 +5,9 @@ from emulated_cluster import LAYERS, emulation_of
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.limits import EngineLimits
 from runtime.engine.stage import REPORT_INTERVAL_S, Stage
-from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route, Sampling
+from runtime.protocol.data import DType, Entry, Flag, Kind, Message
 from runtime.protocol.engine_options import EngineOptions
+from runtime.protocol.routes import Hop, Route, Sampling
 from runtime.transport.base import Received
 
 

@@ -12,7 +12,7 @@ from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.text_stream import Detokenizer, StopStrings
 from runtime.coordinator.waiting_line import WaitingLine
-from runtime.protocol.data import Sampling
+from runtime.protocol.routes import Sampling
 
 SAMPLING = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=8)
 

@@ -14,8 +14,9 @@ from planner.domain.layer_times import LayerTimes
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.limits import EngineLimits
 from runtime.engine.stage import Stage
-from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route, Sampling
+from runtime.protocol.data import DType, Entry, Flag, Kind, Message
 from runtime.protocol.engine_options import EngineOptions
+from runtime.protocol.routes import Hop, Route, Sampling
 from runtime.transport.base import Received
 from runtime.transport.decode_forecast import DecodeForecast
 

@@ -1,0 +1,115 @@
+"""What a stage owes its coordinators: its room, refusals, an end of what they retired, and of those
+that are lost."""
+
+import logging
+from collections.abc import Iterable
+
+from runtime.engine.coordinators import Coordinators
+from runtime.engine.hosting import Hosting
+from runtime.engine.intake import Intake, Refusal
+from runtime.engine.pages import PageBooks
+from runtime.engine.sequence import RequestKey
+from runtime.engine.shares import Shares
+from runtime.engine.telling import Telling, entry_of
+from runtime.protocol.data import Entry, Message, Reason
+from runtime.protocol.life import LIFE_BYTES, life_of
+from runtime.transport.pulse import Sighting
+
+logger = logging.getLogger(__name__)
+
+
+class Clientele:
+    """Acts on what `coordinators` knows; the parts are the stage's."""
+
+    def __init__(
+        self,
+        coordinators: Coordinators,
+        *,
+        shares: Shares,
+        telling: Telling,
+        intake: Intake,
+        hosting: Hosting,
+        books: PageBooks,
+    ) -> None:
+        self._coordinators = coordinators
+        self._shares = shares
+        self._telling = telling
+        self._intake = intake
+        self._residents = intake.residents
+        self._hosting = hosting
+        self._books = books
+
+    def tell_room(self) -> None:
+        """Which generations there are, and how many pages for whom."""
+        elsewhere = self._shares.elsewhere(self._coordinators.told, total=self._books.total)
+        self._telling.status(self._hosting.ranges, self._books, elsewhere=elsewhere)
+
+    def refuse(self, refusals: list[Refusal]) -> None:
+        """Together with the room there is, where another coordinator may have taken it."""
+        is_full = any(refusal.reason is Reason.NO_KV_PAGES for refusal in refusals)
+        if is_full and self._coordinators.living > 1:
+            self.tell_room()
+        self._telling.refusals(refusals)
+
+    def end(self, entries: Iterable[Entry], reason: Reason, *, generation: int) -> None:
+        """Forget these requests and say why."""
+        refusals = []
+        for entry in entries:
+            key = RequestKey(request=entry.request, epoch=entry.epoch)
+            sequence = self._residents.by_key.get(key)
+            owner = None if sequence is None else sequence.route.coordinator
+            refusals.append(
+                Refusal(entry=entry, reason=reason, generation=generation, coordinator=owner)
+            )
+            self._intake.end(key)
+        self._telling.refusals(refusals)
+
+    def hear(self, sightings: Iterable[Sighting], *, now_s: float) -> bool:
+        """Forget the requests of coordinators that are lost: should one come back, they begin anew.
+
+        Whether there is something to report: one has come, or a generation has gone.
+        """
+        is_news = self._lose(now_s=now_s)
+        for sighting in sightings:
+            is_news |= self._coordinators.see(sighting, now_s=now_s)
+            is_news |= self._lose(now_s=now_s)  # before the next says that it is back
+        return is_news
+
+    def _lose(self, *, now_s: float) -> bool:
+        is_news = False
+        for lost in self._coordinators.lose(now_s=now_s):
+            self._shares.forget(lost)
+            for sequence in list(self._residents.by_key.values()):
+                if sequence.route.coordinator == lost:
+                    self.end([entry_of(sequence)], Reason.PREEMPTED, generation=sequence.generation)
+            for generation in list(self._hosting.ranges):
+                is_news |= self._end_if_retired(generation)
+        return is_news
+
+    def retire(self, message: Message, *, sender: str) -> bool:
+        """A coordinator has nothing more to do under a generation; unknown: it was heard before.
+
+        One for the process that was here before, and left, is not for this one. Whether it is
+        served no more now.
+        """
+        generation, life = message.generation, bytes(message.payload)
+        if message.entries or len(life) not in (0, LIFE_BYTES):
+            logger.warning("a damaged RETIRE of generation %d: it carries more", generation)
+            return False
+        if life and life != life_of(self._telling.incarnation):
+            return False
+        if generation not in self._hosting.ranges:
+            return False
+        self._intake.end_generation(generation, coordinator=sender)
+        self._coordinators.retire(generation, by=sender)
+        return self._end_if_retired(generation)
+
+    def _end_if_retired(self, generation: int) -> bool:
+        """As soon as no coordinator has anything to do under it."""
+        if not self._coordinators.is_retired(generation):
+            return False
+        residents = self._residents.by_key.values()
+        if any(sequence.generation == generation for sequence in residents):
+            return False
+        self._coordinators.forget(generation)
+        return self._hosting.retire(generation)

@@ -1,0 +1,81 @@
+"""What a stage counts of its steps, and what it tells of itself."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from runtime.engine.backend import Backend
+from runtime.engine.decode_cap import DecodeCap
+from runtime.engine.residents import Residents
+from runtime.engine.sequence import Work
+from runtime.engine.shared_cores import SharedCores
+from runtime.protocol.control import LinkStats, StageStats
+
+
+@dataclass(slots=True, kw_only=True)
+class StageCounters:
+    """Since the stage was made, at `started_s` of `clock`.
+
+    `core_delay`: for how long its thread has waited for a core, in seconds; None: nobody knows.
+    """
+
+    clock: Callable[[], float]
+    core_delay: Callable[[], float] | None
+    started_s: float
+    preemptions: int = 0
+    _steps: int = field(default=0, init=False)
+    _prompt_tokens: int = field(default=0, init=False)
+    _decode_tokens: int = field(default=0, init=False)
+    _busy_s: float = field(default=0.0, init=False)
+    _delayed_s: float = field(default=0.0, init=False)
+
+    def delay_s(self) -> float:
+        """How long the thread has waited for a core since it began; 0 where nobody knows."""
+        return 0.0 if self.core_delay is None else self.core_delay()
+
+    def delayed(self, *, since_s: float) -> None:
+        """A step was run before which `delay_s` had said `since_s`."""
+        self._delayed_s += self.delay_s() - since_s
+
+    def ran(self, step: Iterable[Work], *, busy_s: float) -> None:
+        """A step lasted so long."""
+        self._steps += 1
+        self._busy_s += busy_s
+        for work in step:
+            if work.is_prompt:
+                self._prompt_tokens += work.chunk.n_tokens
+            else:
+                self._decode_tokens += work.chunk.n_tokens
+
+    def told(
+        self,
+        backend: Backend,
+        *,
+        residents: Residents,
+        decode_cap: DecodeCap,
+        shared_cores: SharedCores | None,
+        prefix_tokens_total: int,
+        links: dict[str, LinkStats],
+    ) -> StageStats:
+        """With the state that the stage's parts are in now."""
+        books = backend.books
+        return StageStats(
+            kv_pages_total=books.total,
+            kv_pages_used=books.used,
+            kv_pages_cached=books.cached,
+            sequences=len(residents.by_key),
+            steps_total=self._steps,
+            prompt_tokens_total=self._prompt_tokens,
+            decode_tokens_total=self._decode_tokens,
+            busy_s_total=self._busy_s,
+            delayed_s_total=None if self.core_delay is None else self._delayed_s,
+            uptime_s=self.clock() - self.started_s,
+            weights_bytes=backend.weights_bytes,
+            kv_bytes=backend.kv_bytes,
+            decode_cap=decode_cap.limit(resident=residents.decoding),
+            micro_batches=decode_cap.micro_batches,
+            steps_at_once=None if shared_cores is None else shared_cores.bound,
+            preemptions_total=self.preemptions,
+            prefix_tokens_total=prefix_tokens_total,
+            emulated=backend.emulated,
+            links=links,
+        )
