@@ -14,6 +14,7 @@ WORDS_OF_ROWS = (
     gettext_noop("declared"), gettext_noop("online"), gettext_noop("lost"),
     gettext_noop("idle"), gettext_noop("loading"), gettext_noop("ready"),
     gettext_noop("stopping"), gettext_noop("failed"),
+    gettext_noop("letting go"), gettext_noop("drained"),
     gettext_noop("debug"), gettext_noop("info"), gettext_noop("warning"), gettext_noop("error"),
     gettext_noop("agent"), gettext_noop("stage"),
     # profiles and links
@@ -40,6 +41,7 @@ WORDS_OF_ROWS = (
     gettext_noop("added"), gettext_noop("changed"), gettext_noop("removed"),
     gettext_noop("noted"), gettext_noop("joined"), gettext_noop("online again"),
     gettext_noop("fell silent"), gettext_noop("announced itself anew"),
+    gettext_noop("taken in again"), gettext_noop("told to end"),
     # labels that forms make of the names of columns
     gettext_noop("Username"), gettext_noop("Name"), gettext_noop("Coordinator region"),
     gettext_noop("Mean prompt tokens"), gettext_noop("Mean output tokens"), gettext_noop("Region"),

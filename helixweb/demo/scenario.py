@@ -22,6 +22,7 @@ from helixweb.demo.site import Site, answers, wait_until
 USER = "demo"
 QUESTION = "What is HelixWeb?"
 MAX_TOKENS = 48
+SHUTDOWN = ("--shutdown-grace", "1")  # whoever presses Ctrl-C does not wait for answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +171,7 @@ class Scenario:
         command = [
             sys.executable, "-m", "runtime", "coordinator",
             "--server", self.places.web_url, "--name", "coordinator",
-            "--port", str(self.places.coordinator_port),
+            "--port", str(self.places.coordinator_port), *SHUTDOWN,
             *self._join_arguments(site, cluster_id, "coordinator", "coordinator"),
         ]  # fmt: skip
         return self.processes.start("coordinator", command)
@@ -184,7 +185,7 @@ class Scenario:
             "--server", self.places.web_url, "--name", node.name,
             "--region", local_cluster.REGION,
             "--memory-budget-bytes", str(node.memory_bytes),
-            "--relative-speed", str(node.relative_speed),
+            "--relative-speed", str(node.relative_speed), *SHUTDOWN,
             *self._join_arguments(site, cluster_id, "node", node.name),
             *options,
         ]  # fmt: skip

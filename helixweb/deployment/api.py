@@ -5,20 +5,22 @@ from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
-from rest_framework import status, viewsets
+from rest_framework import mixins, status, viewsets
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
+from rest_framework.serializers import BaseSerializer
 from rest_framework.views import APIView
 
 from helixweb.deployment import services
-from helixweb.deployment.models import Deployment, NodeAssignment, Repair
+from helixweb.deployment.models import Deployment, Drain, NodeAssignment, Repair
 from helixweb.deployment.node_log import log_tail
 from helixweb.deployment.presentation import timeline_of
 from helixweb.deployment.serializers import (
     DeploymentSerializer,
     DeployRequestSerializer,
+    DrainSerializer,
     LogQuerySerializer,
     NodeLogLineSerializer,
     RepairSerializer,
@@ -63,6 +65,20 @@ class DeploymentViewSet(viewsets.ReadOnlyModelViewSet[Deployment]):
         deployed = services.roll_back(self.get_object(), user=request.user, now=timezone.now())
         return _accepted(deployed, request)
 
+    @extend_schema(request=None)
+    @action(detail=True, methods=["post"])
+    def pause(self, request: Request, pk: str) -> Response:
+        """Let new requests wait; those that run go on to their end, and layers stay loaded."""
+        paused = services.pause(self.get_object(), user=request.user, now=timezone.now())
+        return Response(DeploymentSerializer(paused).data)
+
+    @extend_schema(request=None)
+    @action(detail=True, methods=["post"])
+    def resume(self, request: Request, pk: str) -> Response:
+        """Let in what waits."""
+        resumed = services.resume(self.get_object(), user=request.user)
+        return Response(DeploymentSerializer(resumed).data)
+
     @extend_schema(responses=OpenApiTypes.OBJECT)
     @action(detail=True, filter_backends=[])
     def timeline(self, request: Request, pk: str) -> Response:
@@ -76,6 +92,23 @@ class DeploymentViewSet(viewsets.ReadOnlyModelViewSet[Deployment]):
                 "rows": chart.rows,
             }
         )
+
+
+class DrainViewSet(
+    mixins.CreateModelMixin, mixins.DestroyModelMixin, viewsets.ReadOnlyModelViewSet[Drain]
+):
+    """Nodes that shall take no requests and hold nothing; DELETE takes one in again."""
+
+    queryset = Drain.objects.select_related("node", "created_by")
+    serializer_class = DrainSerializer
+    filterset_fields = ["node", "node__cluster"]
+
+    def perform_create(self, serializer: BaseSerializer[Drain]) -> None:
+        node = serializer.validated_data["node"]
+        serializer.instance = services.drain(node, user=self.request.user, now=timezone.now())
+
+    def perform_destroy(self, instance: Drain) -> None:
+        services.take_in(instance, user=self.request.user, now=timezone.now())
 
 
 class RepairViewSet(viewsets.ReadOnlyModelViewSet[Repair]):

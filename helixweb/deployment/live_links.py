@@ -7,9 +7,11 @@ from datetime import datetime
 from pydantic import TypeAdapter
 
 from helixweb.common.json_fields import member
+from helixweb.deployment.joint_report import sent_bytes
 from helixweb.deployment.models import SERVING, Deployment, LatestReport, NodeAssignment
 from planner.domain.cluster import COORDINATOR
 from runtime.protocol.control import LinkStats, Phase
+from runtime.protocol.coordinators import is_coordinator
 
 _LINKS = TypeAdapter(dict[str, LinkStats])
 
@@ -26,8 +28,7 @@ class LiveLink:
     @property
     def is_at_work(self) -> bool:
         """Whether more was sent over it than what measures it."""
-        sent = self.stats.urgent_bytes_total + self.stats.bulk_bytes_total
-        return sent > 0 or self.stats.filler_bytes_total == 0
+        return sent_bytes(self.stats) > 0 or self.stats.filler_bytes_total == 0
 
     @property
     def ends(self) -> tuple[str, str]:
@@ -45,7 +46,10 @@ def serving_deployment(cluster_id: int) -> Deployment | None:
 
 
 def live_links(deployment: Deployment, *, now: datetime) -> list[LiveLink]:
-    """Every link that something was sent over in the deployment's generation, by its ends."""
+    """Every link that something was sent over in the deployment's generation, by its ends.
+
+    Plans know one coordinator: of the links of several, the one that most was sent over.
+    """
     rows = NodeAssignment.objects.filter(
         deployment=deployment,
         observed_generation=deployment.generation,
@@ -64,11 +68,16 @@ def live_links(deployment: Deployment, *, now: datetime) -> list[LiveLink]:
     # A report also has every request that ended lately: not all of it is read.
     reports = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id)
     said = reports.values_list("report__generation", "report__links", "at")
-    for generation, links, at in said[:1]:
+    for generation, links, at in said:
         if links and generation == deployment.generation:
             sent = _LINKS.validate_python(links).items()
             found += _links(COORDINATOR, sent, at=at, now=now)
-    return sorted(found, key=lambda link: link.ends)
+    busiest: dict[tuple[str, str], LiveLink] = {}
+    for link in found:
+        known = busiest.setdefault(link.ends, link)
+        if sent_bytes(link.stats) > sent_bytes(known.stats):
+            busiest[link.ends] = link
+    return sorted(busiest.values(), key=lambda link: link.ends)
 
 
 def _links(
@@ -76,5 +85,11 @@ def _links(
 ) -> list[LiveLink]:
     age_s = max(0.0, (now - at).total_seconds())
     return [
-        LiveLink(source=source, target=target, stats=stats, age_s=age_s) for target, stats in links
+        LiveLink(
+            source=source,
+            target=COORDINATOR if is_coordinator(target) else target,
+            stats=stats,
+            age_s=age_s,
+        )
+        for target, stats in links
     ]

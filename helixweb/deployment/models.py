@@ -59,8 +59,8 @@ class Deployment(models.Model):
     # Some of its nodes run no model but take its times from a profile.
     emulated = models.BooleanField(default=False)
     serving_plan = models.JSONField()
-    # Where the coordinator listens for stages; those of the nodes are in the serving plan.
-    coordinator_peer = models.JSONField(default=dict)
+    # Where coordinators listen for stages; the addresses of the nodes are in the serving plan.
+    coordinator_peers = models.JSONField(default=list)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField()
     ready_at = models.DateTimeField(null=True, blank=True)
@@ -71,6 +71,8 @@ class Deployment(models.Model):
     # The generation that serves on until this one is up, and when it had gone; null: there is none.
     follows_generation = models.PositiveIntegerField(null=True, blank=True)
     took_over_at = models.DateTimeField(null=True, blank=True)
+    # New requests wait since then; null: they are let in.
+    paused_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering = ["-pk"]
@@ -255,6 +257,41 @@ class Repair(models.Model):
 
 # Not dealt with yet.
 OPEN = frozenset({Repair.State.WAITING, Repair.State.COMPUTING, Repair.State.OFFERED})
+
+
+class Drain(models.Model):
+    """A node shall take no requests and hold nothing, until a person takes it in again.
+
+    So many `requests` still ran through it, and it was `needed`, no way leading around it, as
+    coordinators told last; null: none has told of it yet. It was told to hold nothing at
+    `let_go_at`, when nothing was left to run there, and held nothing at `drained_at`.
+    """
+
+    class State(models.TextChoices):
+        DRAINING = "draining"
+        LETTING_GO = "letting go"
+        DRAINED = "drained"
+
+    node = models.OneToOneField("inventory.Node", on_delete=models.CASCADE, related_name="drain")
+    requests = models.PositiveIntegerField(null=True)
+    needed = models.BooleanField(default=False)
+    began_at = models.DateTimeField()
+    let_go_at = models.DateTimeField(null=True)
+    drained_at = models.DateTimeField(null=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+
+    class Meta:
+        ordering = ["pk"]
+
+    def __str__(self) -> str:
+        return f"drain of {self.node.name}: {self.state}"
+
+    @property
+    def state(self) -> State:
+        """How far it is."""
+        if self.drained_at is not None:
+            return self.State.DRAINED
+        return self.State.DRAINING if self.let_go_at is None else self.State.LETTING_GO
 
 
 class LatestReport(models.Model):

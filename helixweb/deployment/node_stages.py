@@ -30,7 +30,7 @@ def stages_of(nodes: Iterable[Node], *, now: datetime) -> dict[int, NodeStage]:
         NodeAssignment.objects.filter(
             node__in=[node.pk for node in nodes], deployment__status__in=LIVE
         )
-        .select_related("deployment__plan", "node")
+        .select_related("deployment__plan", "node__drain")
         .defer(
             "desired", "deployment__serving_plan", "deployment__plan__problem",
             "deployment__plan__document",

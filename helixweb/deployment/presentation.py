@@ -12,16 +12,18 @@ from django.utils.translation import gettext as _
 
 from helixweb.charts.chart import MOST_ROWS, Chart
 from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
+from helixweb.deployment.coordinators import coordinators_of, is_online
 from helixweb.deployment.models import (
     LIVE,
     SERVING,
     Deployment,
+    Drain,
     LatestReport,
     NodeAssignment,
     PhaseChange,
     Status,
 )
-from helixweb.inventory.models import Coordinator, Node, NodeState
+from helixweb.inventory.models import Node, NodeState
 from helixweb.inventory.node_list import in_state
 from helixweb.planning.stored import kept, stored_plan
 from planner.domain.placement import LayerRange
@@ -117,6 +119,7 @@ class NodeRow:
     loaded_ratio: float | None
     kv_used_ratio: float | None
     heard_at: datetime | None
+    drain: Drain | None
 
 
 @kept
@@ -129,7 +132,7 @@ def placed_names(_problem: Problem, plan: Plan) -> tuple[str, ...]:
 def node_rows(deployment: Deployment, names: Sequence[str], *, now: datetime) -> list[NodeRow]:
     """Of some of its nodes, in this order."""
     layers = stored_plan(deployment.plan).placement.layers
-    rows = deployment.assignments.filter(node_name__in=names).select_related("node")
+    rows = deployment.assignments.filter(node_name__in=names).select_related("node__drain")
     by_name = {row.node_name: row for row in rows.defer("desired")}
     return [
         assignment_row(by_name[name], deployment, layers=layers[name], now=now)
@@ -148,10 +151,13 @@ def assignment_row(
     node, stats = assignment.node, assignment.stats
     answered = assignment.observed_generation == deployment.generation
     in_service = deployment.status in LIVE
+    drain: Drain | None = getattr(node, "drain", None)
     if not in_service:
         phase, kind = "ended", ""
     elif node is None:
         phase, kind = "removed", "bad"
+    elif drain is not None and drain.state is not Drain.State.DRAINING:
+        phase, kind = drain.state.value, "warn"
     elif node.state_at(now) is NodeState.LOST:
         phase, kind = SILENT, "bad"
     elif not answered:
@@ -174,6 +180,7 @@ def assignment_row(
             else None
         ),
         heard_at=node.last_seen_at if node else None,
+        drain=drain,
     )
 
 
@@ -184,6 +191,7 @@ def silence_of(deployment: Deployment, *, now: datetime) -> list[str]:
     lost = Node.objects.filter(
         in_state(NodeState.LOST, now=now), assignments__deployment=deployment
     )
+    lost = lost.exclude(drain__let_go_at__isnull=False)
     silent = set(lost.values_list("assignments__node_name", flat=True))
     sentences = [
         _(
@@ -194,27 +202,40 @@ def silence_of(deployment: Deployment, *, now: datetime) -> list[str]:
         for name in placed_names(deployment.plan)
         if name in silent
     ]
-    coordinator = Coordinator.objects.filter(cluster=deployment.cluster_id).first()
-    if coordinator is None:
+    coordinators = coordinators_of(deployment.cluster_id, now=now)
+    if not coordinators:
         sentences.append(_("The coordinator was removed; let one join from the cluster's page."))
-    elif coordinator.state_at(now) is not NodeState.ONLINE:
-        sentences.append(
-            _("Coordinator %(name)s is silent; clients may get no answer. Start it again.")
-            % {"name": coordinator.name}
-        )
+    sentences += [
+        _("Coordinator %(name)s is silent; clients may get no answer. Start it again.")
+        % {"name": coordinator.name}
+        for coordinator in coordinators
+        if not is_online(coordinator, now=now)
+    ]
     return sentences
 
 
 def coordinator_says(deployment: Deployment) -> str:
-    """The message of the coordinator's last report on this very generation; "" if there is none."""
+    """The message of the coordinator's last report on this very generation; "" if there is none.
+
+    Of several the messages of all, each with its name.
+    """
     if deployment.status not in LIVE:
         return ""
-    # A report also has every request that ended lately: not all of it is read.
+    # A report also has what nodes did: not all of it is read.
     told = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id)
-    for generation, message in told.values_list("report__generation", "report__message")[:1]:
-        if generation == deployment.generation:
-            return message or ""
-    return ""
+    rows = list(
+        told.order_by("coordinator").values_list(
+            "coordinator__name", "report__generation", "report__message"
+        )
+    )
+    said = [
+        (name, message)
+        for name, generation, message in rows
+        if message and generation == deployment.generation
+    ]
+    if len(rows) == 1:
+        return "".join(message for _name, message in said)
+    return "; ".join(f"{name}: {message}" for name, message in said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,23 +257,47 @@ def change_of(deployment: Deployment) -> Change | None:
     """None when it follows none, or has taken over, or the coordinator has said nothing of it."""
     if deployment.status not in SERVING or not deployment.is_changing:
         return None
-    told = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id)
-    fields = ("generation", "coming_missing", "leaving_generation", "leaving_requests")
-    row = told.values_list(*(f"report__{field}" for field in fields)).first()
-    if row is None or row[0] != deployment.generation:
-        return None
-    _generation, missing, leaving_generation, leaving = row
-    if not missing and leaving_generation is None:
+    told = LatestReport.objects.filter(
+        coordinator__cluster=deployment.cluster_id, report__generation=deployment.generation
+    )
+    fields = ("coming_missing", "leaving_generation", "leaving_requests")
+    rows = list(told.values_list(*(f"report__{field}" for field in fields)))
+    missing = sorted({node for nodes, _generation, _requests in rows for node in nodes or ()})
+    if not missing and all(generation is None for _nodes, generation, _requests in rows):
         return None
     return Change(
-        missing=tuple(missing or ()), stages=len(placed_names(deployment.plan)), leaving=leaving
+        missing=tuple(missing),
+        stages=len(placed_names(deployment.plan)),
+        leaving=sum(requests for _nodes, _generation, requests in rows),
     )
 
 
-def endpoint_url(deployment: Deployment) -> str:
-    """Where OpenAI clients reach it; empty while the coordinator is unknown."""
-    coordinator = Coordinator.objects.filter(cluster=deployment.cluster_id).first()
-    return f"{coordinator.http_url.rstrip('/')}/v1" if coordinator and coordinator.http_url else ""
+def drains_of(deployment: Deployment) -> list[Drain]:
+    """Nodes of its cluster that are drained or on the way there."""
+    rows = Drain.objects.filter(node__cluster=deployment.cluster_id)
+    return list(rows.select_related("node").defer("node__hardware"))
+
+
+def requests_waiting(deployment: Deployment) -> int | None:
+    """As the coordinators told last of a deployment that is paused; None if it is not, or they have
+    not heard so yet."""
+    if deployment.paused_at is None:
+        return None
+    told = LatestReport.objects.filter(
+        coordinator__cluster=deployment.cluster_id, report__paused=True
+    )
+    waiting = list(told.values_list("report__requests_waiting", flat=True))
+    return sum(waiting) if waiting else None
+
+
+def endpoint_urls(deployment: Deployment, *, now: datetime) -> list[str]:
+    """Where OpenAI clients reach it, each as good as the others; coordinators that can be heard
+    first."""
+    return [
+        f"{coordinator.http_url.rstrip('/')}/v1"
+        for coordinator in coordinators_of(deployment.cluster_id, now=now)
+        if coordinator.http_url
+    ]
 
 
 def curl_command(deployment: Deployment, base_url: str) -> str:

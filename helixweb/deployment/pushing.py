@@ -59,6 +59,11 @@ def wake_coordinator(cluster_id: int) -> None:
         _wake_process(coordinator)
 
 
+def wake_node(node: Node) -> None:
+    """What it shall hold has changed, though not what others shall."""
+    _wake_process(node)
+
+
 def wake_unplaced(deployment: Deployment) -> None:
     """Nodes that it gives no layers, which may hold some of what ran before."""
     nodes = Node.objects.filter(cluster=deployment.cluster_id, joined_at__isnull=False)

@@ -6,7 +6,7 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from helixweb.common.serializers import StrictFieldsMixin
-from helixweb.deployment.models import Deployment, NodeAssignment, NodeLogLine, Repair
+from helixweb.deployment.models import Deployment, Drain, NodeAssignment, NodeLogLine, Repair
 from helixweb.deployment.node_log import KEPT_LINES
 from helixweb.deployment.options import (
     DEFAULTS,
@@ -17,7 +17,7 @@ from helixweb.deployment.options import (
     MIN_HIGH_WATER,
     DeployOptions,
 )
-from helixweb.inventory.models import NodeState
+from helixweb.inventory.models import Node, NodeState
 from helixweb.planning.models import Plan
 from runtime.protocol.node_log import LogLevel
 
@@ -69,9 +69,37 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
         fields = [
             "id", "cluster", "plan", "model", "model_name", "checkpoint", "generation", "status",
             "message", "emulated", *OPTION_FIELDS, "created_by", "created_at", "ready_at",
-            "ended_at", "pushed_at", "follows_generation", "took_over_at", "assignments",
+            "ended_at", "pushed_at", "follows_generation", "took_over_at", "paused_at",
+            "assignments",
         ]  # fmt: skip
         read_only_fields = fields
+
+
+class DrainSerializer(StrictFieldsMixin, serializers.ModelSerializer[Drain]):
+    """A node that shall take no requests and hold nothing.
+
+    So many `requests` still run through it (null: no coordinator has told yet); `needed`: no way
+    leads around it, so that new ones do, too, until layers are elsewhere.
+    """
+
+    node = serializers.PrimaryKeyRelatedField(
+        queryset=Node.objects.select_related("cluster"),
+        # that there is one already is told with what to do about it
+        validators=[],
+    )
+    node_name = serializers.CharField(source="node.name", read_only=True)
+    state = serializers.ChoiceField(choices=Drain.State.choices, read_only=True)
+    created_by = serializers.CharField(
+        source="created_by.username", default=None, read_only=True, allow_null=True
+    )
+
+    class Meta:
+        model = Drain
+        fields = [
+            "id", "node", "node_name", "state", "requests", "needed", "began_at", "let_go_at",
+            "drained_at", "created_by",
+        ]  # fmt: skip
+        read_only_fields = [name for name in fields if name != "node"]
 
 
 class RepairSerializer(serializers.ModelSerializer[Repair]):

@@ -10,7 +10,8 @@ from django.utils.translation import gettext_noop
 
 from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import announce
-from helixweb.deployment.models import LIVE, SERVING, Deployment, Status
+from helixweb.deployment.coordinators import online_ids
+from helixweb.deployment.models import LIVE, SERVING, Deployment, LatestReport, Status
 from helixweb.inventory.models import NodeState
 from runtime.protocol.control import Phase
 
@@ -32,12 +33,14 @@ class Verdict:
     message: str = ""
 
 
-def verdict_in_service(reports: Sequence[NodeReport]) -> Verdict:
-    """Failed if one node failed or is gone for good, ready once all are, deploying until then.
+def verdict_in_service(reports: Sequence[NodeReport], *, refusals: Sequence[str] = ()) -> Verdict:
+    """Failed if one node failed or is gone for good, or the plan cannot be served for the
+    `refusals`; ready once all are, deploying until then.
 
     Degraded when all were ready and one is not heard any more: its stage may serve on, or not.
     """
-    failures = [
+    failures = list(refusals)
+    failures += [
         f"{report.name}: {report.message or 'the stage failed; its log on the node says why'}"
         for report in reports
         if report.phase is Phase.FAILED
@@ -79,7 +82,7 @@ def settle(deployment_id: int, *, now: datetime) -> None:
             return
         reports = _reports(deployment, now)
         if deployment.status in SERVING:
-            verdict = verdict_in_service(reports)
+            verdict = verdict_in_service(reports, refusals=refusals_of(deployment, now=now))
         else:
             verdict = verdict_while_stopping(reports)
         if (deployment.status, deployment.message) == (verdict.status, verdict.message):
@@ -99,6 +102,16 @@ def live_ids() -> list[int]:
     return list(Deployment.objects.filter(status__in=LIVE).values_list("pk", flat=True))
 
 
+def refusals_of(deployment: Deployment, *, now: datetime) -> list[str]:
+    """Why coordinators cannot serve its present generation; none of those that can, nor of one that
+    is silent while another can be heard."""
+    told = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id)
+    if online := online_ids(deployment.cluster_id, now=now):
+        told = told.filter(coordinator__in=online)
+    refused = told.filter(report__refused_generation=deployment.generation)
+    return [message or "" for message in refused.values_list("report__message", flat=True)]
+
+
 def _reports(deployment: Deployment, now: datetime) -> list[NodeReport]:
     return [
         NodeReport(
@@ -108,9 +121,9 @@ def _reports(deployment: Deployment, now: datetime) -> list[NodeReport]:
             removed=row.node is None,
             lost=row.node is not None and row.node.state_at(now) is not NodeState.ONLINE,
         )
-        for row in deployment.assignments.select_related("node").defer(
-            "desired", "stats", "node__hardware"
-        )
+        for row in deployment.assignments.exclude(node__drain__let_go_at__isnull=False)
+        .select_related("node")
+        .defer("desired", "stats", "node__hardware")
     ]
 
 

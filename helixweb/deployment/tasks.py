@@ -15,10 +15,12 @@ __all__ = ["prune_node_logs", "push_deployment", "tend_deployments"]
 @shared_task
 def tend_deployments() -> None:
     """Beat: push what was not pushed, settle what waits for nodes that report no more, let routing
-    weights follow the links, keep what was measured of unused ones, repair what lost a node."""
+    weights follow the links, keep what was measured of unused ones, repair what lost a node, see
+    how far drains are."""
     now = timezone.now()
     for deployment_id in pushing.overdue_ids(now):
         pushing.push(deployment_id, now=now)
+    services.follow_drains(now=now)
     for deployment_id in settling.live_ids():
         settling.settle(deployment_id, now=now)
         follow_links(deployment_id, now=now)

@@ -8,6 +8,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.common import events
+from helixweb.common.problems import Conflict
 from helixweb.common.queries import query_id
 from helixweb.deployment import services
 from helixweb.deployment.forms import DeployForm
@@ -16,12 +17,15 @@ from helixweb.deployment.presentation import (
     change_of,
     coordinator_says,
     curl_command,
-    endpoint_url,
+    drains_of,
+    endpoint_urls,
     node_rows,
     placed_names,
+    requests_waiting,
     silence_of,
     timeline_of,
 )
+from helixweb.deployment.settling import refusals_of
 from helixweb.planning.models import Plan
 
 DEPLOYMENTS_PER_PAGE = 30
@@ -93,7 +97,11 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
         pk=pk,
     )
     now = timezone.now()
-    base_url = endpoint_url(row)
+    base_url, *more_urls = endpoint_urls(row, now=now) or [""]
+    drains = drains_of(row) if row.status in SERVING else []
+    repair = row.repairs.filter(state__in=SHOWN).select_related("run").first()
+    away = [] if repair is None else repair.lost
+    drained = [name for name in away if name in {drain.node.name for drain in drains}]
     page = Paginator(placed_names(row.plan), NODES_PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "deployment": row,
@@ -103,9 +111,15 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
         "page": page,
         "nodes": node_rows(row, list(page.object_list), now=now),
         "silence": silence_of(row, now=now),
+        "drains": drains,
+        "waiting": requests_waiting(row) if row.status in SERVING else None,
+        "refusals": refusals_of(row, now=now),
         "coordinator_says": coordinator_says(row),
-        "repair": row.repairs.filter(state__in=SHOWN).select_related("run").first(),
+        "repair": repair,
+        "lost": [name for name in away if name not in drained],
+        "drained": drained,
         "base_url": base_url,
+        "more_urls": more_urls,
         "curl": curl_command(row, base_url),
         "last_event_id": last_event_id,
     }
@@ -123,6 +137,28 @@ def deployment_stop(request: HttpRequest, pk: int) -> HttpResponse:
         services.stop(row, user=request.user, now=timezone.now())
     except services.DeployRefused as error:
         messages.error(request, " ".join(error.reasons))
+    return redirect("deployment", pk)
+
+
+@require_POST
+def deployment_pause(request: HttpRequest, pk: int) -> HttpResponse:
+    """Let new requests wait."""
+    row = get_object_or_404(Deployment, pk=pk)
+    try:
+        services.pause(row, user=request.user, now=timezone.now())
+    except Conflict as error:
+        messages.error(request, str(error.detail))
+    return redirect("deployment", pk)
+
+
+@require_POST
+def deployment_resume(request: HttpRequest, pk: int) -> HttpResponse:
+    """Let in what waits."""
+    row = get_object_or_404(Deployment, pk=pk)
+    try:
+        services.resume(row, user=request.user)
+    except Conflict as error:
+        messages.error(request, str(error.detail))
     return redirect("deployment", pk)
 
 

@@ -20,6 +20,7 @@ from helixweb.inventory.validators import (
     validate_tag,
     validate_text,
 )
+from planner.domain.cluster import COORDINATOR
 
 NAME_LENGTH = 64
 PROFILE_NAME_LENGTH = 120
@@ -211,12 +212,27 @@ class Node(Process):
 
 
 class Coordinator(Process):
-    """The process that faces chat clients; one in a cluster."""
+    """A process that faces chat clients; each of a cluster serves its plan by itself.
 
-    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="coordinator")
+    `peer` is what the cluster's stages know it by, as long as the row lives.
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="coordinators")
     name = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
     uuid = models.UUIDField(unique=True)
     http_url = models.CharField(max_length=300, blank=True, validators=[validate_http_url])
+    peer = models.CharField(max_length=NAME_LENGTH, default=COORDINATOR, editable=False)
+
+    class Meta:
+        ordering = ["pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "name"], name="coordinator_unique_in_cluster"
+            ),
+            models.UniqueConstraint(
+                fields=["cluster", "peer"], name="coordinator_peer_unique_in_cluster"
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name

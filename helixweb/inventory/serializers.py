@@ -148,7 +148,10 @@ class NodeSerializer(RowSerializer):
 class BulkSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     """What shall be alike on all of `nodes`; what is left out stays as it is."""
 
-    nodes = serializers.ListField(child=serializers.IntegerField(min_value=1), min_length=1)
+    nodes = serializers.ListField(
+        child=serializers.IntegerField(min_value=1, max_value=models.BigAutoField.MAX_BIGINT),
+        min_length=1,
+    )
     region = serializers.CharField(required=False)
     profile_name = serializers.CharField(required=False, allow_blank=True)
     add_tags = serializers.ListField(child=serializers.CharField(), required=False)

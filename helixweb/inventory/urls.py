@@ -35,7 +35,7 @@ urlpatterns = [
         "clusters/<int:pk>/problem/<int:model_pk>", clusters.cluster_export, name="cluster-export"
     ),
     path(
-        "clusters/<int:pk>/coordinator/delete",
+        "clusters/<int:pk>/coordinators/<int:coordinator_pk>/delete",
         clusters.coordinator_delete,
         name="coordinator-delete",
     ),

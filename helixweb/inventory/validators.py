@@ -9,6 +9,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from planner.domain.cluster import RESERVED_NAMES
+from runtime.protocol.coordinators import is_coordinator
 
 MAX_LAYERS = 10_000
 TAG = re.compile(r"[\w.-]+")
@@ -44,9 +45,9 @@ def validate_name(value: str) -> None:
 
 
 def validate_node_name(value: str) -> None:
-    """A name that means no other vertex of the flow graph."""
+    """A name that means no other vertex of the flow graph, and no coordinator."""
     validate_name(value)
-    if value in RESERVED_NAMES:
+    if value in RESERVED_NAMES or is_coordinator(value):
         raise ValidationError(
             _("%(value)s is reserved; choose another name (reserved: %(names)s).")
             % {"value": repr(value), "names": ", ".join(sorted(RESERVED_NAMES))}

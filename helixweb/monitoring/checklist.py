@@ -156,8 +156,8 @@ def _deploy(live: Deployment | None, plan: Plan | None, now: datetime) -> Step:
 
 
 def _first_token(cluster: Cluster) -> Step:
-    row = LatestReport.objects.filter(coordinator__cluster=cluster).first()
-    tokens = row.report["output_tokens_total"] if row else 0
+    told = LatestReport.objects.filter(coordinator__cluster=cluster)
+    tokens = sum(told.values_list("report__output_tokens_total", flat=True))
     return Step(
         title=_("Chat"),
         done=tokens > 0,

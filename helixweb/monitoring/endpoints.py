@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 
 from django.db.models import QuerySet
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from helixweb.common.connections import returns_connection
+from helixweb.deployment.coordinators import is_online
 from helixweb.deployment.models import SERVING, Deployment
 from helixweb.deployment.services import service_key
 from helixweb.inventory.models import Coordinator
@@ -39,7 +41,7 @@ class Endpoint:
 def all_endpoints() -> list[Endpoint]:
     """Of every deployment in service whose coordinator is known, newest first."""
     deployments = _deployments().filter(status__in=SERVING).order_by("-pk")
-    coordinators = {row.cluster_id: row for row in Coordinator.objects.exclude(http_url="")}
+    coordinators = _reached(Coordinator.objects.all())
     return [
         _endpoint(deployment, coordinators[deployment.cluster_id])
         for deployment in deployments
@@ -61,8 +63,9 @@ def endpoint_of(deployment_id: int) -> Endpoint | None:
             )
             % {"deployment_id": deployment_id, "status": deployment.status}
         )
-    coordinator = Coordinator.objects.filter(cluster=deployment.cluster_id).first()
-    if coordinator is None or not coordinator.http_url:
+    coordinators = Coordinator.objects.filter(cluster=deployment.cluster_id)
+    coordinator = _reached(coordinators).get(deployment.cluster_id)
+    if coordinator is None:
         raise NoEndpoint(
             _(
                 "The coordinator of cluster %(cluster)s has not said where it is "
@@ -76,6 +79,13 @@ def endpoint_of(deployment_id: int) -> Endpoint | None:
 
 def _deployments() -> QuerySet[Deployment]:
     return Deployment.objects.select_related("cluster", "model").defer("serving_plan")
+
+
+def _reached(coordinators: QuerySet[Coordinator]) -> dict[int, Coordinator]:
+    """By cluster one that has said where it is reached; one that can be heard, if there is any."""
+    now = timezone.now()
+    rows = sorted(coordinators.exclude(http_url=""), key=lambda row: is_online(row, now=now))
+    return {row.cluster_id: row for row in rows}
 
 
 def _endpoint(deployment: Deployment, coordinator: Coordinator) -> Endpoint:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from django.db.models import F, Max
 
-from helixweb.inventory.models import Cluster
+from helixweb.inventory.models import Cluster, Coordinator
 from helixweb.monitoring.history import MOST_OF_SAMPLES, ROLLUP_STEP_S
 from helixweb.monitoring.models import MetricRollup, MetricSample
 
@@ -31,12 +31,13 @@ def latency_columns(
     if long_ago:
         step_s = -(-step_s // ROLLUP_STEP_S) * ROLLUP_STEP_S
     totals = (_rolled_up if long_ago else _sampled)(cluster, kind, since, until, step_s)
+    is_alone = Coordinator.objects.filter(cluster=cluster).count() < 2
     columns: list[Column] = []
     before: tuple[int, Sequence[int]] | None = None
     for second, counted in totals:
         counts = None
         if before is not None and second - before[0] <= 3 * step_s:
-            counts = _difference(counted, before[1])
+            counts = _difference(counted, before[1], is_alone=is_alone)
         if before is not None:
             at = datetime.fromtimestamp(second // step_s * step_s, tz=UTC)
             columns.append(Column(at=at, counts=counts))
@@ -44,10 +45,18 @@ def latency_columns(
     return columns
 
 
-def _difference(now: Sequence[int], before: Sequence[int]) -> tuple[int, ...]:
-    """What was counted between; a coordinator that was started anew counts from zero again."""
-    grown = [later - earlier for later, earlier in zip(now, before, strict=True)]
-    return tuple(now) if min(grown) < 0 else tuple(grown)
+def _difference(
+    now: Sequence[int], before: Sequence[int], *, is_alone: bool
+) -> tuple[int, ...] | None:
+    """What was counted between; a coordinator that was started anew counts from zero again.
+
+    If it is not alone, the sum of all has fallen by what it had counted, which nobody knows now:
+    None.
+    """
+    grown = tuple(later - earlier for later, earlier in zip(now, before, strict=True))
+    if min(grown) >= 0:
+        return grown
+    return tuple(now) if is_alone else None
 
 
 def _sampled(

@@ -21,6 +21,7 @@ ANSWERS = {
     "plan-explanation", "plan-simulations", "simulation-cancel", "model-mix-cancel",
     "deployment-stop", "deployment-weights", "links-keep-measured", "node-log", "monitor-chart",
     "playground-chat", "repair-deploy", "repair-dismiss", "deployment-roll-back",
+    "deployment-pause", "deployment-resume", "node-drain", "node-take-in",
 }  # fmt: skip
 
 

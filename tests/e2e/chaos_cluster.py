@@ -75,6 +75,7 @@ _CONTEXT = 512
 _BUDGET_BYTES = 64 * 2**20
 _STARTS_WITHIN_S = 120
 _LOSS = re.compile(r"^(\S+ \S+) WARNING \S+ lost the ((?:stage of|link) [^;]+)", re.MULTILINE)
+_LEAVE_WITHIN_S = 5.0
 _DEAD_FOR_S = 0.2  # until whoever watches a process starts it again
 
 
@@ -100,6 +101,16 @@ class ChaosCluster:
     def kill(self, node: str) -> None:
         self._stages[node].process.kill()
 
+    def tell_to_end(self, node: str) -> None:
+        self._stages[node].process.terminate()
+
+    def tell_coordinator_to_end(self) -> subprocess.Popen[bytes]:
+        """Its process, which is to be waited for; `start_coordinator` starts another."""
+        if self._coordinator is None:
+            raise RuntimeError("no coordinator was started")
+        self._coordinator.terminate()
+        return self._coordinator
+
     def freeze(self, node: str) -> None:
         self._stages[node].process.send_signal(signal.SIGSTOP)
 
@@ -118,9 +129,12 @@ class ChaosCluster:
         held = {node: self._last_stats(node).get("kv_pages_used", 0) for node in self._stages}
         return {node: pages for node, pages in held.items() if pages}
 
+    def coordinator_log(self) -> str:
+        return (self._folder / "coordinator.log").read_text()
+
     def losses(self) -> list[tuple[float, str]]:
         """When (Unix seconds) the coordinator noticed which loss, by its log."""
-        found = _LOSS.findall((self._folder / "coordinator.log").read_text())
+        found = _LOSS.findall(self.coordinator_log())
         return [
             (datetime.strptime(at, "%Y-%m-%d %H:%M:%S,%f").astimezone().timestamp(), what)
             for at, what in found
@@ -170,6 +184,7 @@ class ChaosCluster:
                 secret_key_file=str(folder / name / "curve.key"),
                 public_key=keys[name].public_key,
                 memory_budget_bytes=_BUDGET_BYTES,
+                leave_within_s=_LEAVE_WITHIN_S,
             )
             self._stages[name] = _Stage(launch=launch, process=self._start_stage(launch, number=1))
         plan = ServingPlan(
@@ -190,17 +205,23 @@ class ChaosCluster:
         )
         _write_coordinator(folder / COORDINATOR, plan, data_port=ports[COORDINATOR])
         self.url = f"http://127.0.0.1:{ports['http']}"
+        self.start_coordinator()
+        self._watch.start()
+
+    def start_coordinator(self) -> None:
+        """Returns when it serves; its log begins anew. One before it must have ended."""
+        if self._coordinator is not None:
+            _forget(self._coordinator)
         self._coordinator = _start(
-            folder / "coordinator.log",
-            folder / "coordinator.out",
+            self._folder / "coordinator.log",
+            self._folder / "coordinator.out",
             "coordinator",
             "--server=http://127.0.0.1:9",  # nobody there: it goes by what it has
-            f"--data-dir={folder / COORDINATOR}",
-            f"--port={ports['http']}",
+            f"--data-dir={self._folder / COORDINATOR}",
+            f"--port={self.url.rpartition(':')[2]}",
             "--request-timeout=60",
         )
         self._await_ready()
-        self._watch.start()
 
     def close(self) -> None:
         self._closing.set()
@@ -211,7 +232,7 @@ class ChaosCluster:
             processes.append(self._coordinator)
         for process in processes:
             process.send_signal(signal.SIGCONT)
-            process.terminate()
+            process.send_signal(signal.SIGINT)  # at once
         for process in processes:
             _forget(process)
 

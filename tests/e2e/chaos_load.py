@@ -7,6 +7,7 @@ and weights are fp32. A stream that differs by one token, or ends with an error,
 import asyncio
 import json
 import random
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import httpx
 from tests.e2e.chaos_cluster import API_KEY, MODEL
 
 OUTPUT_TOKENS = 80
+FAR = (0, 30, 60)  # tokens of an answer after which its prefill is measured
 _PROMPTS = 12
 _PATIENCE_S = 90.0
 
@@ -31,9 +33,10 @@ class Stream:
     came_s: tuple[float, ...] = ()
     error: str = ""
 
-    def longest_gap_s(self) -> float:
-        """Between one token and the next, or before the first."""
-        return max((b - a for a, b in pairwise((self.asked_s, *self.came_s))), default=0.0)
+    def longest_gap(self) -> tuple[float, int]:
+        """Seconds between one token and the next, or before the first, and the tokens before it."""
+        gaps = [b - a for a, b in pairwise((self.asked_s, *self.came_s))]
+        return max(((gap_s, index) for index, gap_s in enumerate(gaps)), default=(0.0, 0))
 
     def ran_at(self, at_s: float) -> bool:
         return self.asked_s <= at_s <= (self.came_s[-1] if self.came_s else float("inf"))
@@ -41,11 +44,13 @@ class Stream:
 
 @dataclass(slots=True, kw_only=True)
 class Load:
-    """`answers[i]` is the right answer of `prompts[i]`."""
+    """`answers[i]` is the right answer of `prompts[i]`; `prefills_s[i]` the time to the first token
+    behind so many tokens of it, undisturbed and alone."""
 
     url: str
     prompts: list[list[int]]
     answers: list[tuple[int, ...]] = field(default_factory=list)
+    prefills_s: list[dict[int, float]] = field(default_factory=list)
 
     async def learn_answers(self) -> None:
         """One at a time, before anything is disturbed; prompts with short answers are left out."""
@@ -74,6 +79,23 @@ class Load:
             await asyncio.gather(*(one(client, random.Random(own)) for own in seeds))
         return streams
 
+    async def learn_prefills(self) -> None:
+        """What beginning an answer anew costs, by how far it was: the median of three."""
+        async with self._client() as client:
+            for prompt, answer in enumerate(self.answers):
+                told: dict[int, float] = {}
+                for far in FAR:
+                    so_far = [*self.prompts[prompt], *answer[:far]]
+                    asked = [await self._ask(client, prompt, so_far, most=1) for _ in range(3)]
+                    told[far] = statistics.median(one.longest_gap()[0] for one in asked)
+                self.prefills_s.append(told)
+
+    def gap_beyond_prefill_s(self, stream: Stream) -> float:
+        """Its longest gap without what a prefill that is no longer takes."""
+        gap_s, tokens = stream.longest_gap()
+        far = max(length for length in FAR if length <= tokens)
+        return gap_s - self.prefills_s[stream.prompt][far]
+
     def is_right(self, stream: Stream) -> bool:
         return not stream.error and stream.token_ids == self.answers[stream.prompt]
 
@@ -85,15 +107,23 @@ class Load:
             limits=httpx.Limits(max_connections=None),
         )
 
-    async def _ask(self, client: httpx.AsyncClient, prompt: int) -> Stream:
+    async def _ask(
+        self,
+        client: httpx.AsyncClient,
+        prompt: int,
+        so_far: Sequence[int] = (),
+        *,
+        most: int = OUTPUT_TOKENS,
+    ) -> Stream:
+        """`so_far`: instead of the prompt alone."""
         asked_s = time.monotonic()
         token_ids: list[int] = []
         came_s: list[float] = []
         error = ""
         body = {
             "model": MODEL,
-            "prompt": self.prompts[prompt],
-            "max_tokens": OUTPUT_TOKENS,
+            "prompt": list(so_far) or self.prompts[prompt],
+            "max_tokens": most,
             "temperature": 0,
             "stream": True,
             "return_token_ids": True,

@@ -21,6 +21,7 @@ def act_on_what_serves(person: Person, world: World, chat: ChatDouble) -> None:
     read_the_log(person, world)
     follow_links(person, world)
     repair(person, world)
+    drain_and_pause(person, world)
     stop_and_deploy(person, world)
     watch(person, world)
 
@@ -162,6 +163,25 @@ def repair(person: Person, world: World) -> None:
     person.open(f"/deployments/{world['torn']}/")
     person.click("Deploy this placement")
     person.see("#deployment-status", "deploying")
+
+
+def drain_and_pause(person: Person, world: World) -> None:
+    """A node is left free and taken in again, from both pages; new requests wait, and do not."""
+    person.open(f"/clusters/{world['cluster']}/nodes/{world['node']}/")
+    person.click("Drain…")
+    person.click("Drain the node")
+    person.see("[data-drain=tower]", "is being drained")
+    person.click("Take tower in again")
+    person.see("#drain", "Drain…")
+    person.open(f"/deployments/{world['deployment']}/")
+    person.tap("[aria-label='Drain tower']")
+    person.see("[data-drain=tower]", "is being drained")
+    person.click("Take tower in again")
+    person.until(lambda: not person.browser.find_elements("css selector", "[data-drain]"))
+    person.click("Pause")
+    person.see("#paused", "To be paused")
+    person.click("Resume")
+    person.until(lambda: not person.browser.find_elements("css selector", "#paused"))
 
 
 def stop_and_deploy(person: Person, world: World) -> None:

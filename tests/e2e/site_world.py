@@ -35,7 +35,7 @@ def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
 
     from helixweb.common import login_links
     from helixweb.deployment.options import DeployOptions
-    from helixweb.deployment.services import deploy
+    from helixweb.deployment.services import deploy, drain
     from helixweb.inventory import services as inventory
     from tests.helixweb.process_doubles import FakeCluster
 
@@ -51,6 +51,7 @@ def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
         "user": user.username,
         "login_link": login_links.create(user),
         "coordinator": _authorization(doubles.coordinator),
+        "front": doubles.coordinator.row.pk,
         "agent": _authorization(doubles.agents["tower"]),
         "cluster": serving.pk,
         "spare": spare.pk,
@@ -64,6 +65,7 @@ def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
     broken = FakeCluster(trouble, user)
     failing = deploy(broken.plan, user=user, options=DeployOptions(), now=now)
     _one_fails(broken, generation=failing.generation)
+    ids["drain"] = drain(broken.agents["laptop"].row, user=user, now=now).pk
     torn, frayed = (_offered(f"{name}-{kind}", user=user, now=now) for kind in ("torn", "frayed"))
     _heard_for_an_hour(now)
     _lose(LOST, torn, frayed, now=now)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import httpx
 import pytest
 
 from planner.domain.cluster import COORDINATOR
@@ -46,13 +47,15 @@ class Outcome:
     struck_s: float
     noticed_s: float | None  # after the strike; None: not at all
     gap_s: float  # the longest wait for a token of those that ran when it struck
+    beyond_s: float  # the same without what a prefill as long takes when nothing is disturbed
     healed_in_s: float
 
     def line(self) -> str:
         noticed = "      -" if self.noticed_s is None else f"{self.noticed_s:5.2f} s"
         return (
             f"{self.scenario.name:46} {len(self.streams):3} streams, noticed after {noticed}, "
-            f"longest gap {self.gap_s:5.2f} s, all back after {self.healed_in_s:5.1f} s"
+            f"longest gap {self.gap_s:5.2f} s ({self.beyond_s:5.2f} s beyond a prefill), "
+            f"all back after {self.healed_in_s:5.1f} s"
         )
 
 
@@ -66,6 +69,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosCluster]:
 def load(cluster: ChaosCluster) -> Load:
     load = make_load(cluster.url, seed=11)
     asyncio.run(load.learn_answers())
+    asyncio.run(load.learn_prefills())
     assert len(load.prompts) >= 6
     return load
 
@@ -78,6 +82,18 @@ def killed(node: str, seed: int = 1) -> Scenario:
         lasts_s=0.0,
         seed=seed,
         kind="killed",
+        has_way=node != HUB,
+    )
+
+
+def told_to_end(node: str, seed: int = 1) -> Scenario:
+    return Scenario(
+        name=f"{node} told to end",
+        strike=lambda cluster: cluster.tell_to_end(node),
+        heal=lambda cluster: None,
+        lasts_s=0.0,
+        seed=seed,
+        kind="told to end",
         has_way=node != HUB,
     )
 
@@ -149,7 +165,8 @@ async def _run(cluster: ChaosCluster, load: Load, scenario: Scenario) -> Outcome
             (at - struck_unix_s for at, _ in cluster.losses() if at >= struck_unix_s),
             default=None,
         ),
-        gap_s=max((stream.longest_gap_s() for stream in affected), default=0.0),
+        gap_s=max((stream.longest_gap()[0] for stream in affected), default=0.0),
+        beyond_s=max((load.gap_beyond_prefill_s(stream) for stream in affected), default=0.0),
         healed_in_s=back_s,
     )
 
@@ -181,11 +198,63 @@ def test_no_stream_is_lost(cluster: ChaosCluster, load: Load, scenario: Scenario
     check(load, outcome)
 
 
+def test_requests_leave_a_stage_that_is_told_to_end_before_it_does(
+    cluster: ChaosCluster, load: Load
+) -> None:
+    outcome = run(cluster, load, told_to_end("last-1"))
+    print(outcome.line())
+    check(load, outcome)
+    log = cluster.coordinator_log()
+    assert "the stage of 'last-1' is about to end" in log
+    assert "the stage of 'last-1' is lost" not in log, "requests were still there"
+
+
+def test_a_coordinator_that_is_told_to_end_ends_its_streams_first(
+    cluster: ChaosCluster, load: Load
+) -> None:
+    streams, refused = asyncio.run(_end_coordinator_under_load(cluster, load))
+    assert len(streams) == CLIENTS
+    assert all(load.is_right(stream) for stream in streams)
+    for answer in refused:
+        assert answer.status_code == httpx.codes.SERVICE_UNAVAILABLE
+        assert answer.json()["status"] == "stopping"
+    cluster.start_coordinator()
+
+
+async def _end_coordinator_under_load(
+    cluster: ChaosCluster, load: Load
+) -> tuple[list[Stream], list[httpx.Response]]:
+    """What the streams got that ran when it was told, and what but well /health said then; nothing
+    if it had ended before it was asked again."""
+    over = asyncio.Event()
+    pressing = asyncio.create_task(load.press(clients=CLIENTS, until=over, seed=1))
+    await _until(lambda: cluster.health()["requests_running"] == CLIENTS, "all streams run")
+    over.set()
+    process = cluster.tell_coordinator_to_end()
+    refused: list[httpx.Response] = []
+
+    def is_refused() -> bool:
+        try:
+            answer = httpx.get(f"{cluster.url}/health", timeout=10)
+        except httpx.TransportError:
+            return process.poll() is not None
+        if answer.status_code != httpx.codes.OK:
+            refused.append(answer)
+        return bool(refused)
+
+    await _until(is_refused, "it says that it stops, or has ended")
+    streams = await pressing
+    assert await asyncio.to_thread(process.wait, _HEALS_WITHIN_S) == 0
+    return streams, refused
+
+
 def _all_scenarios() -> list[Scenario]:
     """At least fifty; seeds move the moment of the strike."""
     scenarios: list[Scenario] = []
     for seed, node in enumerate(["first-1", HUB, "last-1", "last-2"] * 3):
         scenarios.append(killed(node, seed=seed))
+    for seed, node in enumerate(["first-1", HUB, "last-1", "last-2"]):
+        scenarios.append(told_to_end(node, seed=seed))
     for seed, node in enumerate(["first-1", HUB, "last-2", "first-2"] * 3):
         scenarios.append(frozen(node, lasts_s=(0.7, 3.0, 8.0)[seed % 3], seed=seed))
     for seed, node in enumerate(["first-1", HUB, "last-1"] * 3):
@@ -215,8 +284,10 @@ def test_fifty_faults_lose_nothing(cluster: ChaosCluster, load: Load) -> None:
         noticed = [outcome.noticed_s for outcome in of_kind if outcome.noticed_s is not None]
         print(f"{kind}: {len(of_kind)} faults, {len(noticed)} noticed,", spread(noticed))
     for has_way, words in ((True, "with a way around"), (False, "without")):
-        gaps = [outcome.gap_s for outcome in outcomes if outcome.scenario.has_way is has_way]
-        print(f"longest gap of each fault {words}: {len(gaps)} faults,", spread(gaps))
+        faults = [outcome for outcome in outcomes if outcome.scenario.has_way is has_way]
+        print(f"longest gap of each of {len(faults)} faults {words}:")
+        print("    in all:", spread([outcome.gap_s for outcome in faults]))
+        print("    beyond a prefill:", spread([outcome.beyond_s for outcome in faults]))
 
 
 def spread(seconds: list[float]) -> str:

@@ -37,7 +37,7 @@ from runtime.protocol.control import (
     ServingPlan,
     StageAssignment,
 )
-from runtime.protocol.data import Sampling
+from runtime.protocol.routes import Sampling
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.keys import KeyPair
 

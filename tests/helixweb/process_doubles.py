@@ -49,6 +49,7 @@ class FakeProcess:
 
     def __init__(self, cluster: Cluster, name: str, user: Any, *, port: int) -> None:
         self.name = name
+        self.port = port
         self.uuid = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{cluster.name}-{name}"))
         self.identity = {
             "hardware": HARDWARE,
@@ -106,11 +107,13 @@ class FakeAgent(FakeProcess):
 class FakeCoordinator(FakeProcess):
     role = "coordinator"
 
-    def __init__(self, cluster: Cluster, user: Any, *, port: int = 7000) -> None:
-        super().__init__(cluster, "front", user, port=port)
+    def __init__(
+        self, cluster: Cluster, user: Any, *, port: int = 7000, name: str = "front"
+    ) -> None:
+        super().__init__(cluster, name, user, port=port)
 
     def join(self, token: str) -> RegisterReply:
-        self.identity["http_url"] = "http://127.0.0.1:8100"
+        self.identity["http_url"] = f"http://127.0.0.1:{8100 + self.port - 7000}"
         return super().join(token)
 
     @property

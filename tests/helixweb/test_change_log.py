@@ -128,3 +128,9 @@ def test_programs_read_the_log_and_change_many_nodes_at_once(
     wrong = api.post("/api/v1/nodes/bulk/", {"nodes": ids, "add_tags": ["two words"]})
     assert wrong.status_code == 400
     assert "is no tag" in wrong.json()["detail"]
+
+
+def test_a_number_that_no_row_can_have_is_refused(api: APIClient) -> None:
+    beyond = api.post("/api/v1/nodes/bulk/", {"nodes": [1187198643019772134764314624]})
+    assert beyond.status_code == 400
+    assert "9223372036854775807" in str(beyond.json())

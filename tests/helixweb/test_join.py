@@ -136,7 +136,9 @@ def test_a_machine_keeps_its_name_and_cluster(cluster: Cluster, user: Any) -> No
         join(token_for(other, user), node_uuid=identity)
 
 
-def test_a_cluster_has_one_coordinator_which_may_come_back(cluster: Cluster, user: Any) -> None:
+def test_a_coordinator_may_come_back_and_one_more_of_its_name_may_not(
+    cluster: Cluster, user: Any
+) -> None:
     identity = str(uuid.uuid4())
     front = {"role": Role.COORDINATOR, "name": "front"}
     first = join(token_for(cluster, user, "coordinator"), node_uuid=identity, **front)
@@ -145,8 +147,25 @@ def test_a_cluster_has_one_coordinator_which_may_come_back(cluster: Cluster, use
     )
     assert first.row.pk == again.row.pk
     assert Coordinator.objects.get().http_url == "http://f:1"
-    with pytest.raises(services.NameTaken, match="'front' already; remove it"):
+    with pytest.raises(services.NameTaken, match="'front' already; join with another --name"):
         join(token_for(cluster, user, "coordinator"), **front)
+
+
+def test_each_coordinator_of_a_cluster_is_known_to_stages_by_a_name_of_its_own(
+    cluster: Cluster, user: Any
+) -> None:
+    def known(name: str) -> str:
+        row = join(token_for(cluster, user, "coordinator"), role=Role.COORDINATOR, name=name).row
+        assert isinstance(row, Coordinator)
+        return row.peer
+
+    assert known("front") == "coordinator"
+    assert [known("back"), known("side")] == ["coordinator:2", "coordinator:3"]
+    Coordinator.objects.get(name="back").delete()
+    assert known("new") == "coordinator:2"
+    assert Coordinator.objects.get(name="side").peer == "coordinator:3"
+    with pytest.raises(services.JoinRefused, match="'coordinator:4' is reserved"):
+        join(token_for(cluster, user), name="coordinator:4")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from planner.domain.cluster import SINK, SOURCE
 from planner.serialization import plan_from_dict
 from runtime.protocol.control import LATENCY_BOUNDS_S
 from tests.helixweb.metric_samples import bare_sample
-from tests.helixweb.process_doubles import FakeCluster
+from tests.helixweb.process_doubles import FakeCluster, FakeCoordinator
 
 INTERVALS = len(LATENCY_BOUNDS_S) + 1
 
@@ -130,6 +130,21 @@ def test_a_coordinator_that_began_anew_counts_from_zero_again(cluster: Cluster) 
         ).save()
     columns = latency_columns(cluster, "itl", since=now - timedelta(seconds=60), until=now)
     assert [column.counts[3] for column in columns if column.counts] == [10, 4, 2]
+
+
+def test_nothing_is_claimed_of_when_one_of_two_coordinators_began_anew(
+    cluster: Cluster, user: Any
+) -> None:
+    for port, name in ((7049, "front"), (7050, "back")):
+        FakeCoordinator(cluster, user, port=port, name=name)
+    now = timezone.now()
+    for age, total in ((3, 500 + 300), (2, 510 + 310), (1, 4 + 320), (0, 6 + 325)):
+        bare_sample(
+            cluster, now - timedelta(seconds=age), output=1.0, latency_totals=totals(itl=total)
+        ).save()
+    columns = latency_columns(cluster, "itl", since=now - timedelta(seconds=60), until=now)
+    counted = [None if column.counts is None else column.counts[3] for column in columns]
+    assert counted == [20, None, 7]
 
 
 def test_after_a_silence_nothing_is_claimed_of_it(cluster: Cluster) -> None:

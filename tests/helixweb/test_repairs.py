@@ -171,6 +171,19 @@ def test_a_node_that_is_back_in_time_costs_nothing(asking: Repaired) -> None:
     assert asking.beat() == [State.OVERTAKEN, State.WAITING], "another time is another case"
 
 
+def test_an_agent_that_is_told_to_end_has_the_time_of_one_that_falls_silent(
+    automatic: Repaired, settings: Any
+) -> None:
+    agent = automatic.cluster.used_agents["tower"]
+    leaving = {"observed": {"generation": 1, "phase": "ready"}, "leaving": True}
+    assert agent.http.post("/api/v1/agent/heartbeat", leaving).status_code == 200
+    automatic.lose("tower")  # the clock of these tests is moved by hand
+    assert automatic.beat() == [State.WAITING]
+    missed_after_s = settings.HELIX_NODE_LOST_AFTER_S
+    assert automatic.beat(after_s=missed_after_s) == [State.WAITING], "it may be a restart"
+    assert automatic.beat(after_s=WAITS_S) == [State.COMPUTING]
+
+
 def test_a_dismissed_placement_is_not_offered_again(asking: Repaired, browser: Client) -> None:
     asking.lose("tower")
     assert asking.until_offered_or_done() == [State.OFFERED]

@@ -57,8 +57,8 @@ class Site:
         self.rows = {
             name: self._numbers(name)
             for name in (
-                "changes", "clusters", "coordinators", "deployments", "join-tokens", "links",
-                "model-mixes", "models", "nodes", "plan-runs", "plans", "profiles",
+                "changes", "clusters", "coordinators", "deployments", "drains", "join-tokens",
+                "links", "model-mixes", "models", "nodes", "plan-runs", "plans", "profiles",
                 "region-links", "repairs", "requests", "shared-bandwidths", "simulations",
             )
         } | {"figures": sorted(FIGURES)}  # fmt: skip

@@ -13,8 +13,10 @@ from helixweb.deployment.services.desired import (
     desired_state,
     service_key,
 )
+from helixweb.deployment.services.draining import drain, follow_drains, take_in
 from helixweb.deployment.services.observing import record_heartbeat, record_report
 from helixweb.deployment.services.obstacles import find_obstacles
+from helixweb.deployment.services.pausing import pause, resume
 from helixweb.deployment.services.repairing import accept, dismiss, repair
 from helixweb.deployment.services.rolling_back import deployment_before, roll_back
 from helixweb.deployment.weighing import follow_links, hold_weights
@@ -29,15 +31,20 @@ __all__ = [
     "deployment_before",
     "desired_state",
     "dismiss",
+    "drain",
     "find_obstacles",
     "follow_addresses",
+    "follow_drains",
     "follow_links",
     "hold_weights",
+    "pause",
     "record_heartbeat",
     "record_report",
     "repair",
+    "resume",
     "roll_back",
     "service_key",
     "stop",
     "take_identity",
+    "take_in",
 ]

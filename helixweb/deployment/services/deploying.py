@@ -42,7 +42,7 @@ def deploy(
 ) -> Deployment:
     """Make `plan` what its cluster shall run; whatever ran there before is superseded.
 
-    If both can run side by side, that one serves on until this one is up.
+    If both can run side by side, that one serves on until this one is up; paused, this one is, too.
 
     `seen_generation` is the cluster's when the person decided (None: whatever it is now). Raises
     DeployRefused with every obstacle, or when the generation is another one by now.
@@ -74,6 +74,7 @@ def deploy(
             tensor_parallel_by_node=dict(options.tensor_parallel_by_node),
             serving_plan={},
             follows_generation=followed,
+            paused_at=None if live is None or followed is None else live.paused_at,
             created_by=user,
             created_at=now,
             changed_at=now,
@@ -126,7 +127,8 @@ def stop(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
 
 
 def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
-    """Start a new generation if a process of the cluster's deployment listens elsewhere now.
+    """Start a new generation if a process of the cluster's deployment listens elsewhere now, or a
+    coordinator has joined or gone.
 
     The generation before serves on meanwhile, as far as it still can. While a node of the placement
     is removed, or has not joined again, there is nothing to follow.
@@ -134,15 +136,16 @@ def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
     with transaction.atomic():
         _hold(cluster.pk)
         deployment = Deployment.objects.filter(cluster=cluster, status__in=SERVING).first()
-        nodes, coordinator = _processes(cluster)
-        if deployment is None or coordinator is None:
+        nodes, coordinators = _processes(cluster)
+        if deployment is None or not coordinators:
             return
         if not set(deployment.plan.document["placement"]) <= set(nodes):
             return
-        orders = make_orders(deployment, nodes=nodes, coordinator=coordinator)
+        orders = make_orders(deployment, nodes=nodes, coordinators=coordinators)
+        peers = [peer.model_dump(mode="json") for peer in orders.coordinator_peers]
         if (
             deployment.serving_plan == orders.serving_plan.model_dump(mode="json")
-            and deployment.coordinator_peer == orders.coordinator_peer.model_dump(mode="json")
+            and deployment.coordinator_peers == peers
             and all(
                 row.node_id == nodes[row.node_name].pk
                 and row.desired == orders.assignments[row.node_name].model_dump(mode="json")
@@ -150,6 +153,9 @@ def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
             )
         ):
             return
+        said = gettext_noop("%(model)s starts again: a process listens at a new address.")
+        if len(deployment.coordinator_peers) != len(peers):
+            said = gettext_noop("%(model)s goes on with other coordinators.")
         deployment.follows_generation, deployment.took_over_at = deployment.generation, None
         deployment.generation = current_generation(cluster.pk) + 1
         deployment.status = Status.DEPLOYING
@@ -161,7 +167,7 @@ def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
         announce(
             deployment,
             said=sentence(
-                gettext_noop("%(model)s starts again: a process listens at a new address."),
+                said,
                 model=deployment.model_name,
             ),
         )
@@ -215,23 +221,25 @@ def _changed_meanwhile(cluster: Cluster, live: Deployment | None) -> str:
     ) % {"name": cluster.name, "now_there": now_there}
 
 
-def _processes(cluster: Cluster) -> tuple[dict[str, Node], Coordinator | None]:
+def _processes(cluster: Cluster) -> tuple[dict[str, Node], list[Coordinator]]:
     """Those that have joined, and so have an address."""
     joined = Node.objects.filter(cluster=cluster, joined_at__isnull=False)
     nodes = {node.name: node for node in joined}
-    return nodes, Coordinator.objects.filter(cluster=cluster).first()
+    return nodes, list(Coordinator.objects.filter(cluster=cluster))
 
 
 def _write_orders(deployment: Deployment, *, now: datetime) -> None:
     """Store what the deployment's generation tells everybody; nothing is observed of it yet."""
-    nodes, coordinator = _processes(deployment.cluster)
-    if coordinator is None:
+    nodes, coordinators = _processes(deployment.cluster)
+    if not coordinators:
         raise DeployRefused(_("The coordinator was removed just now; let one join, then deploy."))
-    orders = make_orders(deployment, nodes=nodes, coordinator=coordinator)
+    orders = make_orders(deployment, nodes=nodes, coordinators=coordinators)
     deployment.serving_plan = orders.serving_plan.model_dump(mode="json")
-    deployment.coordinator_peer = orders.coordinator_peer.model_dump(mode="json")
+    deployment.coordinator_peers = [
+        peer.model_dump(mode="json") for peer in orders.coordinator_peers
+    ]
     deployment.emulated = orders.serving_plan.emulated
-    deployment.save(update_fields=["serving_plan", "coordinator_peer", "emulated"])
+    deployment.save(update_fields=["serving_plan", "coordinator_peers", "emulated"])
     for name, assignment in orders.assignments.items():
         NodeAssignment.objects.update_or_create(
             deployment=deployment,

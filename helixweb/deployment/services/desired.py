@@ -10,6 +10,7 @@ from django.utils import timezone
 from helixweb.common.auth import SERVE, sha256_hex
 from helixweb.common.models import ApiKey
 from helixweb.deployment.models import SERVING, Deployment, LinkWeights
+from helixweb.deployment.services.draining import draining_names, is_let_go
 from helixweb.deployment.services.orders import with_peers
 from helixweb.inventory.models import Coordinator, Node
 from runtime.protocol.control import (
@@ -28,7 +29,7 @@ def current_generation(cluster_id: int) -> int:
 
 
 def desired_state(node: Node) -> DesiredState:
-    """The node's assignment in the cluster's deployment, or to hold nothing.
+    """The node's assignment in the cluster's deployment, or to hold nothing, as when it is drained.
 
     What it ran before goes on until the coordinator retires it, if a deployment follows another; on
     a node without an assignment no longer than the change takes, should the coordinator have been
@@ -37,7 +38,7 @@ def desired_state(node: Node) -> DesiredState:
     deployment = _newest(node.cluster_id)
     if deployment is None:
         return DesiredState(generation=0)
-    if deployment.status not in SERVING:
+    if deployment.status not in SERVING or is_let_go(node):
         return DesiredState(generation=deployment.generation)
     row = deployment.assignments.filter(node=node).first()
     if row is None:
@@ -46,7 +47,7 @@ def desired_state(node: Node) -> DesiredState:
         StageAssignment.model_validate(row.desired),
         name=row.node_name,
         node_peers=ServingPlan.model_validate(deployment.serving_plan).peers,
-        coordinator_peer=PeerAddress.model_validate(deployment.coordinator_peer),
+        coordinator_peers=map(PeerAddress.model_validate, deployment.coordinator_peers),
     )
     return DesiredState(
         generation=deployment.generation,
@@ -70,6 +71,8 @@ def coordinator_desired(coordinator: Coordinator) -> CoordinatorDesired:
         generation=deployment.generation if deployment else 0,
         plan=plan,
         api_key_hashes=tuple(sorted({*_key_hashes(), sha256_hex(service_key(coordinator))})),
+        draining=draining_names(coordinator.cluster_id),
+        paused=deployment is not None and deployment.paused_at is not None,
     )
 
 

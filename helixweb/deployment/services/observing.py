@@ -5,19 +5,22 @@ from datetime import datetime
 from django.db import transaction
 
 from helixweb.common import events
+from helixweb.deployment.coordinators import with_others
 from helixweb.deployment.models import (
     SERVING,
+    Deployment,
     LatestReport,
     NodeAssignment,
     PhaseChange,
     Status,
 )
 from helixweb.deployment.services.desired import current_generation
+from helixweb.deployment.services.draining import follow_drains, note_empty
 from helixweb.deployment.services.taking_over import follow_change
 from helixweb.deployment.settling import settle
 from helixweb.deployment.signals import report_received
 from helixweb.inventory.models import Coordinator, Node
-from helixweb.inventory.services import record_seen
+from helixweb.inventory.services import record_left, record_seen
 from runtime.protocol.control import CoordinatorReport, Heartbeat, Phase, StageStats
 
 MESSAGE_LENGTH = 2000
@@ -31,7 +34,10 @@ def record_heartbeat(node: Node, heartbeat: Heartbeat, *, now: datetime) -> int:
     observed = heartbeat.observed
     settled = True
     with transaction.atomic():
-        record_seen(node, now)
+        if heartbeat.leaving:
+            record_left(node, now)
+        else:
+            record_seen(node, now)
         generation = current_generation(node.cluster_id)
         assignment = (
             NodeAssignment.objects.select_related("deployment")
@@ -39,17 +45,20 @@ def record_heartbeat(node: Node, heartbeat: Heartbeat, *, now: datetime) -> int:
             .filter(node=node, deployment__generation=generation, deployment__cluster=node.cluster)
             .first()
         )
+        if observed.generation == generation:
+            note_empty(node, observed, now=now)
         if assignment is not None and observed.generation == generation:
             settled = not _keep(assignment, heartbeat, now=now)
     # Until all is well, at every heartbeat and not only at a change: of two last nodes that report
     # in transactions that do not see each other, neither would find the other ready.
+    settled = settled and not heartbeat.leaving
     if assignment is not None and not (settled and assignment.deployment.status == Status.READY):
         settle(assignment.deployment_id, now=now)
     return generation
 
 
 def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: datetime) -> int:
-    """Keep the newest report, and tell whoever makes metrics of it.
+    """Keep the newest report, and tell whoever makes metrics of it and of other coordinators'.
 
     Returns the generation the coordinator shall be at.
     """
@@ -59,14 +68,22 @@ def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: d
             coordinator=coordinator,
             defaults={"report": report.model_dump(mode="json", exclude={"traces"}), "at": now},
         )
+        joint = with_others(coordinator, report, now=now)
         report_received.send(
             sender=Coordinator,
             cluster_id=coordinator.cluster_id,
-            report=report,
+            report=joint,
             node_stats=_stage_stats(coordinator.cluster_id),
             at=now,
         )
-        follow_change(coordinator.cluster_id, report, now=now)
+        follow_change(coordinator.cluster_id, joint, now=now)
+        follow_drains(now=now, cluster_id=coordinator.cluster_id)
+    if report.refused_generation is not None:
+        refused = Deployment.objects.filter(
+            cluster=coordinator.cluster_id, generation=report.refused_generation, status__in=SERVING
+        )
+        for deployment_id in refused.values_list("pk", flat=True):
+            settle(deployment_id, now=now)
     return current_generation(coordinator.cluster_id)
 
 

@@ -5,9 +5,11 @@ from datetime import datetime
 
 from django.utils.translation import gettext as _
 
+from helixweb.deployment.coordinators import coordinators_of, is_online
+from helixweb.deployment.models import Drain
 from helixweb.deployment.options import DEFAULTS, DeployOptions
 from helixweb.deployment.tensor_parallel import obstacles_to_ranks, ranks_of
-from helixweb.inventory.models import Coordinator, Node, NodeState
+from helixweb.inventory.models import Node, NodeState
 from helixweb.inventory.node_list import in_state
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan
@@ -85,6 +87,16 @@ def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[st
             )
         else:
             yield _("Node %(name)s is silent; start its agent again.") % {"name": name}
+    drains = Drain.objects.filter(node__cluster=plan.cluster_id)
+    drained = set(drains.values_list("node__name", flat=True))
+    for name in sorted(stored.placement.layers.keys() & drained):
+        yield (
+            _(
+                "Node %(name)s is being drained; take it in again on its page, or compute a plan "
+                "without it."
+            )
+            % {"name": name}
+        )
     sharing = [name for name in stored.placement.layers if ranks_of(options, name) > 1]
     hardware = dict(rows.values_list("name", "hardware")) if sharing else {}
     yield from obstacles_to_ranks(
@@ -92,8 +104,8 @@ def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[st
         model=model,
         hardware={name: hardware.get(name) for name in stored.placement.layers},
     )
-    coordinator = Coordinator.objects.filter(cluster=plan.cluster_id).first()
+    coordinator = next(iter(coordinators_of(plan.cluster_id, now=now)), None)
     if coordinator is None:
         yield _("No coordinator has joined; run its join command from the cluster's page.")
-    elif coordinator.state_at(now) is not NodeState.ONLINE:
+    elif not is_online(coordinator, now=now):
         yield _("Coordinator %(name)s is silent; start it again.") % {"name": coordinator.name}

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Coordinator, Node
-from planner.domain.cluster import COORDINATOR
 from planner.domain.errors import InvalidProblem
 from planner.domain.layer_times import LayerTimes
 from planner.domain.problem import Problem
@@ -16,7 +15,7 @@ from runtime.protocol.control import PeerAddress, ServingPlan, StageAssignment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """`serving_plan` for the coordinator, and an assignment for each node of the placement.
+    """`serving_plan` for coordinators, and an assignment for each node of the placement.
 
     The assignments are without their peers, which `with_peers` adds: a thousand lists of a thousand
     peers are a hundred megabytes.
@@ -24,11 +23,11 @@ class Orders:
 
     serving_plan: ServingPlan
     assignments: Mapping[str, StageAssignment]
-    coordinator_peer: PeerAddress
+    coordinator_peers: tuple[PeerAddress, ...]
 
 
 def make_orders(
-    deployment: Deployment, *, nodes: Mapping[str, Node], coordinator: Coordinator
+    deployment: Deployment, *, nodes: Mapping[str, Node], coordinators: Iterable[Coordinator]
 ) -> Orders:
     """Orders of the deployment's generation; `nodes` has every node of the placement."""
     plan = plan_from_dict(deployment.plan.document)
@@ -74,7 +73,7 @@ def make_orders(
     return Orders(
         serving_plan=serving_plan,
         assignments=assignments,
-        coordinator_peer=_peer(COORDINATOR, coordinator),
+        coordinator_peers=tuple(_peer(row.peer, row) for row in coordinators),
     )
 
 
@@ -94,11 +93,11 @@ def with_peers(
     *,
     name: str,
     node_peers: Iterable[PeerAddress],
-    coordinator_peer: PeerAddress,
+    coordinator_peers: Iterable[PeerAddress],
 ) -> StageAssignment:
     """The assignment of node `name` as its agent gets it: its peers are the others."""
     others = [peer for peer in node_peers if peer.name != name]
-    return assignment.model_copy(update={"peers": (*others, coordinator_peer)})
+    return assignment.model_copy(update={"peers": (*others, *coordinator_peers)})
 
 
 def _peer(name: str, process: Node | Coordinator) -> PeerAddress:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
@@ -17,10 +18,13 @@ from django.utils.translation import gettext_noop
 from helixweb.common.problems import Conflict
 from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import announce
+from helixweb.deployment.coordinators import online_ids
 from helixweb.deployment.models import OPEN, SERVING, Deployment, LatestReport, Repair, Status
 from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services.deploying import DeployRefused, deploy
+from helixweb.deployment.services.draining import draining_names, is_held_up
 from helixweb.inventory.models import Node, NodeState, Replanning
+from helixweb.inventory.services import was_told_to_end
 from helixweb.planning.models import Plan, PlanRun, Replan
 from helixweb.planning.options import options_from_json
 from helixweb.planning.services import adopt_point, start_replan
@@ -68,14 +72,15 @@ def repair(deployment_id: int, *, now: datetime) -> None:
         return
     if row is None:
         _notice(deployment, changed, now=now)
-    elif row.state == State.WAITING and now - row.noticed_at >= timedelta(seconds=WAITS_S):
+    elif row.state == State.WAITING and _is_due(row, now=now):
         _search(deployment, row)
     elif row.state == State.COMPUTING:
         _conclude(deployment, row, policy=policy, now=now)
 
 
 def changes_of(deployment: Deployment, *, now: datetime) -> Changed:
-    """What is lost and what is there besides, as agents and the coordinator tell.
+    """What is lost and what is there besides, as agents and the coordinator tell; a node that is
+    being drained is as good as lost.
 
     While stages load, the coordinator hears of none, and nobody looks for more nodes.
     """
@@ -87,11 +92,12 @@ def changes_of(deployment: Deployment, *, now: datetime) -> Changed:
         for node in Node.objects.filter(cluster=deployment.cluster_id).defer("hardware")
     }
     online = {name for name, node in rows.items() if node.state_at(now) is NodeState.ONLINE}
+    online -= set(draining_names(deployment.cluster_id))
     lost = placed - online
     if deployment.status == Status.DEPLOYING:
         return Changed(lost=tuple(sorted(lost)), added=())
     return Changed(
-        lost=tuple(sorted(lost | (placed & _not_heard(deployment)))),
+        lost=tuple(sorted(lost | (placed & _not_heard(deployment, now=now)))),
         added=tuple(sorted(online - counted)),
     )
 
@@ -127,17 +133,33 @@ def _left_out(plan: Plan) -> frozenset[str]:
     return frozenset() if before is None else frozenset(before.left_out)
 
 
-def _not_heard(deployment: Deployment) -> frozenset[str]:
-    """Nodes whose stages the coordinator has no sign of."""
-    latest = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id).first()
-    if latest is None or latest.report.get("generation") != deployment.generation:
-        return frozenset()
-    nodes: Mapping[str, Any] = latest.report.get("nodes", {})
-    return frozenset(name for name, traffic in nodes.items() if not traffic["ready"])
+def _not_heard(deployment: Deployment, *, now: datetime) -> frozenset[str]:
+    """Nodes whose stages no coordinator has a sign of."""
+    told = LatestReport.objects.filter(
+        coordinator__cluster=deployment.cluster_id, report__generation=deployment.generation
+    )
+    online = told.filter(coordinator__in=online_ids(deployment.cluster_id, now=now))
+    silent = [
+        frozenset(name for name, traffic in row.report["nodes"].items() if not traffic["ready"])
+        for row in list(online) or told
+    ]
+    return frozenset.intersection(*silent) if silent else frozenset()
 
 
 def _is_about(row: Repair, changed: Changed) -> bool:
     return (tuple(row.lost), tuple(row.added)) == (changed.lost, changed.added)
+
+
+def _is_due(row: Repair, *, now: datetime) -> bool:
+    """An agent that says that it ends is noticed at once, and may be only restarted: it has the
+    time, too, after which one that says nothing is missed."""
+    waited = now - row.noticed_at
+    if waited < timedelta(seconds=WAITS_S):
+        return False
+    missed_after = timedelta(seconds=settings.HELIX_NODE_LOST_AFTER_S)
+    return waited >= timedelta(seconds=WAITS_S) + missed_after or not was_told_to_end(
+        row.deployment.cluster_id, row.lost, since=row.noticed_at - missed_after
+    )
 
 
 def _notice(deployment: Deployment, changed: Changed, *, now: datetime) -> None:
@@ -178,9 +200,10 @@ def in_brief(row: Repair) -> str:
 
 
 def _away(deployment: Deployment, row: Repair) -> frozenset[str]:
-    """Nodes that a plan of now cannot use: the lost ones, and what has not joined."""
+    """Nodes that a plan of now cannot use: the lost ones, the drained, and what has not joined."""
     joined = Node.objects.filter(cluster=deployment.cluster_id, joined_at__isnull=False)
     here = set(joined.values_list("name", flat=True)) - set(row.lost)
+    here -= set(draining_names(deployment.cluster_id))
     known = set(Node.objects.filter(cluster=deployment.cluster_id).values_list("name", flat=True))
     return frozenset(known - here)
 
@@ -211,7 +234,9 @@ def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime
         flow_tokens_per_s=flow,
         moved_bytes=points[number]["moved_bytes"],
     )
-    if flow < LEAST_GAIN * unmoved or points[number]["moved_bytes"] == 0:
+    gains = flow >= LEAST_GAIN * unmoved and points[number]["moved_bytes"] > 0
+    # Requests may need other routes to leave a node, if no layers have to move for them.
+    if not gains and not (flow > 0 and is_held_up(deployment.cluster_id, row.lost)):
         _end(row, State.NEEDLESS, why="")
         return
     with transaction.atomic():

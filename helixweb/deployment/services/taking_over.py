@@ -13,8 +13,8 @@ from runtime.protocol.control import CoordinatorReport
 
 
 def follow_change(cluster_id: int, report: CoordinatorReport, *, now: datetime) -> None:
-    """Take from the coordinator's report whether the generation before has gone; for a moment it
-    may serve on, so whoever looks at the deployment's page is told of every step."""
+    """Take from the coordinators' joint report whether the generation before has gone; for a moment
+    it may serve on, so whoever looks at the deployment's page is told of every step."""
     deployment = (
         Deployment.objects.filter(
             cluster=cluster_id,
@@ -47,4 +47,6 @@ def follow_change(cluster_id: int, report: CoordinatorReport, *, now: datetime) 
 
 def has_taken_over(report: CoordinatorReport) -> bool:
     """Whether its generation serves, and no stage speaks of the one before."""
+    if report.refused_generation == report.generation:
+        return False
     return report.serving and report.coming_generation is None and report.leaving_generation is None

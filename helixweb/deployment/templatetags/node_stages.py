@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from helixweb.charts.chart import Chart
 from helixweb.deployment import node_stages
-from helixweb.deployment.models import PhaseChange
+from helixweb.deployment.models import Drain, PhaseChange
 from helixweb.deployment.node_log_page import LogView, log_view
 from helixweb.deployment.node_stages import NodeStage
 from helixweb.inventory.models import Node
@@ -31,6 +31,12 @@ def stage_of(stages: Mapping[int, NodeStage], node: Node) -> NodeStage | None:
 def node_stage(node: Node) -> NodeStage | None:
     """Of one node alone."""
     return node_stages.stages_of([node], now=timezone.now()).get(node.pk)
+
+
+@register.simple_tag
+def drain_of(node: Node) -> Drain | None:
+    """How far its drain is; None: it is not to be drained."""
+    return Drain.objects.filter(node=node).select_related("node").first()
 
 
 @register.simple_tag

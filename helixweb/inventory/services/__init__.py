@@ -20,8 +20,10 @@ from helixweb.inventory.services.joining import (
 from helixweb.inventory.services.presence import (
     announce_silent,
     authenticate_agent,
+    record_left,
     record_seen,
     update_identity,
+    was_told_to_end,
 )
 from helixweb.inventory.services.problems import (
     build_problem,
@@ -62,9 +64,11 @@ __all__ = [
     "models_by_cluster",
     "models_of",
     "prune_changes",
+    "record_left",
     "record_seen",
     "register",
     "revoke_join_token",
     "update",
     "update_identity",
+    "was_told_to_end",
 ]

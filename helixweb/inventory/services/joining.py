@@ -29,6 +29,7 @@ from helixweb.inventory.models import (
 from helixweb.inventory.services.change_log import record
 from helixweb.inventory.services.errors import JoinRefused, NameTaken
 from runtime.protocol.control import RegisterReply, RegisterRequest, Role
+from runtime.protocol.coordinators import free_name
 
 TOKEN_VALID_FOR = timedelta(hours=1)
 _JOINED: dict[type[Node] | type[Coordinator], str] = {
@@ -245,12 +246,14 @@ def _admit_coordinator(fresh: Coordinator, identity: dict[str, Any]) -> Coordina
         _check_same(known, fresh)
         Coordinator.objects.filter(pk=known.pk).update(**identity)
         return Coordinator.objects.get(pk=known.pk)
-    present = Coordinator.objects.filter(cluster=fresh.cluster).first()
-    if present is not None:
+    others = Coordinator.objects.filter(cluster=fresh.cluster)
+    if others.filter(name=fresh.name).exists():
         raise NameTaken(
-            f"Cluster {fresh.cluster.name!r} has the coordinator {present.name!r} already; remove "
-            "it on the cluster's page first, or restart it with its own --data-dir."
+            f"Cluster {fresh.cluster.name!r} has a coordinator {fresh.name!r} already; join with "
+            "another --name, restart that one with its own --data-dir, or remove it on the "
+            "cluster's page first."
         )
+    fresh.peer = free_name(others.values_list("peer", flat=True))
     fresh.save()
     return fresh
 

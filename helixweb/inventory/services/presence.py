@@ -1,5 +1,6 @@
 """Who is there: credentials, last signs of life, and the news when somebody falls silent."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from helixweb.inventory.services.change_log import record, values_of
 from helixweb.inventory.services.joining import announce, check_fields
 from runtime.protocol.control import AgentIdentity
 
+TOLD_TO_END = "told to end"
 KINDS: tuple[type[Node] | type[Coordinator], ...] = (Node, Coordinator)
 
 
@@ -46,6 +48,29 @@ def record_seen(process: Node | Coordinator, now: datetime) -> None:
                 said=sentence(gettext_noop("%(name)s is online again."), name=row.name),
             )
             record(row, Change.Action.NOTED, text="online again")
+
+
+def record_left(node: Node, now: datetime) -> None:
+    """Its agent says that it was told to end: it counts as silent until it is heard again."""
+    with transaction.atomic():
+        rows = Node.objects.filter(pk=node.pk)
+        row = rows.select_for_update(no_key=True).first()
+        if row is None:
+            return
+        row.last_seen_at = now - timedelta(seconds=settings.HELIX_NODE_LOST_AFTER_S + 1)
+        rows.update(last_seen_at=row.last_seen_at, silence_announced=True)
+        said = sentence(gettext_noop("%(name)s goes: its agent was told to end."), name=row.name)
+        announce(row, now=now, said=said)
+        record(row, Change.Action.NOTED, text=TOLD_TO_END)
+
+
+def was_told_to_end(cluster_id: int, names: Iterable[str], *, since: datetime) -> bool:
+    """Whether the agent of one of these nodes has said so, as the change log has it."""
+    nodes = Node.objects.filter(cluster=cluster_id, name__in=names).values_list("pk", flat=True)
+    said = Change.objects.filter(
+        kind=Node._meta.model_name, row_id__in=list(nodes), text=TOLD_TO_END, at__gte=since
+    )
+    return said.exists()
 
 
 def update_identity(

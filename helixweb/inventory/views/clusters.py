@@ -191,9 +191,10 @@ def cluster_export(request: HttpRequest, pk: int, model_pk: int) -> HttpResponse
 
 
 @require_http_methods(["GET", "POST"])
-def coordinator_delete(request: HttpRequest, pk: int) -> HttpResponse:
+def coordinator_delete(request: HttpRequest, pk: int, coordinator_pk: int) -> HttpResponse:
     """So that another machine may take its place."""
-    row = get_object_or_404(Coordinator.objects.select_related("cluster"), cluster_id=pk)
+    rows = Coordinator.objects.select_related("cluster")
+    row = get_object_or_404(rows, pk=coordinator_pk, cluster_id=pk)
     page = Page(
         title=_("Remove coordinator %(row)s?") % {"row": row},
         submit=_("Remove coordinator"),
@@ -210,7 +211,7 @@ def _live_context(row: Cluster) -> dict[str, Any]:
         "cluster": row,
         "view": cluster_counts([row], now=now)[row.pk],
         "nodes": first_nodes(row, most=NODES_SHOWN, now=now),
-        "coordinator": Coordinator.objects.filter(cluster=row).first(),
+        "coordinators": list(Coordinator.objects.filter(cluster=row)),
     }
 
 

@@ -1,0 +1,170 @@
+"""Leave a node free, as a person wants: no requests, then no layers; and take it in again.
+
+Requests are the coordinators' to lead around it, and layers of other nodes `repairing`'s to move
+where nothing leads around. Level-triggered by reports, heartbeats and beat.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+from pydantic import TypeAdapter
+
+from helixweb.common import events
+from helixweb.common.problems import Conflict
+from helixweb.common.sentences import sentence
+from helixweb.deployment.coordinators import online_ids
+from helixweb.deployment.live_links import serving_deployment
+from helixweb.deployment.models import Deployment, Drain, LatestReport
+from helixweb.deployment.pushing import wake_coordinator, wake_node
+from helixweb.inventory.models import Change, Node
+from helixweb.inventory.services.change_log import record
+from helixweb.inventory.services.joining import announce
+from runtime.protocol.control import DrainProgress, ObservedState, Phase
+
+_TOLD = TypeAdapter(dict[str, DrainProgress])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Progress:
+    """What still runs through a node, and whether it may let go of its layers."""
+
+    requests: int | None
+    needed: bool
+    is_free: bool
+
+
+def drain(node: Node, *, user: Any, now: datetime) -> Drain:
+    """Have requests leave the node, then its layers. Raises Conflict when it has not joined, or is
+    being drained already."""
+    if node.joined_at is None:
+        raise Conflict(
+            _("Node %(name)s has not joined, so that it holds nothing; delete it if it never will.")
+            % {"name": node.name}
+        )
+    with transaction.atomic():
+        row, is_new = Drain.objects.get_or_create(
+            node=node, defaults={"began_at": now, "created_by": user}
+        )
+        if not is_new:
+            raise Conflict(
+                _("Node %(name)s is being drained already; take it in again to undo that.")
+                % {"name": node.name}
+            )
+        said = sentence(
+            gettext_noop("%(user)s drains node %(name)s."), user=str(user), name=node.name
+        )
+        _tell(node, now=now, said=said, text="drained")
+        wake_coordinator(node.cluster_id)
+    return row
+
+
+def take_in(row: Drain, *, user: Any, now: datetime) -> None:
+    """Undo a drain: the node holds its layers again, if the deployment gives it some."""
+    with transaction.atomic():
+        node = row.node
+        if not Drain.objects.filter(pk=row.pk).delete()[0]:
+            return
+        said = sentence(
+            gettext_noop("%(user)s takes node %(name)s in again."), user=str(user), name=node.name
+        )
+        _tell(node, now=now, said=said, text="taken in again")
+        wake_coordinator(node.cluster_id)
+        wake_node(node)
+
+
+def follow_drains(*, now: datetime, cluster_id: int | None = None) -> None:
+    """Note how far drains are, of one cluster or of all; who is free is told to hold nothing."""
+    rows = Drain.objects.filter(let_go_at__isnull=True).select_related("node")
+    if cluster_id is not None:
+        rows = rows.filter(node__cluster=cluster_id)
+    for row in rows:
+        _follow(row, now=now)
+
+
+def note_empty(node: Node, observed: ObservedState, *, now: datetime) -> None:
+    """The agent reports: if the node was told to hold nothing, it may do so now."""
+    if observed.phase is not Phase.IDLE or observed.also_serving or observed.stage is not None:
+        return
+    with transaction.atomic():
+        let_go = Drain.objects.filter(node=node, let_go_at__isnull=False, drained_at__isnull=True)
+        if let_go.update(drained_at=now):
+            said = sentence(
+                gettext_noop("Node %(name)s is drained: it holds nothing."), name=node.name
+            )
+            announce(node, now=now, said=said)
+
+
+def draining_names(cluster_id: int) -> tuple[str, ...]:
+    """Nodes of the cluster that are drained or on the way there, in order."""
+    names = Drain.objects.filter(node__cluster=cluster_id).values_list("node__name", flat=True)
+    return tuple(sorted(names))
+
+
+def is_let_go(node: Node) -> bool:
+    """Whether it shall hold nothing, whatever the deployment gives it."""
+    return Drain.objects.filter(node=node, let_go_at__isnull=False).exists()
+
+
+def is_held_up(cluster_id: int, names: Iterable[str]) -> bool:
+    """Whether one of these shall be drained and no way leads around it."""
+    held_up = Drain.objects.filter(node__cluster=cluster_id, needed=True, let_go_at__isnull=True)
+    return held_up.filter(node__name__in=list(names)).exists()
+
+
+def _follow(row: Drain, *, now: datetime) -> None:
+    node = row.node
+    deployment = serving_deployment(node.cluster_id)
+    progress = _progress(row, deployment, now=now)
+    with transaction.atomic():
+        same = Drain.objects.filter(pk=row.pk, let_go_at__isnull=True)
+        if progress.is_free:
+            if same.update(let_go_at=now, requests=0, needed=False):
+                wake_node(node)
+                said = sentence(
+                    gettext_noop("No request is left on node %(name)s; it lets go of its layers."),
+                    name=node.name,
+                )
+                announce(node, now=now, said=said)
+        elif (row.requests, row.needed) != (progress.requests, progress.needed):
+            same.update(requests=progress.requests, needed=progress.needed)
+            if deployment is not None:
+                events.emit(deployment.topic, "deployment", {"deployment": deployment.pk})
+
+
+def _progress(row: Drain, deployment: Deployment | None, *, now: datetime) -> _Progress:
+    """As the coordinators that can be heard tell of this very generation."""
+    node = row.node
+    if deployment is None:
+        return _Progress(requests=0, needed=False, is_free=True)
+    is_placed = deployment.assignments.filter(node_name=node.name).exists()
+    if not is_placed and not deployment.is_changing:
+        return _Progress(requests=0, needed=False, is_free=True)
+    told = _told(row, deployment, now=now)
+    if told is None:
+        return _Progress(requests=None, needed=False, is_free=False)
+    requests, needed = sum(each.requests for each in told), any(each.needed for each in told)
+    is_free = is_placed and not requests and not needed
+    return _Progress(requests=requests, needed=needed, is_free=is_free)
+
+
+def _told(row: Drain, deployment: Deployment, *, now: datetime) -> list[DrainProgress] | None:
+    """Of each coordinator; None while one has not told of it yet, or none can be heard."""
+    online = online_ids(deployment.cluster_id, now=now)
+    reports = LatestReport.objects.filter(coordinator__in=online, at__gt=row.began_at)
+    found = []
+    for generation, draining in reports.values_list("report__generation", "report__draining"):
+        progress = _TOLD.validate_python(draining or {}).get(row.node.name)
+        if generation != deployment.generation or progress is None:
+            return None
+        found.append(progress)
+    return found if online and len(found) == len(online) else None
+
+
+def _tell(node: Node, *, now: datetime, said: dict[str, Any], text: str) -> None:
+    announce(node, now=now, said=said)
+    record(node, Change.Action.NOTED, text=text)

@@ -1,0 +1,298 @@
+"""A node is left free and taken in again; a deployment is paused; a plan is refused."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from process_doubles import FakeAgent, FakeCluster
+from rest_framework.test import APIClient
+from test_repairs import Repaired, short_searches
+
+from helixweb.common.models import Event
+from helixweb.deployment import services
+from helixweb.deployment.models import Deployment, Drain, Repair, Status
+from helixweb.deployment.options import DeployOptions
+from helixweb.inventory.models import Change, Cluster, Node, Replanning
+from runtime.protocol.control import DrainProgress, Phase
+
+__all__ = ["short_searches"]
+
+NODE = "mini"
+
+
+class Served:
+    """A cluster that serves, with a coordinator that reports and a node to drain."""
+
+    def __init__(self, cluster: Cluster, user: Any) -> None:
+        self.cluster = FakeCluster(cluster, user)
+        self.user = user
+        self.deployment = services.deploy(
+            self.cluster.plan, user=user, options=DeployOptions(), now=timezone.now()
+        )
+        for agent in self.cluster.used_agents.values():
+            agent.beat(Phase.READY, generation=1)
+
+    @property
+    def agent(self) -> FakeAgent:
+        return self.cluster.agents[NODE]
+
+    @property
+    def drain(self) -> Drain:
+        return Drain.objects.get(node__name=NODE)
+
+    @property
+    def status(self) -> str:
+        return Deployment.objects.get(pk=self.deployment.pk).status
+
+    def begin(self) -> Drain:
+        return services.drain(self.agent.row, user=self.user, now=timezone.now())
+
+    def tell(self, *, requests: int, needed: bool = False, **report: Any) -> None:
+        progress = DrainProgress(requests=requests, needed=needed)
+        self.cluster.coordinator.report(draining={NODE: progress}, **report)
+
+    def let_go(self) -> None:
+        self.begin()
+        self.tell(requests=0)
+
+
+@pytest.fixture
+def served(cluster: Cluster, user: Any) -> Served:
+    served = Served(cluster, user)
+    assert served.status == Status.READY
+    return served
+
+
+def sentences() -> list[str]:
+    """What the cluster's page tells of, in order."""
+    events = Event.objects.filter(topic__startswith="cluster:").order_by("pk")
+    return [event.data["text"] for event in events if "text" in event.data]
+
+
+def test_the_coordinator_is_told_at_once_and_the_node_keeps_its_layers_while_requests_run(
+    served: Served,
+) -> None:
+    served.begin()
+    assert served.cluster.coordinator.desired().draining == (NODE,)
+    assert served.drain.requests is None
+    served.tell(requests=2)
+    assert (served.drain.requests, served.drain.state) == (2, Drain.State.DRAINING)
+    assert served.agent.desired().assignment is not None
+
+
+def test_when_no_request_is_left_the_node_lets_go_and_then_holds_nothing(
+    served: Served, browser: Client
+) -> None:
+    served.begin()
+    served.tell(requests=1)
+    served.tell(requests=0)
+    assert served.drain.state is Drain.State.LETTING_GO
+    desired = served.agent.desired()
+    assert (desired.generation, desired.assignment, desired.continues) == (1, None, False)
+    served.agent.beat(Phase.STOPPING, generation=1)
+    assert served.drain.state is Drain.State.LETTING_GO
+    served.agent.beat(Phase.IDLE, generation=1)
+    assert served.drain.state is Drain.State.DRAINED
+    assert served.status == Status.READY, "the others do without it"
+    assert f"Node {NODE} is drained: it holds nothing." in sentences()
+    page = browser.get(f"/deployments/{served.deployment.pk}/").content.decode()
+    assert f"Node {NODE} is drained." in page
+    assert f"Take {NODE} in again" in page
+
+
+def test_a_node_that_is_needed_keeps_its_layers(served: Served, browser: Client) -> None:
+    served.begin()
+    served.tell(requests=0, needed=True)
+    assert served.drain.needed
+    assert served.agent.desired().assignment is not None
+    page = browser.get(f"/deployments/{served.deployment.pk}/").content.decode()
+    assert "requests cannot do without it yet" in page
+
+
+def test_what_a_coordinator_said_of_another_generation_or_before_does_not_count(
+    served: Served,
+) -> None:
+    served.tell(requests=0)
+    served.begin()
+    services.follow_drains(now=timezone.now())
+    assert served.drain.state is Drain.State.DRAINING
+    served.tell(requests=0, generation=7)
+    assert served.drain.state is Drain.State.DRAINING
+
+
+def test_a_node_that_holds_nothing_is_drained_without_the_coordinators_word(
+    cluster: Cluster, user: Any
+) -> None:
+    idle = FakeCluster(cluster, user)
+    services.drain(idle.agents[NODE].row, user=user, now=timezone.now())
+    services.follow_drains(now=timezone.now())
+    idle.agents[NODE].beat(Phase.IDLE, generation=0)
+    assert Drain.objects.get().state is Drain.State.DRAINED
+
+
+def test_a_node_that_is_taken_in_again_gets_its_layers_back(served: Served) -> None:
+    served.let_go()
+    served.agent.beat(Phase.IDLE, generation=1)
+    services.take_in(served.drain, user=served.user, now=timezone.now())
+    assert served.cluster.coordinator.desired().draining == ()
+    assert served.agent.desired().assignment is not None
+    served.agent.beat(Phase.LOADING, generation=1)
+    assert served.status == Status.DEPLOYING
+    served.agent.beat(Phase.READY, generation=1)
+    assert served.status == Status.READY
+
+
+def test_a_plan_with_the_node_is_not_deployed_meanwhile(served: Served) -> None:
+    served.begin()
+    with pytest.raises(services.DeployRefused, match="mini is being drained; take it in again"):
+        services.deploy(
+            served.cluster.plan, user=served.user, options=DeployOptions(), now=timezone.now()
+        )
+
+
+def test_who_drained_what_and_when_is_in_the_change_log_and_the_events(
+    served: Served, api: APIClient
+) -> None:
+    answer = api.post("/api/v1/drains/", {"node": served.agent.row.pk})
+    assert answer.status_code == 201, answer.content
+    assert answer.json()["state"] == "draining"
+    again = api.post("/api/v1/drains/", {"node": served.agent.row.pk})
+    assert again.status_code == 409
+    assert "being drained already" in again.json()["detail"]
+    assert [row["node_name"] for row in api.get("/api/v1/drains/").json()["results"]] == [NODE]
+    assert api.delete(f"/api/v1/drains/{answer.json()['id']}/").status_code == 204
+    texts = Change.objects.filter(row_id=served.agent.row.pk, kind="node").values_list(
+        "text", flat=True
+    )
+    assert {"drained", "taken in again"} <= set(texts)
+    said = sentences()
+    assert any(text.endswith(f"drains node {NODE}.") for text in said)
+    assert any(text.endswith(f"takes node {NODE} in again.") for text in said)
+
+
+def test_a_node_that_never_joined_cannot_be_drained(
+    cluster: Cluster, user: Any, api: APIClient
+) -> None:
+    node = Node.objects.filter(cluster=cluster).first()
+    assert node is not None
+    answer = api.post("/api/v1/drains/", {"node": node.pk})
+    assert answer.status_code == 409
+    assert "has not joined" in answer.json()["detail"]
+
+
+def test_the_buttons_of_the_pages_drain_and_take_in(served: Served, browser: Client) -> None:
+    node = served.agent.row
+    place = f"/clusters/{node.cluster_id}/nodes/{node.pk}/"
+    assert "Drain the node" in browser.get(place).content.decode()
+    answer = browser.post(f"{place}drain", {"from": "deployment"}, follow=True)
+    assert answer.redirect_chain[-1][0] == f"/deployments/{served.deployment.pk}/"
+    assert "is being drained" in answer.content.decode()
+    assert "being drained already" in browser.post(f"{place}drain", follow=True).content.decode()
+    answer = browser.post(f"{place}take-in", follow=True)
+    assert answer.redirect_chain[-1][0] == place
+    assert not Drain.objects.exists()
+    assert "Drain the node" in browser.post(f"{place}take-in", follow=True).content.decode()
+
+
+def test_a_node_whose_agent_is_told_to_end_counts_as_lost_at_once(served: Served) -> None:
+    answer = served.agent.http.post(
+        "/api/v1/agent/heartbeat",
+        {"observed": {"generation": 1, "phase": "ready"}, "leaving": True},
+    )
+    assert answer.status_code == 200
+    assert served.agent.row.state == "lost"
+    assert served.status == Status.DEGRADED
+    assert f"{NODE} goes: its agent was told to end." in sentences()
+    served.agent.beat(Phase.READY, generation=1)
+    assert served.status == Status.READY
+
+
+def test_a_paused_deployment_is_paused_for_the_coordinator_and_on_its_page(
+    served: Served, browser: Client, api: APIClient
+) -> None:
+    pk = served.deployment.pk
+    assert api.post(f"/api/v1/deployments/{pk}/pause/").json()["paused_at"]
+    assert api.post(f"/api/v1/deployments/{pk}/pause/").status_code == 409
+    assert served.cluster.coordinator.desired().paused
+    assert "has not said yet that it is" in browser.get(f"/deployments/{pk}/").content.decode()
+    served.cluster.coordinator.report(paused=True, requests_waiting=3)
+    page = browser.get(f"/deployments/{pk}/").content.decode()
+    assert "3 requests wait" in page
+    assert ">Resume<" in page
+    answer = browser.post(f"/deployments/{pk}/resume", follow=True)
+    assert ">Pause<" in answer.content.decode()
+    assert not served.cluster.coordinator.desired().paused
+    refused = browser.post(f"/deployments/{pk}/resume", follow=True).content.decode()
+    assert "is not paused" in refused
+    assert [text.partition(" ")[2] for text in sentences()[-2:]] == [
+        "pauses tiny-llama: new requests wait.",
+        "resumes tiny-llama.",
+    ]
+    browser.post(f"/deployments/{pk}/pause")
+    assert api.post(f"/api/v1/deployments/{pk}/resume/").json()["paused_at"] is None
+
+
+def test_what_follows_a_paused_deployment_is_paused(served: Served) -> None:
+    services.pause(served.deployment, user=served.user, now=timezone.now())
+    again = services.deploy(
+        served.cluster.plan, user=served.user, options=DeployOptions(), now=timezone.now()
+    )
+    assert again.paused_at is not None
+    assert served.cluster.coordinator.desired().paused
+
+
+def test_a_plan_that_the_coordinator_refuses_fails_and_the_one_before_is_not_over(
+    served: Served, browser: Client
+) -> None:
+    second = services.deploy(
+        served.cluster.plan, user=served.user, options=DeployOptions(), now=timezone.now()
+    )
+    for agent in served.cluster.used_agents.values():
+        agent.beat(Phase.READY, generation=2)
+    why = "plan of generation 2 cannot be served: no tokenizer"
+    served.cluster.coordinator.report(generation=2, refused_generation=2, message=why)
+    second.refresh_from_db()
+    assert (second.status, second.message) == (Status.FAILED, why)
+    assert second.is_changing
+    assert all(agent.desired().continues for agent in served.cluster.agents.values())
+    page = browser.get(f"/deployments/{second.pk}/").content.decode()
+    assert "The coordinator cannot serve this plan." in page
+    assert why in page
+    assert "What ran before serves on." in page
+    back = services.roll_back(second, user=served.user, now=timezone.now())
+    assert back.follows_generation == 2
+    for agent in served.cluster.used_agents.values():
+        agent.beat(Phase.READY, generation=3)
+    served.cluster.coordinator.report(generation=3)
+    back.refresh_from_db()
+    assert (back.status, back.is_changing) == (Status.READY, False)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("time_stands_still", "short_searches")
+def test_a_placement_without_a_node_to_be_drained_is_deployed_where_it_is_needed(
+    cluster: Cluster, user: Any
+) -> None:
+    repaired = Repaired(cluster, user, Replanning.AUTOMATIC)
+    tower = repaired.cluster.agents["tower"]
+    services.drain(tower.row, user=user, now=repaired.now)
+    assert repaired.until_offered_or_done() == [Repair.State.DEPLOYED]
+    serving = repaired.serving
+    assert "tower" not in serving.plan.document["placement"]
+    for name in serving.plan.document["placement"]:
+        repaired.cluster.agents[name].beat(Phase.READY, generation=serving.generation)
+    assert Drain.objects.get().state is Drain.State.DRAINING, "the generation before still serves"
+    repaired.cluster.coordinator.report(generation=serving.generation)
+    assert Drain.objects.get().state is Drain.State.LETTING_GO
+    tower.beat(Phase.IDLE, generation=serving.generation)
+    assert Drain.objects.get().state is Drain.State.DRAINED
+    assert repaired.beat(after_s=60.0) == [Repair.State.DEPLOYED], "it counts as no new node"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("time_stands_still", "short_searches")
+def test_with_the_policy_never_a_needed_node_stays(cluster: Cluster, user: Any) -> None:
+    repaired = Repaired(cluster, user, Replanning.NEVER)
+    services.drain(repaired.cluster.agents["tower"].row, user=user, now=repaired.now)
+    assert repaired.beat() == repaired.beat(after_s=60.0) == []

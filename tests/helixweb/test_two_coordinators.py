@@ -1,0 +1,254 @@
+"""Two coordinators serve one cluster: both get its plan, both are counted, either may be silent."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from process_doubles import FakeCluster, FakeCoordinator
+from rest_framework.test import APIClient
+from test_deploy_beside import bring_up, deploy
+
+from helixweb.common.models import Event
+from helixweb.deployment.joint_report import joint_report
+from helixweb.deployment.models import Deployment, Status
+from helixweb.deployment.presentation import change_of, coordinator_says, silence_of
+from helixweb.deployment.pushing import push
+from helixweb.deployment.services.repairing import changes_of
+from helixweb.deployment.settling import settle
+from helixweb.inventory.models import Cluster, Coordinator
+from helixweb.monitoring.endpoints import all_endpoints
+from helixweb.monitoring.models import MetricSample
+from runtime.protocol.control import CoordinatorReport, LinkStats, NodeTraffic
+
+pytestmark = pytest.mark.usefixtures("time_stands_still")
+
+
+class TwoFronts(FakeCluster):
+    """`coordinator` and `second`, which has joined after the deployment was up."""
+
+    def __init__(self, cluster: Cluster, user: Any, api: APIClient) -> None:
+        super().__init__(cluster, user)
+        deploy(self, api)
+        bring_up(self, 1)
+        self.coordinator.report()
+        self.second = FakeCoordinator(cluster, user, port=7050, name="back")
+
+    @property
+    def deployment(self) -> Deployment:
+        return Deployment.objects.get()
+
+
+@pytest.fixture
+def fronts(cluster: Cluster, user: Any, api: APIClient) -> TwoFronts:
+    return TwoFronts(cluster, user, api)
+
+
+def go_silent(front: FakeCoordinator) -> None:
+    long_ago = timezone.now() - timedelta(minutes=1)
+    Coordinator.objects.filter(pk=front.row.pk).update(last_seen_at=long_ago)
+
+
+def report(**changes: Any) -> CoordinatorReport:
+    nothing = dict.fromkeys(
+        (
+            "generation", "requests_running", "requests_waiting", "requests_total",
+            "requests_failed_total", "requests_rejected_total", "prompt_tokens_total",
+            "output_tokens_total", "prompt_tokens_per_s", "output_tokens_per_s",
+        ),
+        0,
+    )  # fmt: skip
+    return CoordinatorReport.model_validate(
+        {**nothing, "serving": True, "window_s": 10.0, **changes}
+    )
+
+
+def node(used: float, tokens: int, *, ready: bool) -> NodeTraffic:
+    return NodeTraffic(
+        kv_estimate_token_layers=used,
+        kv_capacity_token_layers=1000.0,
+        tokens_total=tokens,
+        ready=ready,
+    )
+
+
+def test_one_that_joins_later_gets_the_plan_and_every_stage_hears_of_it(
+    fronts: TwoFronts,
+) -> None:
+    assert fronts.deployment.generation == fronts.deployment.follows_generation + 1 == 2
+    plans = [front.desired().plan for front in (fronts.coordinator, fronts.second)]
+    assert plans[0] == plans[1] is not None
+    for agent in fronts.used_agents.values():
+        state = agent.desired()
+        assert state.continues
+        ends = {peer.name: peer.endpoint for peer in state.assignment.peers}
+        assert ends["coordinator"] == "tcp://127.0.0.1:7000"
+        assert ends["coordinator:2"] == "tcp://127.0.0.1:7050"
+
+
+def test_the_change_is_over_when_all_that_can_be_heard_have_taken_over(fronts: TwoFronts) -> None:
+    bring_up(fronts, 2)
+    fronts.coordinator.report(generation=2, leaving_generation=1, leaving_requests=2)
+    fronts.second.report(generation=2)
+    told = change_of(fronts.deployment)
+    assert told is not None
+    assert told.leaving == 2
+    fronts.second.report(generation=1)
+    fronts.coordinator.report(generation=2)
+    assert fronts.deployment.took_over_at is None, "the second serves what was before"
+    fronts.second.report(generation=2)
+    assert fronts.deployment.took_over_at is not None
+
+
+def test_one_that_is_silent_holds_no_change_up(fronts: TwoFronts) -> None:
+    bring_up(fronts, 2)
+    fronts.second.report(generation=1)
+    go_silent(fronts.second)
+    fronts.coordinator.report(generation=2)
+    assert fronts.deployment.took_over_at is not None
+
+
+def test_numbers_of_the_cluster_are_of_both_and_do_not_fall_when_one_dies(
+    fronts: TwoFronts, browser: Client
+) -> None:
+    traffic = {"mini": node(100.0, 50, ready=True)}
+    edges = {"source->mini": 50}
+    counts = {"ttft": (1, 2)}
+    for front in (fronts.coordinator, fronts.second):
+        front.report(
+            generation=2,
+            output_tokens_per_s=100.0,
+            requests_running=3,
+            requests_waiting=1,
+            nodes=traffic,
+            edge_tokens_total=edges,
+            latency_counts=counts,
+        )
+    MetricSample.objects.all().delete()  # one a second is kept
+    fronts.second.report(generation=2, output_tokens_per_s=60.0, requests_running=5)
+    (sample,) = MetricSample.objects.all()
+    assert (sample.output_tokens_per_s, sample.running, sample.waiting) == (160.0, 8, 1)
+    MetricSample.objects.all().delete()
+    go_silent(fronts.coordinator)
+    fronts.second.report(generation=2, output_tokens_per_s=60.0, edge_tokens_total=edges)
+    (sample,) = MetricSample.objects.all()
+    assert (sample.output_tokens_per_s, sample.entered_tokens_total) == (60.0, 100)
+    overview = browser.get("/")
+    assert overview.context["view"].numbers["output_tokens_per_s"] == 60.0
+
+
+def test_pages_name_both_and_clients_of_the_site_ask_one_that_can_be_heard(
+    fronts: TwoFronts, browser: Client
+) -> None:
+    page = browser.get(f"/deployments/{fronts.deployment.pk}/").content.decode()
+    assert "http://127.0.0.1:8100/v1" in page
+    assert "http://127.0.0.1:8150/v1" in page
+    assert silence_of(fronts.deployment, now=timezone.now()) == []
+    go_silent(fronts.coordinator)
+    assert ["front" in words for words in silence_of(fronts.deployment, now=timezone.now())] == [
+        True
+    ]
+    (endpoint,) = all_endpoints()
+    assert endpoint.base_url == "http://127.0.0.1:8150/v1"
+    cluster_page = browser.get(f"/clusters/{fronts.cluster.pk}/").content.decode()
+    for front in (fronts.coordinator, fronts.second):
+        assert f"/coordinators/{front.row.pk}/delete" in cluster_page
+
+
+def test_one_is_removed_and_the_other_stays(
+    fronts: TwoFronts, browser: Client, cluster: Cluster
+) -> None:
+    path = f"/clusters/{cluster.pk}/coordinators/{fronts.coordinator.row.pk}/delete"
+    assert browser.get(path).status_code == 200
+    assert browser.post(path).status_code == 302
+    assert [row.name for row in Coordinator.objects.all()] == ["back"]
+    assert browser.get(path).status_code == 404
+
+
+def test_what_each_says_is_told_with_its_name(fronts: TwoFronts) -> None:
+    fronts.coordinator.report(generation=2, message="waits for mini")
+    assert coordinator_says(fronts.deployment) == "waits for mini"
+    fronts.second.report(generation=2, message="waits for maxi")
+    assert coordinator_says(fronts.deployment) == "front: waits for mini; back: waits for maxi"
+
+
+def test_a_node_is_lost_when_none_that_can_be_heard_hears_of_its_stage(fronts: TwoFronts) -> None:
+    bring_up(fronts, 2)
+    name = next(iter(fronts.used_agents))
+    lost = {name: node(0.0, 0, ready=False)}
+    fronts.coordinator.report(generation=2, nodes=lost)
+    fronts.second.report(generation=2, nodes={name: node(0.0, 0, ready=True)})
+    assert changes_of(fronts.deployment, now=timezone.now()).lost == ()
+    go_silent(fronts.second)
+    assert changes_of(fronts.deployment, now=timezone.now()).lost == (name,)
+
+
+def test_what_one_could_not_read_counts_as_long_as_it_can_be_heard(fronts: TwoFronts) -> None:
+    bring_up(fronts, 2)
+    fronts.coordinator.report(generation=2)
+    fronts.second.report(generation=2, refused_generation=2, message="no tokenizer")
+    assert fronts.deployment.status == Status.FAILED
+    assert "no tokenizer" in fronts.deployment.message
+    go_silent(fronts.second)
+    settle(fronts.deployment.pk, now=timezone.now())
+    assert fronts.deployment.status == Status.READY
+
+
+def test_a_push_wakes_both(fronts: TwoFronts) -> None:
+    deployment = fronts.deployment
+    Event.objects.all().delete()
+    Deployment.objects.filter(pk=deployment.pk).update(pushed_at=None)
+    push(deployment.pk, now=timezone.now())
+    topics = set(Event.objects.values_list("topic", flat=True))
+    assert {
+        f"coordinator:{front.row.pk}" for front in (fronts.coordinator, fronts.second)
+    } <= topics
+
+
+def test_counts_and_rates_add_up_and_tails_are_the_highest() -> None:
+    both = joint_report(
+        [
+            report(
+                generation=3,
+                output_tokens_per_s=30.0,
+                output_tokens_total=5,
+                ttft_p50_s=1.0,
+                ttft_p95_s=2.0,
+                nodes={"a": node(10.0, 7, ready=False)},
+                edge_tokens_total={"source->a": 7},
+                latency_counts={"ttft": (1, 0)},
+                links={"a": LinkStats(bulk_bytes_total=5)},
+            ),
+            report(
+                generation=2,
+                serving=False,
+                output_tokens_per_s=10.0,
+                output_tokens_total=6,
+                ttft_p50_s=3.0,
+                ttft_p95_s=4.0,
+                coming_generation=3,
+                coming_missing=("b",),
+                nodes={"a": node(20.0, 8, ready=True), "b": node(1.0, 1, ready=True)},
+                edge_tokens_total={"source->a": 1, "a->b": 2},
+                latency_counts={"ttft": (1, 1, 5), "itl": (4,)},
+                links={"a": LinkStats(bulk_bytes_total=50)},
+            ),
+        ],
+        silent=[report(output_tokens_total=100, nodes={"a": node(9.0, 1000, ready=True)})],
+    )
+    assert (both.generation, both.serving, both.coming_generation) == (2, True, 3)
+    assert (both.output_tokens_per_s, both.output_tokens_total) == (40.0, 111)
+    assert (both.ttft_p50_s, both.ttft_p95_s, both.itl_p50_s) == (1.5, 4.0, None)
+    assert both.coming_missing == ("b",)
+    assert both.nodes["a"] == node(30.0, 1015, ready=True)
+    assert both.edge_tokens_total == {"source->a": 8, "a->b": 2}
+    assert both.latency_counts == {"ttft": (2, 1, 5), "itl": (4,)}
+    assert both.links["a"].bulk_bytes_total == 50
+
+
+def test_a_lone_report_is_told_as_it_is() -> None:
+    alone = report(generation=4, ttft_p50_s=0.5)
+    assert joint_report([alone]) is alone
+    with pytest.raises(ValueError, match="no coordinator is heard"):
+        joint_report([], silent=[alone])
