@@ -180,7 +180,7 @@ class Relay:
         self.answered_bytes = 0  # since the last break
 
     def break_all(self) -> None:
-        for end in self._ends:
+        for end in tuple(self._ends):  # not those who come back meanwhile
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
         self.answered_bytes = 0
