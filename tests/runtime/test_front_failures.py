@@ -1,0 +1,162 @@
+"""What instances fail of: another answers, and who failed is left alone for a while."""
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+from front_house import CHAT, TEXT, WORDS, Front, client_get, with_front
+
+
+@pytest.mark.parametrize(
+    ("mode", "stream"),
+    [("errors", True), ("errors", False), ("garbage", True), ("garbage", False), ("silent", True)],
+)
+def test_what_fails_before_the_first_token_is_answered_by_another_and_isolated(
+    mode: str, stream: bool
+) -> None:
+    async def test(front: Front) -> None:
+        answers = [await front.ask({**CHAT, "stream": stream}) for _ in range(3)]
+        assert [one.instance for one in answers] == ["good"] * 3
+        assert all(one.status == 200 for one in answers)
+        bad = front.instances["bad"].engine
+        assert bad is not None
+        assert len(bad.asked) == 1
+        trouble = front.balance.trouble_of("bad")
+        assert trouble is not None
+        assert trouble.failures == 1
+        health = await client_get(front, "/health")
+        assert health.body["instances"]["bad"]["open"] is False
+        assert health.body["instances"]["bad"]["message"] == trouble.reason
+        assert health.body["instances"]["good"]["requests_answered"] == 3
+
+    mode, silent = ("well", "bad") if mode == "silent" else (mode, "")
+    with_front({"bad": f"m:mode={mode}", "good": "m"}, test, silent=silent)
+
+
+def test_an_answer_that_takes_too_long_is_told_and_neither_isolates_nor_is_asked_again() -> None:
+    async def test(front: Front) -> None:
+        told = await front.ask({**CHAT, "max_tokens": 900})
+        assert told.status == 504
+        assert "ask for fewer tokens" in told.body["error"]["message"]
+        assert front.balance.trouble_of("a") is None
+        assert front.balance.under_way == 0
+        engine = front.instances["b"].engine
+        assert engine is not None
+        assert not engine.asked
+
+    with_front({"a": "m:step_s=0.002", "b": "m"}, test, whole_answer_s=0.05)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_request_that_engines_fail_of_is_asked_twice_and_isolates_nobody(stream: bool) -> None:
+    async def test(front: Front) -> None:
+        poison = {**CHAT, "stream": stream}
+        for asked in (2, 4):  # as a client that tries again
+            told = await front.ask(poison)
+            assert told.status == 502
+            engines = [one.engine for one in front.instances.values()]
+            assert sum(len(engine.asked) for engine in engines if engine) == asked
+            assert front.balance.open_instances() == ["a", "b", "c"]
+        for _ in range(3):
+            await front.ask({**poison, "max_tokens": 5})
+        assert front.balance.open_instances() == []
+
+    with_front(dict.fromkeys("abc", "m:mode=errors"), test)
+
+
+def test_an_isolated_instance_is_tried_with_one_request_and_comes_back() -> None:
+    async def test(front: Front) -> None:
+        bad = front.instances["bad"].engine
+        assert bad is not None
+        rests = []
+        for asked in range(1, 5):
+            await front.ask(CHAT)
+            assert len(bad.asked) == asked
+            trouble = front.balance.trouble_of("bad")
+            assert trouble is not None
+            rests.append(trouble.until_s - front.clock.now_s)
+            await front.ask(CHAT)
+            assert len(bad.asked) == asked  # it rests
+            front.clock.now_s = trouble.until_s
+        assert rests == [1, 2, 4, 8]
+        bad.behaviour |= {"mode": "held"}
+        asked_first = asyncio.create_task(front.ask(CHAT))
+        while front.balance.under_way_at("bad") == 0:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+        told = await asyncio.gather(*(front.ask(CHAT) for _ in range(3)))
+        assert Counter(one.instance for one in told) == {"good": 3}
+        bad.released.set()
+        assert (await asked_first).instance == "bad"
+        assert front.balance.trouble_of("bad") is None
+        told = await asyncio.gather(*(front.ask(CHAT) for _ in range(4)))
+        assert Counter(one.instance for one in told) == {"bad": 2, "good": 2}
+
+    with_front({"bad": "m:mode=errors", "good": "m"}, test, router="shortest_queue")
+
+
+def test_a_stream_that_breaks_after_its_first_token_ends_with_an_error_that_says_so() -> None:
+    async def test(front: Front) -> None:
+        told = await front.ask({**TEXT, "stream": True})
+        assert told.status == 200
+        assert told.instance == "bad"
+        assert told.text == "w0 w1 "
+        assert told.events[-1]["error"]["code"] == "stream_broken"
+        assert front.balance.trouble_of("bad") is not None
+        assert (await front.ask({**TEXT, "stream": True})).text == WORDS
+
+    with_front({"bad": "m:mode=breaks,break_after=2", "good": "m"}, test)
+
+
+def test_a_stream_that_breaks_before_its_first_token_is_asked_of_another() -> None:
+    async def test(front: Front) -> None:
+        told = await front.ask({**CHAT, "stream": True})
+        assert told.instance == "good"
+        assert told.text == WORDS
+        roles = [event["choices"][0]["delta"].get("role") for event in told.events]
+        assert roles.count("assistant") == 1
+
+    with_front({"bad": "m:mode=breaks,break_after=0", "good": "m"}, test)
+
+
+def test_when_nobody_can_answer_every_reason_is_told() -> None:
+    async def test(front: Front) -> None:
+        told = await front.ask(CHAT)
+        assert told.status == 502
+        message = told.body["error"]["message"]
+        assert "a: it answered 500" in message
+        assert "b: it answered 500" in message
+        assert (await front.ask(TEXT)).status == 502
+        told = await front.ask(CHAT)
+        assert told.status == 503
+        assert told.headers["retry-after"] == "2"
+        assert (await client_get(front, "/health")).status == 503
+
+    with_front({"a": "m:mode=errors", "b": "m:mode=errors"}, test)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_many_requests_over_instances_that_come_and_go_lose_none(seed: int) -> None:
+    async def test(front: Front) -> None:
+        chance = random.Random(seed)
+
+        async def trouble() -> None:
+            while True:
+                engine = front.instances["bc"[seed]].engine
+                assert engine is not None
+                engine.behaviour["mode"] = chance.choice(["well", "errors", "garbage"])
+                front.clock.now_s += 1.0
+                await asyncio.sleep(0.01)
+
+        async def one(number: int) -> str:
+            await asyncio.sleep(chance.random() * 0.5)
+            told = await front.ask({**TEXT, "stream": bool(number % 2)})
+            return told.text if number % 2 else told.body["choices"][0]["text"]
+
+        troubling = asyncio.create_task(trouble())
+        answers = await asyncio.gather(*(one(number) for number in range(60)))
+        troubling.cancel()
+        assert set(answers) == {WORDS}
+        assert front.balance.under_way == 0
+
+    with_front({"a": "m:step_s=0.003", "b": "m:step_s=0.003", "c": "m"}, test)

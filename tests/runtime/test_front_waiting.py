@@ -1,0 +1,146 @@
+"""Requests wait for an instance, are told that they do, and are cut when the front ends."""
+
+import asyncio
+import time
+
+import pytest
+from front_house import (
+    CHAT,
+    PATIENCE_S,
+    READY,
+    TEXT,
+    WORDS,
+    Front,
+    client_get,
+    stand_in,
+    with_front,
+)
+
+from runtime.instances.health import Condition, State
+
+
+def test_a_request_waits_for_an_instance_that_opens() -> None:
+    async def test(front: Front) -> None:
+        front.instances["a"].state = State(condition=Condition.UNWELL)
+        asking = [asyncio.create_task(front.ask({**CHAT, "stream": True})) for _ in range(3)]
+        for _ in range(5):
+            await asyncio.sleep(0.01)
+            front.balance.observe()
+        assert not any(one.done() for one in asking)
+        front.instances["a"].state = READY
+        front.balance.observe()
+        assert [(await one).text for one in asking] == [WORDS] * 3
+
+    with_front({"a": "m"}, test, hold_s=PATIENCE_S)
+
+
+def test_a_request_that_reached_nobody_waits_and_is_told_why_in_the_end() -> None:
+    async def test(front: Front) -> None:
+        with stand_in("m") as away:
+            pass  # it is gone again
+        front.instances["a"].door = away.door
+        front.desk.doors["a"] = away.door
+        asking = asyncio.create_task(front.ask({**CHAT, "stream": True}))
+        deadline_s = time.monotonic() + PATIENCE_S
+        while front.balance.trouble_of("a") is None:
+            assert time.monotonic() < deadline_s
+            await asyncio.sleep(0.01)
+        assert not asking.done()
+        with stand_in("m") as back:
+            front.desk.doors["a"] = back.door
+            front.clock.now_s += 10
+            front.balance.observe()
+            assert (await asking).text == WORDS
+
+    with_front({"a": "m"}, test, hold_s=PATIENCE_S)
+
+    async def in_vain(front: Front) -> None:
+        with stand_in("m") as away:
+            pass
+        front.desk.doors["a"] = away.door
+        told = await front.ask(CHAT)
+        assert told.status == 503
+        assert "a: it cannot be reached" in told.body["error"]["message"]
+
+    with_front({"a": "m"}, in_vain)
+
+
+def test_a_front_that_closes_refuses_who_comes_or_waits_and_lets_answers_end() -> None:
+    async def test(front: Front) -> None:
+        engine = front.instances["a"].engine
+        assert engine is not None
+        asking = asyncio.create_task(front.ask({**CHAT, "stream": True}))
+        while not engine.asked:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.01)
+        front.instances["a"].state = State(condition=Condition.UNWELL)
+        waiting = asyncio.create_task(front.ask(CHAT))
+        while front.balance.here < 2:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+        front.balance.close()
+        for told in (await waiting, await front.ask(CHAT)):
+            assert told.status == 503
+            assert told.body["error"]["code"] == "stopping"
+            assert told.headers["retry-after"] == "2"
+        assert (await client_get(front, "/health")).body["status"] == "stopping"
+        engine.released.set()
+        assert (await asking).text == WORDS
+        assert front.balance.here == 0
+
+    with_front({"a": "m:mode=held"}, test, hold_s=PATIENCE_S)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_answer_that_is_cut_by_the_end_of_the_front_says_so(stream: bool) -> None:
+    async def test(front: Front) -> None:
+        def hear(piece: bytes) -> None:
+            if b"w3" in piece:
+                front.balance.cut.set()
+
+        body = {**TEXT, "max_tokens": 900, "stream": stream}
+        asking = asyncio.create_task(front.ask(body, hear=hear))
+        if stream:
+            assert (await asking).events[-1]["error"]["code"] == "stopping"
+        else:
+            while not front.balance.under_way:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0)
+            front.balance.cut.set()
+            assert (await asking).status == 503
+        assert front.balance.here == front.balance.under_way == 0
+
+    with_front({"a": "m:step_s=0.01"}, test)
+
+
+def test_requests_that_wait_for_an_instance_count_and_are_told_that_they_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("runtime.front.answer.QUIET_S", 0.02)
+    monkeypatch.setattr("runtime.front.app.MOST_UNDER_WAY", 1)
+
+    async def test(front: Front) -> None:
+        front.instances["a"].state = State(condition=Condition.UNWELL)
+        heard = asyncio.Event()
+        waits = front.ask({**TEXT, "stream": True}, hear=lambda _: heard.set())
+        waiting = asyncio.create_task(waits)
+        await asyncio.wait_for(heard.wait(), PATIENCE_S)
+        told = await front.ask(TEXT)
+        assert told.status == 429
+        front.instances["a"].state = READY
+        front.balance.observe()
+        told = await waiting
+        assert told.pieces[0] == b": waiting\n\n"
+        assert told.text == WORDS
+
+    with_front({"a": "m"}, test, hold_s=PATIENCE_S)
+
+
+def test_a_stream_that_waits_for_its_first_token_says_that_it_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("runtime.front.answer.QUIET_S", 0.05)
+
+    async def test(front: Front) -> None:
+        told = await front.ask({**TEXT, "stream": True})
+        assert told.pieces[0] == b": waiting\n\n"
+        assert told.text == WORDS
+
+    with_front({"a": "m:step_s=0.2"}, test)
