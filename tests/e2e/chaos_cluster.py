@@ -117,8 +117,9 @@ class ChaosCluster:
     def thaw(self, node: str) -> None:
         self._stages[node].process.send_signal(signal.SIGCONT)
 
-    def starts(self, node: str) -> int:
-        return self._stages[node].starts
+    def starts(self) -> dict[str, int]:
+        """How often the stage of each node was started."""
+        return {node: stage.starts for node, stage in self._stages.items()}
 
     def health(self) -> dict[str, Any]:
         state: dict[str, Any] = httpx.get(f"{self.url}/health", timeout=10).json()
@@ -141,7 +142,7 @@ class ChaosCluster:
         ]
 
     def _last_stats(self, node: str) -> dict[str, int]:
-        text = (self._folder / f"{node}.{self.starts(node)}.events").read_text()
+        text = (self._folder / f"{node}.{self._stages[node].starts}.events").read_text()
         lines = [line for line in text.splitlines() if '"stats"' in line]
         if not lines:
             return {}

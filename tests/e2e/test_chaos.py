@@ -38,6 +38,7 @@ class Scenario:
     seed: int
     kind: str
     has_way: bool  # whether requests can go around what is struck
+    ends: str | None = None  # the node whose process makes place for another
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,7 @@ def killed(node: str, seed: int = 1) -> Scenario:
         seed=seed,
         kind="killed",
         has_way=node != HUB,
+        ends=node,
     )
 
 
@@ -95,6 +97,7 @@ def told_to_end(node: str, seed: int = 1) -> Scenario:
         seed=seed,
         kind="told to end",
         has_way=node != HUB,
+        ends=node,
     )
 
 
@@ -144,12 +147,16 @@ async def _run(cluster: ChaosCluster, load: Load, scenario: Scenario) -> Outcome
     pressing = asyncio.create_task(load.press(clients=CLIENTS, until=over, seed=scenario.seed))
     await asyncio.sleep(_CALM_S + random.Random(scenario.seed).random())
     struck_s, struck_unix_s = time.monotonic(), time.time()
+    starts = cluster.starts()
     scenario.strike(cluster)
     try:
         await asyncio.sleep(scenario.lasts_s)
     finally:
         scenario.heal(cluster)
     healed_s = time.monotonic()
+    ends = scenario.ends
+    if ends is not None:  # which takes its time while requests need it
+        await _until(lambda: cluster.starts()[ends] > starts[ends], "its process is another")
     await asyncio.sleep(_CALM_S)
     await _until(lambda: not cluster.health()["silent_nodes"], "all stages are up again")
     back_s = time.monotonic() - healed_s
