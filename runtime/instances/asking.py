@@ -1,8 +1,10 @@
 """Asks an instance how it is and how full.
 
-An answer that is none is a trouble to tell of, never an error.
+An answer that is none is a trouble to tell of, never an error. A server may give its answer drop by
+drop: each answer must be whole within a time and a size.
 """
 
+import asyncio
 import json
 
 import httpx
@@ -16,16 +18,20 @@ PROBE_TIMEOUT_S = 5.0
 _MOST_SHOWN = 120
 
 
+class _NoAnswer(Exception):
+    """What came is not whole in time, or is too much."""
+
+
 async def ask_health(http: httpx.AsyncClient, door: Door) -> Probe:
     """/health, where there is one, and that /v1/models names the model, where it says so."""
     try:
-        health = await http.get(f"{door.url}/health", headers=headers_of(door))
+        health = await _get(http, door, "/health")
         if health.status_code != 404 and not health.is_success:
             return Probe(trouble=f"/health answers {health.status_code}{_said(health)}")
         if not door.lists_model:
             return Probe()
-        models = await http.get(f"{door.url}/v1/models", headers=headers_of(door))
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        models = await _get(http, door, "/v1/models")
+    except (httpx.HTTPError, httpx.InvalidURL, _NoAnswer) as error:
         return Probe(trouble=f"it does not answer: {error or type(error).__name__}")
     if not models.is_success:
         return Probe(trouble=f"/v1/models answers {models.status_code}{_said(models)}")
@@ -44,20 +50,38 @@ async def ask_load(http: httpx.AsyncClient, door: Door) -> EngineLoad:
     if not door.has_metrics:
         return EngineLoad()
     try:
-        page = await http.get(f"{door.url}/metrics", headers=headers_of(door))
+        page = await _get(http, door, "/metrics")
+    except _NoAnswer as error:
+        return EngineLoad(complaint=str(error))
     except (httpx.HTTPError, httpx.InvalidURL):
         return EngineLoad()  # its health tells
     if page.status_code == 404:
         return EngineLoad(complaint="it has no /metrics; only requests sent from here are counted")
     if not page.is_success:
         return EngineLoad(complaint=f"/metrics answers {page.status_code}{_said(page)}")
-    if len(page.content) > MAX_PAGE_BYTES:
-        return EngineLoad(complaint=f"/metrics answers {len(page.content)} bytes; that is too much")
     return read_load(page.text)
 
 
 def headers_of(door: Door) -> dict[str, str]:
     return {"Authorization": f"Bearer {door.api_key}"} if door.api_key else {}
+
+
+async def _get(http: httpx.AsyncClient, door: Door, path: str) -> httpx.Response:
+    """Raises _NoAnswer, httpx.HTTPError, httpx.InvalidURL."""
+    parts, size = [], 0
+    try:
+        async with (
+            asyncio.timeout(PROBE_TIMEOUT_S),
+            http.stream("GET", f"{door.url}{path}", headers=headers_of(door)) as answer,
+        ):
+            async for part in answer.aiter_bytes():
+                size += len(part)
+                if size > MAX_PAGE_BYTES:
+                    raise _NoAnswer(f"{path} answers more than {MAX_PAGE_BYTES} bytes")
+                parts.append(part)
+    except TimeoutError as error:
+        raise _NoAnswer(f"{path} is not answered whole within {PROBE_TIMEOUT_S:g} s") from error
+    return httpx.Response(answer.status_code, content=b"".join(parts))
 
 
 def _names(answer: httpx.Response) -> list[str] | None:

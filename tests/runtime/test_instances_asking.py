@@ -1,0 +1,51 @@
+"""What an instance answers when it is asked how it is, however it goes about it."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from runtime.instances.asking import ask_health, ask_load
+from runtime.instances.command_lines import Door
+from runtime.instances.engine_load import EngineLoad
+from runtime.instances.health import Probe
+
+DOOR = Door(url="http://engine", model="m")
+PATIENCE_S = 20
+
+
+class Drops(httpx.AsyncByteStream):
+    """An answer in small pieces, with a while between them; without end."""
+
+    def __init__(self, drop: bytes, *, pause_s: float) -> None:
+        self._drop = drop
+        self._pause_s = pause_s
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for _ in itertools.count():
+            await asyncio.sleep(self._pause_s)
+            yield self._drop
+
+
+def asked(drops: Drops) -> tuple[Probe, EngineLoad]:
+    async def test() -> tuple[Probe, EngineLoad]:
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=drops))
+        async with httpx.AsyncClient(transport=transport, timeout=PATIENCE_S) as http:
+            return await ask_health(http, DOOR), await ask_load(http, DOOR)
+
+    return asyncio.run(asyncio.wait_for(test(), PATIENCE_S))
+
+
+def test_an_answer_that_comes_drop_by_drop_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.instances.asking.PROBE_TIMEOUT_S", 0.05)
+    probe, load = asked(Drops(b"x", pause_s=0.01))
+    assert probe.trouble == "it does not answer: /health is not answered whole within 0.05 s"
+    assert load.complaint == "/metrics is not answered whole within 0.05 s"
+
+
+def test_an_answer_without_end_is_too_much() -> None:
+    probe, load = asked(Drops(b"x" * (1 << 20), pause_s=0))
+    assert probe.trouble == "it does not answer: /health answers more than 4194304 bytes"
+    assert load.complaint == "/metrics answers more than 4194304 bytes"
