@@ -20,6 +20,8 @@ _TAIL_LINES = 12
 _MOST_TAIL_CHARS = 1500
 _CHUNK_BYTES = 1 << 16
 _LEAVING_S = 10.0
+_LOOK_S = 0.1
+_LAST_WORDS_S = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -97,8 +99,23 @@ class ServerProcess:
         stream = process.stdout
         if stream is None:
             raise RuntimeError("the instance was started without a pipe to its output")
+        keeping = asyncio.create_task(self._keep(stream))
+        try:
+            code = await _exit_code(process)
+            _kill_session(process.pid)  # children that outlive it would keep the GPUs
+            # One in a session of its own may hold the output still; nobody waits for that.
+            await asyncio.wait({keeping}, timeout=_LAST_WORDS_S)
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+        self._id_file.unlink(missing_ok=True)
+        self._ended = f"killed by signal {-code}" if code < 0 else f"exited with status {code}"
+        logger.info("instance %s: process %d %s", self._name, process.pid, self._ended)
+
+    async def _keep(self, output: asyncio.StreamReader) -> None:
+        """Its lines, until nobody can write more of them."""
         rest = b""
-        while chunk := await stream.read(_CHUNK_BYTES):
+        while chunk := await output.read(_CHUNK_BYTES):
             *lines, rest = (rest + chunk).split(b"\n")
             if len(rest) > _CHUNK_BYTES:
                 lines, rest = [*lines, rest], b""
@@ -106,11 +123,6 @@ class ServerProcess:
                 self._log.append(line + b"\n")
         if rest:
             self._log.append(rest + b"\n")
-        code = await process.wait()
-        _kill_session(process.pid)  # children that outlive it would keep the GPUs
-        self._id_file.unlink(missing_ok=True)
-        self._ended = f"killed by signal {-code}" if code < 0 else f"exited with status {code}"
-        logger.info("instance %s: process %d %s", self._name, process.pid, self._ended)
 
     def _remember(self, pid: int) -> None:
         with contextlib.suppress(psutil.Error):  # it has ended already
@@ -129,6 +141,14 @@ class ServerProcess:
         _kill_session(process.pid)
         with contextlib.suppress(psutil.Error):
             process.wait(timeout=_LEAVING_S)
+
+
+async def _exit_code(process: Process) -> int:
+    """Once the process itself has ended; its children may hold its output still, for the end of
+    which `Process.wait` waits in some versions of Python."""
+    while process.returncode is None:  # noqa: ASYNC110 - nothing tells of it
+        await asyncio.sleep(_LOOK_S)
+    return process.returncode
 
 
 def _kill_session(leader: int) -> None:

@@ -376,6 +376,39 @@ def test_a_number_that_is_another_process_by_now_is_left_alone(tmp_path: Path) -
     assert psutil.pid_exists(os.getppid())
 
 
+LEADER = """
+import subprocess, sys
+child = subprocess.Popen(["sleep", "3600"], start_new_session=sys.argv[1] == "away")
+print(child.pid, flush=True)
+sys.exit("out of memory")
+"""
+
+
+@pytest.mark.parametrize("where", ["here", "away"])
+def test_the_end_of_a_leader_is_seen_while_its_children_hold_its_output(
+    tmp_path: Path, where: str
+) -> None:
+    async def test() -> None:
+        process = ServerProcess(tmp_path, name="one")
+        await process.start(Launch(argv=(sys.executable, "-c", LEADER, where)))
+        await asyncio.wait_for(process.gone(), PATIENCE_S)
+        child, words = process.last_words.split("\n")
+        assert words == "out of memory"
+        assert process.take_end() == "exited with status 1"
+        if where == "away":  # it is in no session of ours
+            os.kill(int(child), signal.SIGKILL)
+        await wait_until(lambda: _has_ended(int(child)))
+
+    run(test())
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 @pytest.mark.parametrize("url", ["http://:x", "http://127.0.0.1:1", "http://no.such.host.invalid"])
 def test_an_address_where_nobody_answers_is_a_trouble_to_tell(url: str) -> None:
     async def test() -> None:
