@@ -17,6 +17,7 @@ MOST_PATIENCE_S = 1.6  # with the interval, below 2 s
 _DEVIATIONS = 6.0
 _TIMES_MEAN = 2.0
 _RISES, _FALLS = 1 / 4, 1 / 64  # of the deviation, with each answer
+_STALLS_AGAIN_S = 10.0  # an answer that is far too late says something if one was so lately
 _UNANSWERED_KEPT = 512
 
 LEAST_TURN_S = 3.0  # turns that last less are no sign of anything
@@ -55,6 +56,7 @@ class Pulse:
         self._unanswered: deque[tuple[int, float]] = deque(maxlen=_UNANSWERED_KEPT)
         self._mean_s: float | None = None
         self._deviation_s = 0.0
+        self._stalled_s: float | None = None  # when an answer came far too late
 
     def beat(self, *, now_s: float) -> Beat:
         """The next one, which goes out now, or cannot."""
@@ -78,7 +80,7 @@ class Pulse:
             return False
         is_news = self.heard_s is None or self.loss is not None
         if self.heard_s is not None and self.loss is not Loss.ENDED:
-            self._sample(now_s - sent_s)
+            self._sample(now_s - sent_s, now_s=now_s)
         if is_news:
             self._unanswered.clear()  # beats that waited, too, before a connection stood
         self.heard_s, self.loss = now_s, None
@@ -89,7 +91,7 @@ class Pulse:
         if self.heard_s is None or self.loss is Loss.ENDED:
             return False
         self.loss = Loss.ENDED
-        self._mean_s, self._deviation_s = None, 0.0
+        self._mean_s, self._deviation_s, self._stalled_s = None, 0.0, None
         return True
 
     def judge(self, *, now_s: float) -> None:
@@ -117,9 +119,15 @@ class Pulse:
         most_s = max(MOST_PATIENCE_S, _TIMES_MEAN * self._mean_s)
         return min(most_s, max(LEAST_PATIENCE_S, expected_s))
 
-    def _sample(self, round_trip_s: float) -> None:
-        """Weights of RFC 6298, but what was late once may be late again for half a minute: on a
-        machine with too much to do, a thread that waits for a core does so now and then."""
+    def _sample(self, round_trip_s: float, *, now_s: float) -> None:
+        """Weights of RFC 6298, but what was late twice may be late again for half a minute: on a
+        machine with too much to do, a thread that waits for a core does so now and then. What was
+        so once was cut off, or frozen, and should that happen again it is to be found as soon."""
+        if round_trip_s > LEAST_PATIENCE_S:
+            is_alone = self._stalled_s is None or now_s - self._stalled_s > _STALLS_AGAIN_S
+            self._stalled_s = now_s
+            if is_alone:
+                return
         if self._mean_s is None:
             self._mean_s, self._deviation_s = round_trip_s, round_trip_s / 2
             return

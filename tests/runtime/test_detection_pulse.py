@@ -54,6 +54,12 @@ class Peer:
                 self.losses.append((self.now_s, Loss.SILENT))
             self.now_s += 0.01
 
+    def stall(self, seconds: float) -> None:
+        """What is sent meanwhile is answered when that time is over."""
+        over_s = self.now_s + seconds
+        while self.now_s < over_s - 0.005:
+            self.run(BEAT_INTERVAL_S, round_trip_s=over_s - self.now_s)
+
     def _hear(self) -> None:
         for at_s, sequence in list(self.under_way):
             if at_s <= self.now_s:
@@ -103,15 +109,32 @@ def test_patience_grows_with_round_trips_that_vary_and_stays_within_its_bounds()
     assert peer.pulse.patience_s == LEAST_PATIENCE_S
 
 
-def test_who_was_slow_once_may_be_slow_again_a_little_later() -> None:
+def test_who_was_slow_twice_may_be_slow_again_a_little_later() -> None:
     peer = Peer()
     peer.run(20, round_trip_s=0.01)
-    peer.run(0.2, round_trip_s=0.9)
-    peer.run(10, round_trip_s=0.01)
-    suspicions = len(peer.losses)
-    peer.run(0.2, round_trip_s=0.9)
-    peer.run(10, round_trip_s=0.01)
-    assert len(peer.losses) == suspicions
+    for _ in range(2):
+        peer.stall(0.9)
+        peer.run(6, round_trip_s=0.01)
+    assert len(peer.losses) == 2
+    assert peer.pulse.loss is None
+    peer.stall(0.9)
+    peer.run(6, round_trip_s=0.01)
+    assert len(peer.losses) == 2
+    peer.run(60, round_trip_s=0.01)
+    assert peer.pulse.patience_s == LEAST_PATIENCE_S
+
+
+@pytest.mark.parametrize("seconds", [0.8, 3.0, 8.0])
+def test_who_was_cut_off_once_is_missed_as_soon_the_next_time(seconds: float) -> None:
+    peer = Peer()
+    peer.run(20, round_trip_s=0.01)
+    for _ in range(3):
+        before_s, before = peer.now_s, len(peer.losses)
+        peer.stall(seconds)
+        peer.run(12, round_trip_s=0.01)
+        assert len(peer.losses) == before + 1
+        assert peer.losses[-1][0] - before_s <= BEAT_INTERVAL_S + LEAST_PATIENCE_S + 0.05
+        assert peer.pulse.loss is None
 
 
 def test_a_peer_that_answers_again_is_there_again_and_old_answers_prove_nothing() -> None:
