@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from planner.bounds import upper_bound_tokens_per_s
 from planner.checked_plan import checked_plan
 from planner.domain.errors import PlannerError
+from planner.domain.instance import BACKENDS, PLAN_METHODS, Backend, PlanMethod
 from planner.domain.placement import Placement
 from planner.domain.plan import Incumbent, Plan
 from planner.domain.plan_forecast import LimitPercentile, Objective
@@ -83,6 +84,9 @@ class PlanOptions:
     paper's max flow, "latency" the throughput at which the request at `limit_percentile` keeps to
     `ttft_limit_s` and `tpot_limit_s`, "cost" the tokens per price of the nodes in use;
     "fewest_nodes" leaves as many nodes idle as `demand_tokens_per_s` of decode throughput allows.
+
+    `method`, `backend` and `tensor_parallel`, the degree of every instance (None: the best of each
+    machine), are for `planner.plan_instances`; here every node runs stages.
     """
 
     time_limit_s: float = 60.0
@@ -101,8 +105,12 @@ class PlanOptions:
     baselines: tuple[str, ...] = tuple(BASELINES)
     seed: int = 0
     rules: PlacementRules = field(default_factory=PlacementRules)
+    method: PlanMethod = "pipelines"
+    backend: Backend = "helix"
+    tensor_parallel: int | None = None
 
     def __post_init__(self) -> None:
+        self._check_method()
         for name in self.baselines:
             if name not in BASELINES:
                 raise InvalidOptions(
@@ -123,11 +131,29 @@ class PlanOptions:
         self.search_options(time_limit_s=self.time_limit_s)
         self.placer_options(known_upper_bound_tokens_per_s=math.inf)
 
+    def _check_method(self) -> None:
+        if self.method not in PLAN_METHODS:
+            raise InvalidOptions(
+                f"method is {self.method!r}; use one of: {', '.join(PLAN_METHODS)}"
+            )
+        if self.backend not in BACKENDS:
+            raise InvalidOptions(f"backend is {self.backend!r}; use one of: {', '.join(BACKENDS)}")
+        if self.tensor_parallel is not None and self.tensor_parallel < 1:
+            raise InvalidOptions(
+                f"tensor_parallel is {self.tensor_parallel}; give a degree of 1 or more, or none"
+            )
+        if self.method != "pipelines" and self.objective != "decode":
+            raise InvalidOptions(
+                f"the method {self.method!r} compares by decode throughput, not by "
+                f"{self.objective!r}; choose the objective 'decode', or the method 'pipelines'"
+            )
+
     @property
     def for_flow(self) -> "PlanOptions":
         """The same search for the largest flow."""
         return replace(
             self,
+            method="pipelines",
             objective="flow",
             ttft_limit_s=None,
             tpot_limit_s=None,

@@ -9,6 +9,7 @@ from typing import get_args
 from planner.commands.files import read_problem, read_text
 from planner.compute_plan import BASELINES, PlanOptions
 from planner.domain.errors import InvalidPlacement, InvalidProblem
+from planner.domain.instance import BACKENDS, PLAN_METHODS
 from planner.domain.placement import LayerRange
 from planner.domain.plan_forecast import LimitPercentile, Objective
 from planner.domain.problem import Problem
@@ -122,6 +123,35 @@ def plan_options(parsed: argparse.Namespace, *, time_limit_s: float) -> PlanOpti
         relative_gap=parsed.relative_gap,
         seed=parsed.seed,
         rules=_rules(parsed),
+    )
+
+
+def add_method_options(command: argparse.ArgumentParser) -> None:
+    """Whether nodes run stages, or the whole model."""
+    defaults = PlanOptions()
+    command.add_argument(
+        "--method",
+        choices=PLAN_METHODS,
+        default=defaults.method,
+        help="pipelines of stages, instances of the whole model on the machines that hold it, or "
+        "mixed, whatever is forecast to write most (default: %(default)s)",
+    )
+    command.add_argument("--backend", choices=BACKENDS, default=defaults.backend)
+    command.add_argument(
+        "--tensor-parallel",
+        type=int,
+        metavar="GPUS",
+        help="the degree of every instance (default: the best of each machine)",
+    )
+
+
+def with_method(options: PlanOptions, parsed: argparse.Namespace) -> PlanOptions:
+    """The same search for the method that was asked for. Raises InvalidOptions."""
+    return replace(
+        options,
+        method=parsed.method,
+        backend=parsed.backend,
+        tensor_parallel=parsed.tensor_parallel,
     )
 
 

@@ -12,19 +12,22 @@ from planner.commands.files import check_writable, read_plan, write_document
 from planner.commands.forecasts import forecast_lines
 from planner.commands.options import (
     DEFAULT_OBJECTIVE,
+    add_method_options,
     add_objective_options,
     add_plan_options,
     plan_options,
     timed_problem,
+    with_method,
     with_objective,
 )
 from planner.commands.progress import FORECAST, Interrupt, shown_progress
-from planner.compute_plan import PlanOptions, compute_plan
+from planner.compute_plan import PlanOptions
 from planner.domain.placement import Placement
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.feasibility import restricted_problem
 from planner.placers.base import Progress
+from planner.plan_instances import plan_by_method
 from planner.robust import compute_robust_plan
 from planner.serialization import plan_to_dict
 from planner.serialization.forecasts import forecast_to_dict
@@ -36,6 +39,7 @@ _NONE_CAN = "no placement can do better: that takes every layer on two nodes; ad
 def add_arguments(command: argparse.ArgumentParser) -> None:
     add_plan_options(command, time_limit_s=60.0)
     add_objective_options(command)
+    add_method_options(command)
     command.add_argument("--output", type=Path, required=True, metavar="PLAN.json")
     command.add_argument(
         "--start", type=Path, metavar="PLAN.json", help="go on from this plan, of any problem"
@@ -54,10 +58,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> None:
     survives: bool = parsed.survive_one_loss
-    options = with_objective(
-        plan_options(parsed, time_limit_s=parsed.time_limit),
+    options = with_method(
+        with_objective(
+            plan_options(parsed, time_limit_s=parsed.time_limit),
+            parsed,
+            default="flow" if survives else DEFAULT_OBJECTIVE,
+        ),
         parsed,
-        default="flow" if survives else DEFAULT_OBJECTIVE,
     )
     output: Path = parsed.output
     check_writable(output)
@@ -71,7 +78,7 @@ def run(parsed: argparse.Namespace) -> None:
                 problem, options, start=start, progress=progress, interrupt=interrupt
             )
         else:
-            plan = compute_plan(
+            plan = plan_by_method(
                 problem, options=options, progress=progress, cancel=interrupt, start=start
             )
     write_document(output, plan_to_dict(plan))
@@ -101,6 +108,26 @@ def run(parsed: argparse.Namespace) -> None:
     if plan.forecast is not None:
         for line in forecast_lines(plan.forecast):
             print(line)
+    for line in method_lines(plan):
+        print(line)
+
+
+def method_lines(plan: Plan) -> list[str]:
+    """Which ways to serve were weighed, and both rankings of degrees."""
+    if plan.method_choice is None:
+        return []
+    lines = [f"chosen: {plan.method_choice.chosen}"]
+    for one in plan.method_choice.candidates:
+        value = one.output_tokens_per_s
+        said = "cannot be" if value is None else f"{value:.1f} output tokens/s"
+        lines.append(f"  {one.method}: {said}{f' ({one.remark})' if one.remark else ''}")
+    for rank in plan.method_choice.degrees:
+        said = rank.refused or (
+            f"{rank.static_tokens_per_s:.1f} tokens/s by Algorithm 1, "
+            f"{rank.simulated_tokens_per_s:.1f} simulated, {rank.output_tokens_per_s:.1f} of output"
+        )
+        lines.append(f"  {rank.machine}, degree {rank.degree}, {rank.instances} instances: {said}")
+    return lines
 
 
 def _of_what(plan: Plan) -> str:

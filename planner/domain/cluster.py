@@ -16,15 +16,21 @@ RESERVED_NAMES = frozenset({COORDINATOR, SOURCE, SINK})
 class Node:
     """One machine, its GPUs seen as one logical device (Helix §4.1).
 
-    `price_per_hour` is this machine's, where it differs from its profile's.
+    `price_per_hour` is this machine's, where it differs from its profile's. Whole-model instances
+    may share its `gpus` among them.
     """
 
     name: str
     region: str
     compute_profile: str
     price_per_hour: float | None = None
+    gpus: int = 1
 
     def __post_init__(self) -> None:
+        if self.gpus < 1:
+            raise InvalidProblem(
+                f"node {self.name!r}: gpus is {self.gpus}; it must be 1 or more, or left out"
+            )
         if not self.name:
             raise InvalidProblem("a node has an empty name; give every node a name")
         if self.name in RESERVED_NAMES:

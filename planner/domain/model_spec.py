@@ -7,13 +7,18 @@ from planner.domain.errors import InvalidProblem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """An LLM as a chain of equal layers; activations and tokens as they cross a link."""
+    """An LLM as a chain of equal layers; activations and tokens as they cross a link.
+
+    The heads bound tensor-parallel degrees; None where nobody knows them.
+    """
 
     name: str
     num_layers: int
     activation_bytes_per_token: float
     token_bytes: float
     bytes_per_layer: float
+    num_heads: int | None = None
+    num_kv_heads: int | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -22,3 +27,7 @@ class ModelSpec:
             value = getattr(self, key)
             if not value > 0:
                 raise InvalidProblem(f"model.{key} is {value}; it must be greater than 0")
+        for key in ("num_heads", "num_kv_heads"):
+            heads: int | None = getattr(self, key)
+            if heads is not None and heads < 1:
+                raise InvalidProblem(f"model.{key} is {heads}; it must be 1 or more, or left out")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.domain.flow import Flow
+from planner.domain.instance import MethodChoice, PlannedInstance
 from planner.domain.placement import Placement
 from planner.domain.plan_forecast import PlanForecast
 
@@ -29,7 +30,8 @@ class Plan:
 
     `routing_weights[u][v]` is the weight of v among u's successors (Helix §5.1); u is `source`
     or a node, v a node or `sink`. `hops` is the flow-weighted mean number of stages. `forecast` is
-    there where it was the objective.
+    there where it was the objective. Nodes with `instances` hold all layers, each in a component of
+    its own, and run them by whole-model engines; `method_choice` says why, or why not.
     """
 
     problem_name: str
@@ -46,6 +48,8 @@ class Plan:
     stop_reason: str
     elapsed_s: float
     forecast: PlanForecast | None = None
+    instances: tuple[PlannedInstance, ...] = ()
+    method_choice: MethodChoice | None = None
 
     @property
     def gap(self) -> float:

@@ -1,8 +1,10 @@
 """Measured speed and memory of one kind of node for one model (Helix §4.3, the T_j)."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from planner.domain.errors import InvalidProblem
+from planner.domain.instance import InstanceTimes
 from planner.domain.layer_times import BatchLimits, LayerTimes
 
 
@@ -12,7 +14,8 @@ class ComputeProfile:
 
     `tokens_per_s[j-1]` is the paper's T_j; `kv_capacity_token_layers[j-1]` is the room left for
     KV cache, in tokens x layers. `layer_times` and `batch_limits` are what forecasts use, where
-    somebody measured them.
+    somebody measured them. `instance_times` are those of whole-model engines on this machine, by
+    the tensor-parallel degree that they were measured with.
     """
 
     name: str
@@ -24,6 +27,7 @@ class ComputeProfile:
     layer_times: LayerTimes | None = None
     batch_limits: BatchLimits | None = None
     price_per_hour: float | None = None
+    instance_times: Mapping[int, InstanceTimes] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         where = f"compute profile {self.name!r}"

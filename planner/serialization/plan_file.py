@@ -18,6 +18,12 @@ from planner.domain.placement import Placement
 from planner.domain.plan import Plan
 from planner.serialization.forecasts import forecast_from, forecast_to_dict
 from planner.serialization.placements import check_format, one_of, placement_from
+from planner.serialization.planned_instances import (
+    choice_from,
+    choice_to_dict,
+    instances_from,
+    instances_to_dict,
+)
 
 PLAN_FORMAT = "helixweb.plan/1"
 
@@ -52,9 +58,11 @@ def plan_from_dict(document: object) -> Plan:
         "routing_weights",
         "flow",
         "forecast",
+        "instances",
+        "method_choice",
     )
     num_layers = top.integer("num_layers", minimum=1)
-    return Plan(
+    plan = Plan(
         problem_name=top.name("problem_name"),
         model_name=top.name("model_name"),
         num_layers=num_layers,
@@ -71,7 +79,25 @@ def plan_from_dict(document: object) -> Plan:
         stop_reason=top.text("stop_reason"),
         elapsed_s=top.number_from_zero("elapsed_s"),
         forecast=forecast_from(top.section("forecast")) if top.has("forecast") else None,
+        instances=instances_from(top) if top.has("instances") else (),
+        method_choice=(
+            choice_from(top.section("method_choice")) if top.has("method_choice") else None
+        ),
     )
+    _check_instances(plan)
+    return plan
+
+
+def _check_instances(plan: Plan) -> None:
+    """Their nodes hold the whole model."""
+    for one in plan.instances:
+        held = plan.placement.layers.get(one.node)
+        if held is None or len(held) != plan.num_layers:
+            raise InvalidProblem(
+                f"instances: {one.name!r} is on node {one.node!r}, which holds "
+                f"{'nothing' if held is None else held} of {plan.num_layers} layers; a node with "
+                "instances holds all"
+            )
 
 
 def plan_to_dict(plan: Plan) -> dict[str, object]:
@@ -101,6 +127,8 @@ def plan_to_dict(plan: Plan) -> dict[str, object]:
             **({"shared": [asdict(s) for s in plan.flow.shared]} if plan.flow.shared else {}),
         },
         **({"forecast": forecast_to_dict(plan.forecast)} if plan.forecast else {}),
+        **({"instances": instances_to_dict(plan.instances)} if plan.instances else {}),
+        **({"method_choice": choice_to_dict(plan.method_choice)} if plan.method_choice else {}),
     }
 
 

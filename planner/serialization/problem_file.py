@@ -15,11 +15,13 @@ from planner.domain.cluster import (
     SharedScope,
 )
 from planner.domain.errors import InvalidProblem
+from planner.domain.instance import InstanceTimes
 from planner.domain.layer_times import BatchLimits, LayerTimes, Points
 from planner.domain.model_spec import ModelSpec
 from planner.domain.problem import Problem, Workload
 from planner.domain.profile import ComputeProfile
 from planner.serialization.placements import check_format, one_of
+from planner.serialization.planned_instances import times_from, times_to_dict
 
 PROBLEM_FORMAT = "helixweb.problem/1"
 
@@ -66,7 +68,7 @@ def problem_to_dict(problem: Problem) -> dict[str, object]:
         document["source"] = problem.source
     cluster = problem.cluster
     return document | {
-        "model": asdict(problem.model),
+        "model": _model_to_dict(problem.model),
         "workload": asdict(problem.workload),
         "compute_profiles": {
             name: profile_to_dict(profile) for name, profile in problem.compute_profiles.items()
@@ -97,6 +99,10 @@ def profile_to_dict(profile: ComputeProfile) -> dict[str, object]:
             "prompt": [list(point) for point in profile.layer_times.prompt],
             "decode": [list(point) for point in profile.layer_times.decode],
         }
+    if profile.instance_times:
+        section["instance_times"] = {
+            str(degree): times_to_dict(times) for degree, times in profile.instance_times.items()
+        }
     if profile.batch_limits is not None:
         section["batch_limits"] = {
             "prompt_max_requests": list(profile.batch_limits.prompt_max_requests),
@@ -110,10 +116,16 @@ def profile_from_dict(section: object, *, name: str) -> ComputeProfile:
     return _compute_profile(Section.at(section, f"compute profile {name!r}"), name)
 
 
+def _model_to_dict(model: ModelSpec) -> dict[str, object]:
+    return {key: value for key, value in asdict(model).items() if value is not None}
+
+
 def _node_to_dict(node: Node) -> dict[str, object]:
     section: dict[str, object] = asdict(node)
     if node.price_per_hour is None:
         del section["price_per_hour"]
+    if node.gpus == 1:
+        del section["gpus"]
     return section
 
 
@@ -128,7 +140,13 @@ def _shared_to_dict(cluster: Cluster) -> dict[str, object]:
 
 def _model(section: Section) -> ModelSpec:
     section.allow_only(
-        "name", "num_layers", "activation_bytes_per_token", "token_bytes", "bytes_per_layer"
+        "name",
+        "num_layers",
+        "activation_bytes_per_token",
+        "token_bytes",
+        "bytes_per_layer",
+        "num_heads",
+        "num_kv_heads",
     )
     return ModelSpec(
         name=section.name("name"),
@@ -136,7 +154,13 @@ def _model(section: Section) -> ModelSpec:
         activation_bytes_per_token=section.positive_number("activation_bytes_per_token"),
         token_bytes=section.positive_number("token_bytes"),
         bytes_per_layer=section.positive_number("bytes_per_layer"),
+        num_heads=_count(section, "num_heads"),
+        num_kv_heads=_count(section, "num_kv_heads"),
     )
+
+
+def _count(section: Section, key: str) -> int | None:
+    return section.integer(key, minimum=1) if section.has(key) else None
 
 
 def _workload(section: Section) -> Workload:
@@ -163,6 +187,7 @@ def _compute_profile(section: Section, name: str) -> ComputeProfile:
         "layer_times",
         "batch_limits",
         "price_per_hour",
+        "instance_times",
     )
     return ComputeProfile(
         name=name,
@@ -174,7 +199,22 @@ def _compute_profile(section: Section, name: str) -> ComputeProfile:
         layer_times=_layer_times(section) if section.has("layer_times") else None,
         batch_limits=_batch_limits(section) if section.has("batch_limits") else None,
         price_per_hour=_price(section),
+        instance_times=_instance_times(section) if section.has("instance_times") else {},
     )
+
+
+def _instance_times(profile: Section) -> dict[int, InstanceTimes]:
+    """{"2": {"prefill": [p1..p4], "decode": [p5..p8]}} by the tensor-parallel degree."""
+    section = profile.section("instance_times")
+    found = {}
+    for key in section.values:
+        degree = int(key) if key.isdecimal() and len(key) < 6 else 0
+        if degree < 1:
+            raise InvalidProblem(
+                f"{section.path_of(key)} is no tensor-parallel degree; use 1, 2, 4 …, in quotes"
+            )
+        found[degree] = times_from(section.section(key))
+    return found
 
 
 def _price(section: Section) -> float | None:
@@ -238,7 +278,7 @@ def _cluster(top: Section, *, name: str, profiles: Mapping[str, ComputeProfile])
 def _nodes(top: Section, profiles: Mapping[str, ComputeProfile]) -> Iterator[Node]:
     path_by_name: dict[str, str] = {}
     for section in top.sections("nodes"):
-        section.allow_only("name", "region", "compute_profile", "price_per_hour")
+        section.allow_only("name", "region", "compute_profile", "price_per_hour", "gpus")
         name = section.name("name")
         if name in path_by_name:
             raise InvalidProblem(
@@ -257,6 +297,7 @@ def _nodes(top: Section, profiles: Mapping[str, ComputeProfile]) -> Iterator[Nod
             region=section.name("region"),
             compute_profile=profile,
             price_per_hour=_price(section),
+            gpus=section.integer("gpus", minimum=1) if section.has("gpus") else 1,
         )
 
 

@@ -1,0 +1,293 @@
+"""Instances on every machine that holds the whole model, each with its best degree.
+
+What a machine can hold and do comes from the compute profile of its node: the profile describes
+the machine as one device, so an instance on t of u GPUs has t / u of its memory. Times are the
+profile's `instance_times` of that degree; for the whole machine else the layer times of a stage.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from planner.capacity import max_layers
+from planner.domain.instance import (
+    Backend,
+    DegreeRank,
+    EngineTerms,
+    InstanceTimes,
+    PlannedInstance,
+)
+from planner.domain.problem import Problem
+from planner.domain.profile import ComputeProfile
+from planner.domain.request_length import RequestLength
+from planner.latency_model import Fit, LatencyModel, Timing, fit_latency_model
+from planner.placers.instances import (
+    DegreeEstimate,
+    EngineMemory,
+    Machine,
+    NoDegree,
+    WholeModel,
+    degree_estimates,
+)
+from planner.simulator.instances import InstanceSpec, simulate_instances
+from planner.timing import layer_times_of
+from planner.workload.lengths import scaled_lengths
+
+_SAMPLE = 512  # requests of the estimate
+_LONGEST_SHARE = 0.95  # of them, the others are cut: what must fit (I_max, O_max)
+_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+_LENGTHS = (32, 128, 512, 2048)
+# The profile's memory is what an engine may use, its own needs taken off already.
+_MEMORY = EngineMemory(usage=1.0, reserved_bytes=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedInstances:
+    """`ranks` of every kind of machine that holds the model; `smaller`: nodes that do not."""
+
+    instances: tuple[PlannedInstance, ...]
+    ranks: tuple[DegreeRank, ...]
+    smaller: tuple[str, ...]
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        return sum(one.output_tokens_per_s for one in self.instances)
+
+
+def place_instances(
+    problem: Problem, *, backend: Backend = "helix", degree: int | None = None, seed: int = 0
+) -> PlacedInstances:
+    """Instances on all nodes that can; with `degree` on all their GPUs that many each.
+
+    Raises NoDegree when no node holds the model, or one that does can have no degree.
+    """
+    requests, longest = _requests(problem, seed=seed)
+    kinds: dict[tuple[str, int], list[str]] = {}
+    smaller = []
+    for node in problem.cluster.nodes:
+        if max_layers(problem, node.name) < problem.model.num_layers:
+            smaller.append(node.name)
+        else:
+            kinds.setdefault((node.compute_profile, node.gpus), []).append(node.name)
+    if not kinds:
+        raise NoDegree(_nobody_holds(problem))
+    instances: list[PlannedInstance] = []
+    ranks: list[DegreeRank] = []
+    for (profile, gpus), names in kinds.items():
+        _check_degree(problem, degree, gpus=gpus, names=names)
+        machine, model = machine_of(problem, names[0])
+        estimates = degree_estimates(machine, model, requests, longest=longest, memory=_MEMORY)
+        estimates = tuple(_if_known(one, problem) for one in estimates)
+        mine = [
+            _rank(one, machine, requests, longest=longest, kind=f"{profile} x {gpus}", names=names)
+            for one in estimates
+        ]
+        mine.sort(key=lambda one: (bool(one.refused), -one.output_tokens_per_s, one.degree))
+        ranks += mine
+        best = _best(mine, wanted=degree, names=names)
+        instances += [
+            each
+            for name in names
+            for each in _instances_on(name, best, times=_times(machine.latency[best.degree]),
+                                      backend=backend)
+        ]  # fmt: skip
+    instances.sort(key=lambda one: one.name)
+    return PlacedInstances(
+        instances=tuple(instances), ranks=tuple(ranks), smaller=tuple(sorted(smaller))
+    )
+
+
+def machine_of(problem: Problem, node_name: str) -> tuple[Machine, WholeModel]:
+    """The node, which holds all layers, as the degree search sees it. Raises InvalidProblem where
+    its profile says nothing about speed."""
+    profile, spec = problem.profile_of(node_name), problem.model
+    gpus, layers = problem.cluster.node(node_name).gpus, spec.num_layers
+    weights_bytes = layers * spec.bytes_per_layer
+    kv_heads = spec.num_kv_heads or spec.num_heads or 1
+    layer_token_bytes = _layer_token_bytes(profile, layers, spec.bytes_per_layer)
+    room_tokens = profile.kv_capacity_token_layers[layers - 1] / layers
+    memory_bytes = weights_bytes + room_tokens * layers * layer_token_bytes
+    latency = {degree: latency_of(times) for degree, times in profile.instance_times.items()}
+    if gpus not in latency:
+        latency[gpus] = _derived(problem, node_name)
+    machine = Machine(
+        name=node_name, gpus=gpus, gpu_memory_bytes=memory_bytes / gpus, latency=latency
+    )
+    return machine, WholeModel(
+        num_layers=layers,
+        weights_bytes=weights_bytes,
+        query_heads=spec.num_heads or kv_heads * gpus,
+        kv_heads=kv_heads,
+        head_size=1,
+        kv_element_bytes=layer_token_bytes / (2 * kv_heads),
+    )
+
+
+def latency_of(times: InstanceTimes) -> LatencyModel:
+    """The latency model with these parameters."""
+    return LatencyModel(prefill=_given(times.prefill), decode=_given(times.decode))
+
+
+def _layer_token_bytes(profile: ComputeProfile, layers: int, bytes_per_layer: float) -> float:
+    """Keys and values of a token in one layer: a layer more leaves so much less room for them.
+
+    Where the profile does not say, the memory beside the weights of all layers is shared out.
+    """
+    room = profile.kv_capacity_token_layers
+    lost = room[0] - room[layers - 1]
+    if lost > 0:
+        return (layers - 1) * bytes_per_layer / lost
+    spare_bytes = max(0.0, profile.vram_bytes - layers * bytes_per_layer)
+    return spare_bytes / room[layers - 1] if room[layers - 1] > 0 and spare_bytes > 0 else 1.0
+
+
+def _derived(problem: Problem, node_name: str) -> LatencyModel:
+    """Equations 3 and 4 fitted to what a stage of all layers takes."""
+    times, layers = layer_times_of(problem, node_name), problem.model.num_layers
+    prefills = [
+        Timing(batch=batch, tokens=tokens, seconds=layers * times.prompt_s(batch * tokens))
+        for batch in _BATCHES
+        for tokens in _LENGTHS
+    ]
+    decodes = [
+        Timing(batch=batch, tokens=tokens, seconds=layers * times.decode_s(batch))
+        for batch in _BATCHES
+        for tokens in _LENGTHS
+    ]
+    return fit_latency_model(prefills, decodes)
+
+
+def _requests(problem: Problem, *, seed: int) -> tuple[list[RequestLength], RequestLength]:
+    """A sample of the workload, and the longest of it that must fit."""
+    workload = problem.workload
+    drawn = scaled_lengths(
+        seed,
+        mean_prompt_tokens=workload.mean_prompt_tokens,
+        mean_output_tokens=workload.mean_output_tokens,
+    )
+    sample = [
+        RequestLength(input_tokens=one.prompt_tokens, output_tokens=one.output_tokens)
+        for one in islice(drawn, _SAMPLE)
+    ]
+    at = int(_LONGEST_SHARE * (_SAMPLE - 1))
+    longest = RequestLength(
+        input_tokens=sorted(one.input_tokens for one in sample)[at],
+        output_tokens=sorted(one.output_tokens for one in sample)[at],
+    )
+    cut = [
+        RequestLength(
+            input_tokens=min(one.input_tokens, longest.input_tokens),
+            output_tokens=min(one.output_tokens, longest.output_tokens),
+        )
+        for one in sample
+    ]
+    return cut, longest
+
+
+def _if_known(one: DegreeEstimate, problem: Problem) -> DegreeEstimate:
+    if one.refused or one.degree == 1 or problem.model.num_heads is not None:
+        return one
+    return replace(
+        one,
+        tokens_per_s=0.0,
+        refused="nobody knows how many attention heads the model has; give its num_heads",
+    )
+
+
+def _rank(
+    one: DegreeEstimate,
+    machine: Machine,
+    requests: Sequence[RequestLength],
+    *,
+    longest: RequestLength,
+    kind: str,
+    names: Sequence[str],
+) -> DegreeRank:
+    """The estimate refined: the machine's instances simulated while requests always wait."""
+    all_s = output_s = 0.0
+    if not one.refused:
+        spec = InstanceSpec(
+            latency=machine.latency[one.degree],
+            kv_room_tokens=one.kv_room_tokens,
+            most_requests=_MEMORY.most_requests,
+        )
+        outcome = simulate_instances(
+            {"one": spec}, [(0.0, length) for length in requests], choose=lambda *_: "one"
+        )
+        all_s = one.instances * outcome.tokens_per_s
+        output_s = one.instances * outcome.output_tokens_per_s
+    return DegreeRank(
+        machine=kind,
+        nodes=tuple(names),
+        degree=one.degree,
+        instances=one.instances,
+        kv_room_tokens=one.kv_room_tokens,
+        static_tokens_per_s=one.tokens_per_s,
+        simulated_tokens_per_s=all_s,
+        output_tokens_per_s=output_s,
+        refused=one.refused,
+    )
+
+
+def _best(ranks: Sequence[DegreeRank], *, wanted: int | None, names: Sequence[str]) -> DegreeRank:
+    """The first of the ranking, or the degree that was asked for. Raises NoDegree."""
+    asked = [one for one in ranks if wanted in (None, one.degree)]
+    if asked[0].refused:
+        reasons = "; ".join(f"degree {one.degree}: {one.refused}" for one in asked)
+        raise NoDegree(
+            f"node {names[0]!r} holds the model, but no instance of it can run there. {reasons}"
+        )
+    return asked[0]
+
+
+def _check_degree(problem: Problem, degree: int | None, *, gpus: int, names: Sequence[str]) -> None:
+    if degree is None:
+        return
+    heads = problem.model.num_heads
+    if gpus % degree:
+        raise NoDegree(
+            f"a tensor-parallel degree of {degree} does not divide the {gpus} GPUs of node "
+            f"{names[0]!r}; choose a divisor, exclude the node, or let the planner choose"
+        )
+    if heads is not None and heads % degree:
+        raise NoDegree(
+            f"a tensor-parallel degree of {degree} does not divide the {heads} attention heads of "
+            f"{problem.model.name}; choose a divisor, or let the planner choose"
+        )
+
+
+def _nobody_holds(problem: Problem) -> str:
+    layers = problem.model.num_layers
+    most, name = max((max_layers(problem, node.name), node.name) for node in problem.cluster.nodes)
+    return (
+        f"no machine holds all {layers} layers of {problem.model.name}: the most is {most}, on "
+        f"node {name!r}; plan pipelines instead, or add a machine with more memory"
+    )
+
+
+def _instances_on(
+    name: str, rank: DegreeRank, *, times: InstanceTimes, backend: Backend
+) -> list[PlannedInstance]:
+    return [
+        PlannedInstance(
+            name=name if rank.instances == 1 else f"{name}.{number}",
+            node=name,
+            gpus=tuple(range(number * rank.degree, (number + 1) * rank.degree)),
+            tensor_parallel=rank.degree,
+            backend=backend,
+            output_tokens_per_s=rank.output_tokens_per_s / rank.instances,
+            kv_room_tokens=rank.kv_room_tokens,
+            times=times,
+        )
+        for number in range(rank.instances)
+    ]
+
+
+def _times(latency: LatencyModel) -> InstanceTimes:
+    return InstanceTimes(prefill=latency.prefill.parameters, decode=latency.decode.parameters)
+
+
+def _given(parameters: EngineTerms) -> Fit:
+    return Fit(
+        parameters=parameters, standard_errors=None, points=0, median_error=0.0, worst_error=0.0
+    )

@@ -1,0 +1,320 @@
+"""Which nodes run whole-model instances and which run stages, by what each way should write.
+
+Above `compute_plan`, which knows pipelines only. An instance is a node that holds every layer in a
+component of its own, so that the plan's flow is checked like any other's. All ways are compared by
+output tokens/s while requests always wait: instances as simulated with continuous batching,
+pipelines as their plan's forecast says.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from planner.bounds import upper_bound_tokens_per_s
+from planner.capacity import ModelDoesNotFit
+from planner.checked_plan import checked_plan
+from planner.compute_plan import NoPlacementFound, PlanOptions, compute_plan
+from planner.domain.errors import InvalidProblem
+from planner.domain.instance import MethodChoice, MethodForecast, PlanMethod
+from planner.domain.placement import LayerRange, Placement
+from planner.domain.plan import Incumbent, Plan
+from planner.domain.problem import Problem
+from planner.domain.rules import InvalidRules, PlacementRules
+from planner.feasibility import restricted_problem
+from planner.placers.base import CancelToken, Progress
+from planner.placers.instances import NoDegree
+from planner.placers.whole_machines import PlacedInstances, place_instances
+
+PIPELINES: PlanMethod = "pipelines"
+INSTANCES: PlanMethod = "instances"
+BOTH = "instances and pipelines"
+_CANNOT = (ModelDoesNotFit, NoPlacementFound, InvalidRules, InvalidProblem)
+
+
+def plan_by_method(
+    problem: Problem,
+    *,
+    options: PlanOptions,
+    progress: Progress,
+    cancel: CancelToken,
+    best_known: Incumbent | None = None,
+    start: Placement | None = None,
+) -> Plan:
+    """The plan that `options.method` asks for; arguments are those of `compute_plan`.
+
+    Raises what `compute_plan` raises, and NoDegree where instances are all that was asked for and
+    cannot be.
+    """
+    if options.method == PIPELINES:
+        return compute_plan(
+            problem,
+            options=options,
+            progress=progress,
+            cancel=cancel,
+            best_known=best_known,
+            start=start,
+        )
+    restricted = restricted_problem(problem, options.rules)
+    try:
+        placed = _place(restricted, options)
+    except NoDegree as error:
+        if options.method == INSTANCES:
+            raise
+        return _without_instances(
+            problem, options, str(error), progress=progress, cancel=cancel, start=start
+        )
+    only = _instances_plan(restricted, options, placed)
+    progress(_incumbent(only, placed.output_tokens_per_s))
+    if options.method == INSTANCES:
+        remark = _left_out(placed.smaller)
+        forecast = MethodForecast(
+            method=INSTANCES, output_tokens_per_s=placed.output_tokens_per_s, remark=remark
+        )
+        return replace(
+            only,
+            method_choice=MethodChoice(
+                chosen=INSTANCES, candidates=(forecast,), degrees=placed.ranks
+            ),
+        )
+    return _best_of_all(
+        problem, options, placed, only, progress=progress, cancel=cancel, start=start
+    )
+
+
+def _place(problem: Problem, options: PlanOptions) -> PlacedInstances:
+    """Pinned nodes that hold less than all layers are no machines for instances."""
+    pinned = {
+        name for name, held in options.rules.pinned.items() if len(held) < problem.model.num_layers
+    }
+    left = problem
+    if pinned:
+        cluster = problem.cluster.without(pinned)
+        left = replace(problem, cluster=cluster)
+    return place_instances(
+        left, backend=options.backend, degree=options.tensor_parallel, seed=options.seed
+    )
+
+
+def _best_of_all(
+    problem: Problem,
+    options: PlanOptions,
+    placed: PlacedInstances,
+    only: Plan,
+    *,
+    progress: Progress,
+    cancel: CancelToken,
+    start: Placement | None,
+) -> Plan:
+    """Half of the time goes to pipelines over all nodes, half to those beside the instances."""
+    half = replace(options, method=PIPELINES, time_limit_s=options.time_limit_s / 2)
+    rest_names = tuple(name for name in placed.smaller)
+    candidates = [
+        MethodForecast(
+            method=INSTANCES,
+            output_tokens_per_s=placed.output_tokens_per_s,
+            remark=_left_out(placed.smaller),
+        )
+    ]
+    plans: dict[str, tuple[float, Plan]] = {INSTANCES: (placed.output_tokens_per_s, only)}
+    attempts: dict[str, Callable[[], tuple[float, Plan]]] = {
+        PIPELINES: lambda: _pipelines(
+            problem, half, progress=_tagged(progress, 0.0), cancel=cancel, start=start
+        ),
+    }
+    if rest_names:
+        attempts[BOTH] = lambda: _beside(
+            problem, half, placed, only, progress=_tagged(progress, half.time_limit_s),
+            cancel=cancel,
+        )  # fmt: skip
+    for method, attempt in attempts.items():
+        try:
+            plans[method] = attempt()
+        except _CANNOT as error:
+            candidates.append(
+                MethodForecast(method=method, output_tokens_per_s=None, remark=str(error))
+            )
+        else:
+            candidates.append(MethodForecast(method=method, output_tokens_per_s=plans[method][0]))
+    chosen = max(plans, key=lambda method: plans[method][0])
+    value, plan = plans[chosen]
+    progress(_incumbent(plan, value))
+    candidates.sort(key=lambda one: -(one.output_tokens_per_s or 0.0))
+    return replace(
+        plan,
+        method_choice=MethodChoice(
+            chosen=chosen, candidates=tuple(candidates), degrees=placed.ranks
+        ),
+    )
+
+
+def _without_instances(
+    problem: Problem,
+    options: PlanOptions,
+    reason: str,
+    *,
+    progress: Progress,
+    cancel: CancelToken,
+    start: Placement | None,
+) -> Plan:
+    """Mixed was asked for, and no machine can run an instance."""
+    value, plan = _pipelines(
+        problem, replace(options, method=PIPELINES), progress=progress, cancel=cancel, start=start
+    )
+    return replace(
+        plan,
+        method_choice=MethodChoice(
+            chosen=PIPELINES,
+            candidates=(
+                MethodForecast(method=PIPELINES, output_tokens_per_s=value),
+                MethodForecast(method=INSTANCES, output_tokens_per_s=None, remark=reason),
+            ),
+            degrees=(),
+        ),
+    )
+
+
+def _pipelines(
+    problem: Problem,
+    options: PlanOptions,
+    *,
+    progress: Progress,
+    cancel: CancelToken,
+    start: Placement | None,
+) -> tuple[float, Plan]:
+    plan = compute_plan(problem, options=options, progress=progress, cancel=cancel, start=start)
+    return _forecast_of(plan), plan
+
+
+def _beside(
+    problem: Problem,
+    options: PlanOptions,
+    placed: PlacedInstances,
+    only: Plan,
+    *,
+    progress: Progress,
+    cancel: CancelToken,
+) -> tuple[float, Plan]:
+    """Instances where they fit, and pipelines over the nodes that are left."""
+    taken = frozenset(only.placement.layers)
+    rules = replace(options.rules, excluded_nodes=options.rules.excluded_nodes | taken)
+    rules = replace(
+        rules, pinned={name: held for name, held in rules.pinned.items() if name not in taken}
+    )
+    whole = problem.model.num_layers
+
+    def report(incumbent: Incumbent, /) -> None:
+        """Of the pipelines alone, shown with the instances that are there in any case."""
+        value = incumbent.objective_value
+        if value is not None:
+            joined = _joined(incumbent.placement, taken, whole)
+            bound = incumbent.upper_bound_tokens_per_s + only.upper_bound_tokens_per_s
+            progress(
+                replace(
+                    incumbent,
+                    placement=joined,
+                    placer=f"{incumbent.placer} beside instances",
+                    flow_tokens_per_s=incumbent.flow_tokens_per_s + only.flow.value_tokens_per_s,
+                    upper_bound_tokens_per_s=bound,
+                    objective_value=value + placed.output_tokens_per_s,
+                )
+            )
+
+    rest = compute_plan(
+        problem, options=replace(options, rules=rules), progress=report, cancel=cancel
+    )
+    plan = _checked(
+        restricted_problem(problem, options.rules),
+        _joined(rest.placement, taken, whole),
+        options,
+        placer=f"{rest.placer} beside instances",
+        stop_reason=rest.stop_reason,
+        solver=rest.solver,
+        elapsed_s=only.elapsed_s + rest.elapsed_s,
+    )
+    value = placed.output_tokens_per_s + _forecast_of(rest)
+    return value, replace(plan, instances=placed.instances)
+
+
+def _instances_plan(problem: Problem, options: PlanOptions, placed: PlacedInstances) -> Plan:
+    nodes = frozenset(one.node for one in placed.instances)
+    plan = _checked(
+        problem,
+        _joined(None, nodes, problem.model.num_layers),
+        options,
+        placer="instances",
+        stop_reason="heuristic",
+        solver="none",
+        elapsed_s=0.0,
+    )
+    return replace(plan, instances=placed.instances)
+
+
+def _joined(pipelines: Placement | None, nodes: frozenset[str], num_layers: int) -> Placement:
+    """The pipelines, and every one of `nodes` with all layers by itself."""
+    layers = dict(pipelines.layers) if pipelines else {}
+    components = list(pipelines.components) if pipelines else []
+    if pipelines and not components:
+        components = [frozenset(pipelines.layers)]
+    for name in sorted(nodes):
+        layers[name] = LayerRange(first=0, end=num_layers)
+        components.append(frozenset({name}))
+    return Placement(layers=layers, components=tuple(components) if len(components) > 1 else ())
+
+
+def _checked(
+    problem: Problem,
+    placement: Placement,
+    options: PlanOptions,
+    *,
+    placer: str,
+    stop_reason: str,
+    solver: str,
+    elapsed_s: float,
+) -> Plan:
+    rules: PlacementRules = options.rules
+    return checked_plan(
+        problem,
+        placement,
+        partial_inference=options.partial_inference,
+        max_hops=rules.max_hops,
+        upper_bound_tokens_per_s=upper_bound_tokens_per_s(problem),
+        placer=placer,
+        solver=solver,
+        stop_reason=stop_reason,
+        elapsed_s=elapsed_s,
+    )
+
+
+def _forecast_of(plan: Plan) -> float:
+    """Output tokens/s; 0 of a plan that is not forecast to serve anything."""
+    return 0.0 if plan.forecast is None else plan.forecast.value
+
+
+def _incumbent(plan: Plan, value: float) -> Incumbent:
+    return Incumbent(
+        elapsed_s=plan.elapsed_s,
+        flow_tokens_per_s=plan.flow.value_tokens_per_s,
+        upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
+        placer=plan.placer,
+        placement=plan.placement,
+        objective_value=value if math.isfinite(value) else None,
+    )
+
+
+def _tagged(progress: Progress, later_s: float) -> Progress:
+    """The same reports, of a search that began `later_s` after the run."""
+
+    def report(incumbent: Incumbent, /) -> None:
+        progress(replace(incumbent, elapsed_s=incumbent.elapsed_s + later_s))
+
+    return report
+
+
+def _left_out(smaller: tuple[str, ...]) -> str:
+    if not smaller:
+        return ""
+    return (
+        f"{len(smaller)} nodes that cannot hold the model are left idle: "
+        + ", ".join(smaller[:5])
+        + ("…" if len(smaller) > 5 else "")
+    )
