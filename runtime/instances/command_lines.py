@@ -22,10 +22,14 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A command line and what is added to the environment, which may hold a secret."""
+    """A command line and what is added to the environment, which may hold a secret.
+
+    `passes`: variables of this process that it gets beside those that every server gets.
+    """
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    passes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +74,7 @@ def launch_of(spec: StartedInstance, *, model_name: str, api_key: str) -> Launch
         return _vllm(spec, model_name=model_name, api_key=api_key)
     if isinstance(spec, TransformersInstance):
         argv = (*spec.command, "serve", spec.model, *_listening(spec), "--device", spec.device)
-        return Launch(argv=(*argv, *spec.extra_arguments))
+        return Launch(argv=(*argv, *spec.extra_arguments), passes=spec.pass_environment)
     return _helix(spec, model_name=model_name, api_key=api_key)
 
 
@@ -85,7 +89,9 @@ def _vllm(spec: VllmInstance, *, model_name: str, api_key: str) -> Launch:
         "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in spec.gpus),
         "VLLM_API_KEY": api_key,
     }
-    return Launch(argv=(*argv, *spec.extra_arguments), environment=environment)
+    return Launch(
+        argv=(*argv, *spec.extra_arguments), environment=environment, passes=spec.pass_environment
+    )
 
 
 def _helix(spec: HelixInstance, *, model_name: str, api_key: str) -> Launch:
@@ -95,7 +101,11 @@ def _helix(spec: HelixInstance, *, model_name: str, api_key: str) -> Launch:
     argv += ["--relative-speed", f"{spec.relative_speed:g}", "--threads", str(spec.threads)]
     if spec.max_context_tokens is not None:
         argv += ["--max-context-tokens", str(spec.max_context_tokens)]
-    return Launch(argv=(*argv, *spec.extra_arguments), environment={"HELIX_API_KEY": api_key})
+    return Launch(
+        argv=(*argv, *spec.extra_arguments),
+        environment={"HELIX_API_KEY": api_key},
+        passes=spec.pass_environment,
+    )
 
 
 def _listening(spec: StartedInstance) -> tuple[str, ...]:

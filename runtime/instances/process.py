@@ -15,6 +15,7 @@ import psutil
 from runtime.agent.secrets_out import without_secrets
 from runtime.agent.stage_log import StageLog
 from runtime.instances.command_lines import Launch
+from runtime.instances.environment import passed_on
 
 _TAIL_LINES = 12
 _MOST_TAIL_CHARS = 1500
@@ -69,7 +70,7 @@ class ServerProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=PIPE,
                 stderr=STDOUT,
-                env={**os.environ, **launch.environment},
+                env={**passed_on(os.environ, also=launch.passes), **launch.environment},
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:

@@ -61,10 +61,15 @@ class _Instance(_Section):
 
 
 class _Started(_Instance):
-    """One whose process is started and watched here. `command` begins its command line."""
+    """One whose process is started and watched here. `command` begins its command line.
+
+    `pass_environment` names variables that it gets of ours beside what every server needs, such as
+    HF_TOKEN: secrets are not passed on unasked.
+    """
 
     port: Port
     extra_arguments: tuple[str, ...] = ()
+    pass_environment: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z_0-9]*$")], ...] = ()
     start_patience_s: float = Field(default=900.0, gt=0)
     drain_patience_s: float = Field(default=120.0, ge=0)
 

@@ -1,209 +1,32 @@
 """Instances as processes: a stand-in for `vllm serve` is started, asked, drained and ended."""
 
 import asyncio
-import json
 import os
 import signal
-import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import httpx
-import psutil
 import pytest
-from free_port import free_port
+from instance_house import (
+    PATIENCE,
+    SERVED,
+    ask,
+    becomes,
+    process_of,
+    run,
+    supervised,
+    vllm,
+    wait_until,
+)
 
 from runtime.instances.asking import ask_health
-from runtime.instances.command_lines import Door, Launch, door_of, launch_of
+from runtime.instances.command_lines import Door, door_of, launch_of
 from runtime.instances.health import Condition, Patience
-from runtime.instances.instance import SupervisedInstance, WatchedInstance
+from runtime.instances.instance import WatchedInstance
 from runtime.instances.process import ServerProcess
-from runtime.protocol.instances import (
-    HelixInstance,
-    InstanceSet,
-    InstancesRefused,
-    TransformersInstance,
-    UrlInstance,
-    VllmInstance,
-    read_instances,
-)
-
-STAND_IN = str(Path(__file__).with_name("stand_in_vllm.py"))
-COMMAND = (sys.executable, STAND_IN)
-SERVED = "llama"
-PATIENCE_S = 30.0
-PATIENCE = Patience(start_s=20, unwell_s=0.3, drain_s=20, stop_s=0.5, first_retry_s=0.05)
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(test)
-
-
-async def wait_until(condition: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, "what is waited for never came true"
-        await asyncio.sleep(0.02)
-
-
-def vllm(model: str = "m", **changes: object) -> VllmInstance:
-    fields = {"backend": "vllm", "name": "one", "model": model, "port": free_port(), "gpus": (0,)}
-    return VllmInstance.model_validate({**fields, "command": COMMAND, **changes})
-
-
-@asynccontextmanager
-async def supervised(
-    directory: Path,
-    spec: VllmInstance,
-    *,
-    patience: Patience = PATIENCE,
-    under_way: Callable[[], int] = lambda: 0,
-) -> AsyncIterator[SupervisedInstance]:
-    """Run until the block ends; whatever is left of its process then is killed."""
-    process = ServerProcess(directory, name=spec.name)
-    async with httpx.AsyncClient(timeout=5, trust_env=False) as http:
-        instance = SupervisedInstance(
-            spec.name,
-            door=door_of(spec, model_name=SERVED, api_key="k", environment={}),
-            launch=launch_of(spec, model_name=SERVED, api_key="k"),
-            process=process,
-            http=http,
-            clock=time.monotonic,
-            patience=patience,
-            requests_under_way=under_way,
-            look_every_s=0.05,
-        )
-        running = asyncio.create_task(instance.run())
-        try:
-            yield instance
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            process.kill()
-            await process.gone()
-
-
-async def becomes(instance: SupervisedInstance, condition: Condition) -> None:
-    await wait_until(lambda: instance.state.condition is condition)
-
-
-def process_of(directory: Path) -> psutil.Process:
-    return psutil.Process(json.loads((directory / "one.pid").read_text())["pid"])
-
-
-async def ask(instance: SupervisedInstance, path: str, body: dict[str, Any]) -> httpx.Response:
-    async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
-        return await http.post(
-            f"{instance.door.url}{path}",
-            json=body,
-            headers={"Authorization": f"Bearer {instance.door.api_key}"},
-        )
-
-
-def test_the_command_line_of_vllm_has_what_it_needs_and_no_secret() -> None:
-    spec = vllm(
-        "/models/llama",
-        gpus=(2, 3),
-        tensor_parallel=2,
-        max_context_tokens=8192,
-        gpu_memory_utilization=0.85,
-        extra_arguments=("--enforce-eager",),
-        command=("vllm",),
-        port=8001,
-    )
-    launch = launch_of(spec, model_name="llama", api_key="secret")
-    assert " ".join(launch.argv) == (
-        "vllm serve /models/llama --host 127.0.0.1 --port 8001 --served-model-name llama "
-        "--tensor-parallel-size 2 --gpu-memory-utilization 0.85 --max-model-len 8192 "
-        "--enforce-eager"
-    )
-    assert launch.environment == {"CUDA_VISIBLE_DEVICES": "2,3", "VLLM_API_KEY": "secret"}
-    assert "secret" not in repr(launch)
-
-
-def test_the_other_backends_are_told_to_listen_on_loopback_too() -> None:
-    theirs = TransformersInstance(
-        backend="transformers", name="t", model="/m", port=9000, device="cpu"
-    )
-    launch = launch_of(theirs, model_name="llama", api_key="secret")
-    assert " ".join(launch.argv) == (
-        "transformers serve /m --host 127.0.0.1 --port 9000 --device cpu"
-    )
-    assert not launch.environment
-    door = door_of(theirs, model_name="llama", api_key="secret", environment={})
-    assert (door.model, door.api_key, door.has_metrics) == ("/m", "", False)
-    ours = HelixInstance(
-        backend="helix",
-        name="h",
-        checkpoint="/m",
-        memory_budget_bytes=1 << 30,
-        port=9001,
-        relative_speed=0.5,
-    )
-    launch = launch_of(ours, model_name="llama", api_key="secret")
-    assert launch.argv[1:5] == ("-m", "runtime", "serve", "--checkpoint")
-    assert "--host 127.0.0.1 --port 9001 --model-name llama" in " ".join(launch.argv)
-    assert "secret" not in " ".join(launch.argv)
-    url = UrlInstance(
-        backend="url", name="u", url="https://x/v1", model="gpt", api_key_env="THEIR_KEY"
-    )
-    door = door_of(url, model_name="llama", api_key="no", environment={"THEIR_KEY": "theirs"})
-    assert (door.url, door.model, door.api_key) == ("https://x", "gpt", "theirs")
-
-
-WHOLE = {
-    "model_name": "llama",
-    "api_key_hashes": ["0" * 64],
-    "instances": [
-        {"backend": "vllm", "name": "a", "model": "m", "port": 1, "gpus": [0]},
-        {"backend": "url", "name": "b", "url": "http://b", "model": "m"},
-    ],
-}
-
-
-@pytest.mark.parametrize(
-    ("changes", "complaint"),
-    [
-        ({"gpus": [0, 1, 2], "tensor_parallel": 2}, "3 GPUs for a tensor-parallel degree of 2"),
-        ({"gpus": [1, 1], "tensor_parallel": 2}, "names a GPU twice"),
-        ({"name": "b"}, "the name 'b' is given to two instances"),
-        ({"name": "../../etc"}, "instances.0.vllm.name"),
-        ({"backend": "tgi"}, "instances.0"),
-        ({"tensor_paralel": 2}, "instances.0.vllm.tensor_paralel"),
-        ({"times": {"prefill": [0, 0, 0, -1], "decode": [0, 0, 0, 1]}}, "prefill.3"),
-    ],
-)
-def test_a_file_that_cannot_be_meant_is_refused_naming_what_is_wrong(
-    tmp_path: Path, changes: dict[str, object], complaint: str
-) -> None:
-    first, second = WHOLE["instances"]
-    path = tmp_path / "instances.json"
-    path.write_text(json.dumps(WHOLE))
-    assert [one.name for one in read_instances(path).instances] == ["a", "b"]
-    path.write_text(json.dumps({**WHOLE, "instances": [{**first, **changes}, second]}))
-    with pytest.raises(InstancesRefused, match=r"instances\.json") as refused:
-        read_instances(path)
-    assert complaint in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["http://h:abc", "http://h:999999", "http://h:0", "http://[::1", "http://:80", "http://a b"],
-)
-def test_an_address_that_is_none_is_refused_when_it_is_read(url: str) -> None:
-    with pytest.raises(ValueError, match="is no address"):
-        UrlInstance(backend="url", name="u", url=url, model="m")
-
-
-def test_gpus_and_ports_belong_to_one_instance_each() -> None:
-    first, _ = WHOLE["instances"]
-    for changes, what in (({"port": 2}, "GPU 0"), ({"gpus": [1]}, "port 1")):
-        twins = [first, {**first, "name": "c", **changes}]
-        with pytest.raises(ValueError, match=what):
-            InstanceSet.model_validate({**WHOLE, "instances": twins})
+from runtime.protocol.instances import UrlInstance
 
 
 @pytest.mark.parametrize("version", ["v0", "v1"])
@@ -360,53 +183,6 @@ def test_what_an_earlier_life_left_running_is_ended_first(tmp_path: Path) -> Non
         await left.gone()
 
     run(test())
-
-
-def test_a_number_that_is_another_process_by_now_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "one.pid").write_text(json.dumps({"pid": os.getppid(), "born": 1.0}))
-
-    async def test() -> None:
-        process = ServerProcess(tmp_path, name="one")
-        await process.start(Launch(argv=(sys.executable, "-c", "print('hello')")))
-        await process.gone()
-        assert process.take_end() == "exited with status 0"
-        assert process.take_end() is None
-
-    run(test())
-    assert psutil.pid_exists(os.getppid())
-
-
-LEADER = """
-import subprocess, sys
-child = subprocess.Popen(["sleep", "3600"], start_new_session=sys.argv[1] == "away")
-print(child.pid, flush=True)
-sys.exit("out of memory")
-"""
-
-
-@pytest.mark.parametrize("where", ["here", "away"])
-def test_the_end_of_a_leader_is_seen_while_its_children_hold_its_output(
-    tmp_path: Path, where: str
-) -> None:
-    async def test() -> None:
-        process = ServerProcess(tmp_path, name="one")
-        await process.start(Launch(argv=(sys.executable, "-c", LEADER, where)))
-        await asyncio.wait_for(process.gone(), PATIENCE_S)
-        child, words = process.last_words.split("\n")
-        assert words == "out of memory"
-        assert process.take_end() == "exited with status 1"
-        if where == "away":  # it is in no session of ours
-            os.kill(int(child), signal.SIGKILL)
-        await wait_until(lambda: _has_ended(int(child)))
-
-    run(test())
-
-
-def _has_ended(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 @pytest.mark.parametrize("url", ["http://:x", "http://127.0.0.1:1", "http://no.such.host.invalid"])
