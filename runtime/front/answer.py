@@ -117,14 +117,12 @@ class Answer:
         await response(scope, _no_more, send)
 
     async def _whole(self, scope: Scope, send: Send) -> None:
+        desk = self._desk
         response: Response
         while (name := await self._next_instance(None)) is not None:
             try:
                 body = await whole_answer(
-                    self._desk.http,
-                    self._desk.doors[name],
-                    self._asked,
-                    patience_s=self._desk.whole_answer_s,
+                    desk.http, desk.doors[name], self._asked, patience_s=desk.whole_answer_s
                 )
             except (InstanceFailed, InstanceFull) as error:
                 self._note(name, error)
@@ -136,9 +134,11 @@ class Answer:
                 break
             else:
                 self._began(name)
-                self._observe(usage_of(body))
+                usage = usage_of(body)
+                desk.balance.produced(name, 0 if usage is None else usage[1])
+                self._observe(usage)
                 if "model" in body:
-                    body["model"] = self._desk.model_name
+                    body["model"] = desk.model_name
                 response = Response(
                     json.dumps(body),
                     media_type="application/json",
@@ -146,7 +146,7 @@ class Answer:
                 )
                 break
             finally:
-                self._desk.balance.end(self._request)
+                desk.balance.end(self._request)
         else:
             response = _told(self._nobody())
         await self._respond(response, scope, send)
@@ -192,7 +192,9 @@ class Answer:
                     usage = event.usage
                     if event.is_usage_alone and not asked.wants_usage:
                         continue
-                tokens += event.tokens
+                if event.tokens:
+                    tokens += event.tokens
+                    desk.balance.produced(name, event.tokens)
                 opening.append(event.encoded(model=desk.model_name))
                 if event.tokens or event.finished or event.is_done or client.has_tokens:
                     if not client.has_tokens:

@@ -1,7 +1,12 @@
-"""The front's HTTP face: /v1/chat/completions, /v1/completions, /v1/models and /health."""
+"""The front's HTTP face: /v1/chat/completions, /v1/completions, /v1/models, /health, /metrics.
+
+All but /health need a key; without one it says no more than a load balancer asks: why an instance
+is not ready may quote its log.
+"""
 
 import itertools
 from collections.abc import Mapping
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -14,6 +19,7 @@ from runtime.coordinator.error_answers import EXCEPTION_HANDLERS
 from runtime.coordinator.limits import read_body
 from runtime.front.answer import Answer, Desk, stopping
 from runtime.front.asked import Endpoint, read_asked
+from runtime.front.metrics import metrics_page
 from runtime.instances.instance import Instance
 from runtime.protocol.openai import ApiError
 
@@ -23,13 +29,14 @@ _RETRY_AFTER_S = 5.0
 
 def create_front(*, desk: Desk, instances: Mapping[str, Instance], keys: ApiKeys) -> Starlette:
     """`instances` by name, as `desk` has their doors."""
-    face = _Face(desk, instances)
+    face = _Face(desk, instances, keys)
     return Starlette(
         routes=[
             Route("/v1/chat/completions", face.chat, methods=["POST"]),
             Route("/v1/completions", face.completion, methods=["POST"]),
             Route("/v1/models", face.models, methods=["GET"]),
             Route("/health", face.health, methods=["GET"]),
+            Route("/metrics", face.metrics, methods=["GET"]),
         ],
         middleware=[Middleware(RequireApiKey, keys=keys)],
         exception_handlers=EXCEPTION_HANDLERS,
@@ -37,9 +44,10 @@ def create_front(*, desk: Desk, instances: Mapping[str, Instance], keys: ApiKeys
 
 
 class _Face:
-    def __init__(self, desk: Desk, instances: Mapping[str, Instance]) -> None:
+    def __init__(self, desk: Desk, instances: Mapping[str, Instance], keys: ApiKeys) -> None:
         self._desk = desk
         self._instances = instances
+        self._keys = keys
         self._numbers = itertools.count(1)
 
     async def chat(self, http: Request) -> Answer:
@@ -54,27 +62,44 @@ class _Face:
         return JSONResponse({"object": "list", "data": [entry]})
 
     async def health(self, http: Request) -> Response:
-        """200 while at least one instance takes requests; the body says how each is."""
+        """200 while at least one instance takes requests; with a key the body says how each is."""
         balance = self._desk.balance
         open_ones = balance.open_instances()
-        told = {}
-        for name, instance in self._instances.items():
-            trouble = balance.trouble_of(name)
-            load = instance.load
-            told[name] = {
-                "condition": instance.state.condition,
-                "open": name in open_ones,
-                "message": instance.state.message or ("" if trouble is None else trouble.reason),
-                "requests_under_way": balance.under_way_at(name),
-                "requests_answered": balance.answered[name],
-                "kv_usage": load.kv_usage,
-                "complaint": load.complaint,
-            }
         status = "ok" if open_ones else "no instance is ready"
         if balance.is_closed:
             status, open_ones = "stopping", []
-        body = {"status": status, "requests_under_way": balance.under_way, "instances": told}
+        body: dict[str, Any] = {"status": status}
+        if self._has_key(http):
+            body["requests_under_way"] = balance.under_way
+            body["instances"] = {
+                name: self._told(name, is_open=name in open_ones) for name in self._instances
+            }
         return JSONResponse(body, status_code=200 if open_ones else 503)
+
+    async def metrics(self, http: Request) -> Response:
+        page = metrics_page(self._desk.balance, self._instances)
+        return Response(page, media_type="text/plain; version=0.0.4")
+
+    def _has_key(self, http: Request) -> bool:
+        try:
+            self._keys.check(http.headers.get("authorization"))
+        except ApiError:
+            return False
+        return True
+
+    def _told(self, name: str, *, is_open: bool) -> dict[str, Any]:
+        """How an instance is, for people who may ask it."""
+        balance, instance = self._desk.balance, self._instances[name]
+        trouble = balance.trouble_of(name)
+        return {
+            "condition": instance.state.condition,
+            "open": is_open,
+            "message": instance.state.message or ("" if trouble is None else trouble.reason),
+            "requests_under_way": balance.under_way_at(name),
+            "requests_answered": balance.answered[name],
+            "kv_usage": instance.load.kv_usage,
+            "complaint": instance.load.complaint,
+        }
 
     async def _answer(self, http: Request, endpoint: Endpoint) -> Answer:
         asked = read_asked(endpoint, await read_body(http), model_name=self._desk.model_name)

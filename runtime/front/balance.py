@@ -47,6 +47,9 @@ class Balance:
         self._counts: Counter[str] = Counter()
         self._trials: dict[str, int] = {}  # the request that tries one that failed
         self.answered: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.output_tokens: Counter[str] = Counter()
+        self._produced_s: dict[str, float] = {}
         self._opened = asyncio.Event()
         self._here = 0
         self.is_closed = False  # nobody new comes in, and who waits for an instance goes
@@ -78,6 +81,10 @@ class Balance:
     def under_way_at(self, name: str) -> int:
         return self._counts[name]
 
+    def produced_s(self, name: str) -> float | None:
+        """When it last gave a token to a request; None if never."""
+        return self._produced_s.get(name)
+
     def trouble_of(self, name: str) -> Trouble | None:
         return self._troubles.get(name)
 
@@ -106,6 +113,7 @@ class Balance:
 
     def failed(self, name: str, reason: str) -> None:
         """It did not answer a request as it should."""
+        self.failures[name] += 1
         before = self._troubles.get(name)
         now_s = self._clock()
         if before is not None and now_s < before.until_s:
@@ -121,6 +129,11 @@ class Balance:
         """
         if self._suspicions.setdefault(name, digest) != digest or name in self._troubles:
             self.failed(name, reason)
+
+    def produced(self, name: str, tokens: int) -> None:
+        """It gave so many tokens to a request."""
+        self._produced_s[name] = self._clock()
+        self.output_tokens[name] += tokens
 
     def began(self, name: str) -> None:
         """It begins to answer a request."""

@@ -225,6 +225,7 @@ def _instance(
         clock=time.monotonic,
         patience=Patience(start_s=spec.start_patience_s, drain_s=spec.drain_patience_s),
         requests_under_way=lambda: balance.under_way_at(spec.name),
+        produced_s=lambda: balance.produced_s(spec.name),
     )
 
 

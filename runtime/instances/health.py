@@ -69,11 +69,13 @@ class Probe:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """`ended`: how its process ended; None while it runs, or was not started. `probe`: None when it
-    was not asked. `requests`: in it, as far as known. `last_words`: the end of its log."""
+    was not asked. `requests`: in it, as far as known. `produced_s`: when it last was seen to give a
+    token, None if never. `last_words`: the end of its log."""
 
     probe: Probe | None = None
     ended: str | None = None
     requests: int = 0
+    produced_s: float | None = None
     last_words: str = ""
 
 
@@ -146,11 +148,15 @@ def _unwanted(state: State, seen: Seen, *, patience: Patience, now_s: float) -> 
 def _unless_late(
     state: State, seen: Seen, *, patience: Patience, now_s: float
 ) -> tuple[State, Step]:
-    """One that hangs is killed: what it holds is lost, and it begins anew once it has ended."""
+    """One that hangs is killed: what it holds is lost, and it begins anew once it has ended.
+
+    One that gives tokens does not hang, though it be too busy to say how it is.
+    """
     lasted_s = now_s - state.since_s
+    idle_s = lasted_s if seen.produced_s is None else min(lasted_s, now_s - seen.produced_s)
     if state.condition is Condition.STARTING and lasted_s > patience.start_s:
         why = f"it was not well {patience.start_s:g} s after its start"
-    elif state.condition is Condition.UNWELL and lasted_s > patience.unwell_s:
+    elif state.condition is Condition.UNWELL and idle_s > patience.unwell_s:
         why = f"it was unwell for {patience.unwell_s:g} s"
     else:
         return state, Step.NOTHING

@@ -101,6 +101,7 @@ class SupervisedInstance:
     """A process of ours: started, asked, started again with a back-off, drained, ended.
 
     `requests_under_way`: how many requests were sent to it from here and have not ended.
+    `produced_s`: when, by `clock`, one of them last got a token.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class SupervisedInstance:
         clock: Callable[[], float],
         patience: Patience,
         requests_under_way: Callable[[], int],
+        produced_s: Callable[[], float | None] = lambda: None,
         look_every_s: float = LOOK_EVERY_S,
     ) -> None:
         self.door = door
@@ -126,6 +128,7 @@ class SupervisedInstance:
         self._clock = clock
         self._patience = patience
         self._requests_under_way = requests_under_way
+        self._produced_s = produced_s
         self._look_every_s = look_every_s
         self._wanted = True
         self._looking = asyncio.Lock()
@@ -180,7 +183,7 @@ class SupervisedInstance:
         if not probe.trouble:
             self.load = await _asked_load(self._http, self.door, self._name, self.load)
         requests = max(self._requests_under_way(), self.load.requests or 0)
-        return Seen(probe=probe, requests=requests, last_words=words)
+        return Seen(probe=probe, requests=requests, produced_s=self._produced_s(), last_words=words)
 
 
 async def _asked_load(

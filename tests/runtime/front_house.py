@@ -235,9 +235,9 @@ TEXT = {"prompt": "once upon", "max_tokens": 4}
 WORDS = "w0 w1 w2 w3 "
 
 
-async def client_get(front: Front, path: str) -> Told:
+async def client_get(front: Front, path: str, *, key: str = KEY) -> Told:
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(front.app), base_url="http://front"
     ) as http:
-        answer = await http.get(path, headers={"Authorization": f"Bearer {KEY}"})
+        answer = await http.get(path, headers={"Authorization": f"Bearer {key}"})
     return Told(status=answer.status_code, pieces=[answer.content])

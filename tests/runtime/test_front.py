@@ -4,8 +4,9 @@ import asyncio
 import time
 
 import pytest
-from front_house import CHAT, OWNER, PATIENCE_S, READY, TEXT, WORDS, Front, with_front
+from front_house import CHAT, OWNER, PATIENCE_S, READY, TEXT, WORDS, Front, client_get, with_front
 
+from runtime.instances.exposition import parse_exposition
 from runtime.instances.health import Condition, State
 
 
@@ -116,6 +117,50 @@ def test_without_a_key_or_for_another_model_nothing_is_asked() -> None:
         assert not engine.asked
 
     with_front({"a": "m"}, test)
+
+
+def test_health_tells_who_has_no_key_nothing_of_the_instances() -> None:
+    async def test(front: Front) -> None:
+        front.instances["a"].state = State(
+            condition=Condition.UNWELL, message="its log ends: /home/ada/secret/model"
+        )
+        told = await client_get(front, "/health", key="wrong")
+        assert (told.status, told.body) == (503, {"status": "no instance is ready"})
+        message = (await client_get(front, "/health")).body["instances"]["a"]["message"]
+        assert message == "its log ends: /home/ada/secret/model"
+
+    with_front({"a": "m"}, test)
+
+
+def test_metrics_tell_what_went_where_and_need_a_key() -> None:
+    async def test(front: Front) -> None:
+        for stream in (True, False):
+            for _ in range(2):  # of a round, one is of each
+                await front.ask({**TEXT, "stream": stream})
+        assert (await client_get(front, "/metrics", key="wrong")).status == 401
+        page = (await client_get(front, "/metrics")).pieces[0].decode()
+        told = {(one.name, one.labels.get("instance")): one.value for one in parse_exposition(page)}
+        assert told["helix_front_requests", None] == 0
+        for name, answers, failures, is_open in (("bad", 0, 1, 0), ("good", 4, 0, 1)):
+            assert told["helix_front_answers_total", name] == answers
+            assert told["helix_front_output_tokens_total", name] == 4 * answers
+            assert told["helix_front_failures_total", name] == failures
+            assert told["helix_front_instance_open", name] == is_open
+            assert told["helix_front_instance_ready", name] == 1
+            assert told["helix_front_requests_running", name] == 0
+
+    with_front({"bad": "m:mode=errors", "good": "m"}, test)
+
+
+def test_an_instance_that_gives_tokens_is_known_to() -> None:
+    async def test(front: Front) -> None:
+        for stream in (True, False):
+            front.clock.now_s += 10
+            await front.ask({**TEXT, "stream": stream})
+            assert front.balance.produced_s("a") == front.clock.now_s
+        assert front.balance.produced_s("b") is None
+
+    with_front({"a": "m", "b": "m"}, test, router="single")
 
 
 def test_lengths_of_answers_and_of_tokens_are_learnt_from_what_passes() -> None:

@@ -90,6 +90,17 @@ def test_one_that_stays_unwell_is_killed_and_started_again() -> None:
     assert life.see(Seen(), after_s=2) is Step.START
 
 
+def test_one_that_is_too_busy_to_say_how_it_is_goes_on_while_it_gives_tokens() -> None:
+    life = Life()
+    life.to_ready()
+    for _ in range(100):
+        assert life.see(Seen(probe=ILL, produced_s=life.now_s - 2)) is Step.NOTHING
+    assert life.state.condition is Condition.UNWELL  # and nobody new is sent there
+    last_s = life.now_s
+    assert life.see(Seen(probe=ILL, produced_s=last_s), after_s=19) is Step.NOTHING
+    assert life.see(Seen(probe=ILL, produced_s=last_s), after_s=2) is Step.KILL
+
+
 def test_the_wait_before_another_start_doubles_and_is_forgotten_after_a_good_while() -> None:
     life, waits = Life(), []
     for _ in range(6):
