@@ -1,14 +1,17 @@
-"""What a link's bulk lane says beside the messages themselves: chunks, probes and acks.
+"""What a link's lanes say beside the messages themselves: numbers, chunks, probes and acks.
 
 A directed link has two lanes, each a TCP connection of its own. The urgent lane carries whole
-messages as `data` frames. The bulk lane carries messages in chunks, three ZeroMQ frames each:
+messages, three ZeroMQ frames each, the bulk lane carries messages in chunks, as many:
 
+    [urgent header]  [head of the message]  [its payload]
     [chunk header]  [head of the message, with its first chunk only]  [part of the payload]
 
-Chunks are numbered without gaps within a stream; a stream begins when the sender does. The
+Both are numbered without gaps within a stream; a stream begins when the sender does. The
 receiver answers each chunk and probe with an ack, one frame, on the same connection: which
 sequence it expects next, and how many bytes it has had of this peer on both lanes by which time of
-its own clock. That is what rate and round trip are measured by.
+its own clock. That is what rate and round trip are measured by. Of urgent messages it answers those
+that ask for it, and those that it does not expect. A message of two frames, head and payload, has
+no number: one that is said again and again anyway.
 """
 
 import struct
@@ -17,13 +20,14 @@ from dataclasses import dataclass
 from runtime.protocol.frame_error import FrameError
 
 LINK_MAGIC = b"HLL1"
-_CHUNK, _PROBE, _ACK = 1, 2, 3
+_CHUNK, _PROBE, _ACK, _URGENT, _URGENT_PROBE = 1, 2, 3, 4, 5
 _KIND = struct.Struct("<4sB3x")  # magic, kind
 # stream, sequence, offset in the payload, payload bytes of the whole message, sent at (us)
 _CHUNK_BODY = struct.Struct("<IQQQQ")
 _PROBE_BODY = struct.Struct("<IQQ")  # stream, next sequence, sent at (us)
 # stream, expected, follows, delivered bytes, received at (us, receiver's clock), sent at (echo, us)
 _ACK_BODY = struct.Struct("<IQQQQQ")
+_URGENT_BODY = struct.Struct("<IQQB")  # stream, sequence, sent at (us), whether it asks for an ack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +51,32 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Urgent:
+    """The number of a whole message on the urgent lane."""
+
+    stream: int
+    sequence: int
+    sent_us: int
+    asks: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UrgentProbe:
+    """Like a probe, of the urgent lane."""
+
+    stream: int
+    sequence: int
+    sent_us: int
+
+
+LinkFrame = Chunk | Probe | Urgent | UrgentProbe  # what a receiver answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ack:
     """`expected` is the next sequence of `stream` the receiver can use; it has all before it.
 
-    `follows` is the sequence after the answered chunk; if less is expected, something was lost.
+    `follows` is the sequence after what is answered; if less is expected, something was lost.
     `received_us` is a time of the receiver's clock, `sent_us` repeats that of what is answered.
     """
 
@@ -62,8 +88,20 @@ class Ack:
     sent_us: int
 
 
-def encode_link_frame(frame: Chunk | Probe | Ack) -> bytes:
-    """The header of a chunk, or a whole probe or ack. Raises FrameError for what does not fit."""
+def ack_of(answered: LinkFrame, *, expected: int, delivered_bytes: int, received_us: int) -> Ack:
+    """`delivered_bytes`: of this peer on both lanes."""
+    return Ack(
+        stream=answered.stream,
+        expected=expected,
+        follows=answered.sequence + isinstance(answered, Chunk | Urgent),
+        delivered_bytes=delivered_bytes,
+        received_us=received_us,
+        sent_us=answered.sent_us,
+    )
+
+
+def encode_link_frame(frame: LinkFrame | Ack) -> bytes:
+    """A header, or a whole probe or ack. Raises FrameError for what does not fit."""
     try:
         match frame:
             case Chunk():
@@ -72,6 +110,14 @@ def encode_link_frame(frame: Chunk | Probe | Ack) -> bytes:
                 )
             case Probe():
                 return _KIND.pack(LINK_MAGIC, _PROBE) + _PROBE_BODY.pack(
+                    frame.stream, frame.sequence, frame.sent_us
+                )
+            case Urgent():
+                return _KIND.pack(LINK_MAGIC, _URGENT) + _URGENT_BODY.pack(
+                    frame.stream, frame.sequence, frame.sent_us, frame.asks
+                )
+            case UrgentProbe():
+                return _KIND.pack(LINK_MAGIC, _URGENT_PROBE) + _PROBE_BODY.pack(
                     frame.stream, frame.sequence, frame.sent_us
                 )
             case Ack():
@@ -92,7 +138,7 @@ def is_link_frame(frame: bytes | memoryview) -> bool:
     return bytes(memoryview(frame)[:4]) == LINK_MAGIC
 
 
-def decode_link_frame(frame: bytes | memoryview) -> Chunk | Probe | Ack:
+def decode_link_frame(frame: bytes | memoryview) -> LinkFrame | Ack:
     """Raises FrameError for anything that `encode_link_frame` does not make."""
     view = memoryview(frame)
     try:
@@ -109,9 +155,15 @@ def decode_link_frame(frame: bytes | memoryview) -> Chunk | Probe | Ack:
                 payload_bytes=payload_bytes,
                 sent_us=sent_us,
             )
-        if kind == _PROBE:
+        if kind in (_PROBE, _URGENT_PROBE):
             stream, sequence, sent_us = _PROBE_BODY.unpack(body)
-            return Probe(stream=stream, sequence=sequence, sent_us=sent_us)
+            probe = Probe if kind == _PROBE else UrgentProbe
+            return probe(stream=stream, sequence=sequence, sent_us=sent_us)
+        if kind == _URGENT:
+            stream, sequence, sent_us, asks = _URGENT_BODY.unpack(body)
+            if asks not in (0, 1):
+                raise FrameError(f"an urgent message asks for an ack with {asks}, not 0 or 1")
+            return Urgent(stream=stream, sequence=sequence, sent_us=sent_us, asks=bool(asks))
         if kind == _ACK:
             stream, expected, follows, delivered, received_us, sent_us = _ACK_BODY.unpack(body)
             return Ack(

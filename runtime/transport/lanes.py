@@ -1,7 +1,7 @@
 """The thread that receives everything and sends the bulk lanes of all links of this process.
 
 Acks must go out and chunks must leave on time while the process's own thread computes; decodes are
-sent by that thread itself and never wait for this one.
+sent by that thread itself and never wait for this one, which only sees to what was lost of them.
 """
 
 import logging
@@ -20,7 +20,10 @@ from runtime.protocol.frame_error import FrameError
 from runtime.protocol.link_frames import (
     Ack,
     Chunk,
+    LinkFrame,
     Probe,
+    Urgent,
+    ack_of,
     decode_link_frame,
     encode_link_frame,
     is_link_frame,
@@ -30,6 +33,8 @@ from runtime.transport.link_scheduler import LinkOptions, LinkRule, LinkSchedule
 from runtime.transport.measuring import FILLER_HEAD, Measuring, MeasuringLimits
 from runtime.transport.reassembly import Bytes, Reassembly
 from runtime.transport.turns import Turns
+from runtime.transport.urgent_connection import UrgentConnection, Went
+from runtime.transport.urgent_lane import UrgentOrder
 from runtime.transport.wakeup import Wakeup
 from runtime.transport.zmq_sockets import Peers
 
@@ -48,13 +53,24 @@ class _Link:
     def __init__(self, peer: str, options: LinkOptions) -> None:
         self.peer = peer
         self.scheduler = LinkScheduler(options=options, stream=secrets.randbits(32))
-        self.dealer: Any = None
+        self.dealer: Any = None  # of the bulk lane
+        self.urgent: UrgentConnection | None = None
         self.is_stalled = False
+
+    def close(self, poller: zmq.Poller) -> None:
+        if self.dealer is not None:
+            poller.unregister(self.dealer)
+            self.dealer.close(linger=0)
+        if self.urgent is not None:
+            if self.urgent.fd in poller:
+                poller.unregister(self.urgent.fd)
+            self.urgent.close()
 
 
 class Lanes:
-    """`router` is handed over to this thread; `dial` makes the bulk socket of a peer by name, or
-    gives None when it is none any more; `decode_due_s` says when a decode will want a link."""
+    """`router` is handed over to this thread; `dial` makes a socket to a peer by name, or gives
+    None when it is none any more; `decode_due_s` says when a decode will want a link. Of urgent
+    messages to one peer at most `most_kept` wait for an answer."""
 
     def __init__(
         self,
@@ -64,6 +80,7 @@ class Lanes:
         dial: Callable[[str], Any],
         options: LinkOptions,
         decode_due_s: Callable[[float], float | None],
+        most_kept: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.inbox_wakeup = Wakeup()
@@ -74,6 +91,7 @@ class Lanes:
         self._dial = dial
         self._options = options
         self._decode_due_s = decode_due_s
+        self._most_kept = most_kept
         self._clock = clock
         self._lock = threading.Lock()  # of what follows
         self._inbox: deque[Received] = deque()
@@ -86,6 +104,7 @@ class Lanes:
         # of this thread alone
         self._wakeup = Wakeup()
         self._reassemblies: dict[str, Reassembly] = {}
+        self._urgent_orders: dict[str, UrgentOrder] = {}
         self._delivered_bytes: Counter[str] = Counter()
         self._thread = threading.Thread(target=self._run, name="lanes", daemon=True)
         self._thread.start()
@@ -102,11 +121,26 @@ class Lanes:
         self._wakeup.wake()
         return True
 
-    def on_urgent(self, peer: str, n_bytes: int) -> None:
-        """So much went to `peer` on the urgent lane."""
+    def send_urgent(self, peer: str, message: Message) -> None:
+        """Send a message on the urgent lane now. Raises LaneFull."""
+        head, payload = encode(message)
         with self._lock:
-            self._give_way(n_bytes, is_prompt=False)
-            self._link(peer).scheduler.on_urgent(n_bytes, now_s=self._clock())
+            link = self._link(peer)
+            urgent = link.urgent
+        if urgent is None:
+            urgent = UrgentConnection(
+                peer, self._dial(peer), most_kept=self._most_kept, clock=self._clock
+            )
+            with self._lock:
+                link.urgent = urgent
+            self._wakeup.wake()
+        self._on_urgent(link, urgent.send(head, payload))
+
+    def _on_urgent(self, link: _Link, went: Went) -> None:
+        with self._lock:
+            self._give_way(went.n_bytes, is_prompt=False)
+            link.scheduler.on_urgent(went.n_bytes, now_s=self._clock())
+            link.scheduler.counters.sent_again += went.again
 
     def measure(self, peer: str, *, limits: MeasuringLimits) -> bool:
         """Begin to find out what the link to `peer` does; False: something is under way already,
@@ -194,8 +228,7 @@ class Lanes:
             self.inbox_wakeup.wake()
         finally:
             for link in (*self._links.values(), *self._doomed):
-                if link.dealer is not None:
-                    link.dealer.close(linger=0)
+                link.close(poller)
             self._router.close(linger=0)
 
     def _turn(self, poller: zmq.Poller) -> bool:
@@ -207,6 +240,7 @@ class Lanes:
             if self._measuring is not None and self._measuring.has_ended(now_s):
                 self._measuring = None
             wakes = [link.scheduler.wake_s(now_s=now_s) for link in links]
+            wakes += [link.urgent.probe_s for link in links if link.urgent is not None]
             wakes += [] if self._measuring is None else [self._measuring.ends_s]
         wait_s = max(0.0, min([*wakes, now_s + _LONGEST_WAIT_S]) - now_s)
         readable = dict(poller.poll(int(wait_s * 1000)))
@@ -218,10 +252,7 @@ class Lanes:
             doomed, self._doomed = self._doomed, []
             links = list(self._links.values())
         for link in doomed:
-            if link.dealer is not None:
-                poller.unregister(link.dealer)
-                link.dealer.close(linger=0)
-                link.dealer = None
+            link.close(poller)
         if self._router in readable:
             self._receive()
         for link in links:
@@ -233,7 +264,20 @@ class Lanes:
             elif link.dealer in readable:
                 self._hear(link)
             self._serve(link)
+            if link.urgent is not None:
+                self._tend(link, link.urgent, poller, readable)
         return True
+
+    def _tend(
+        self, link: _Link, urgent: UrgentConnection, poller: zmq.Poller, readable: dict[Any, int]
+    ) -> None:
+        is_new = urgent.fd not in poller
+        if is_new:
+            poller.register(urgent.fd, zmq.POLLIN)
+        if is_new or urgent.fd in readable or self._clock() >= urgent.probe_s:
+            went = urgent.tend()
+            if went.again:
+                self._on_urgent(link, went)
 
     def _receive(self) -> None:
         for _ in range(_RECEIVED_AT_ONCE):
@@ -260,7 +304,7 @@ class Lanes:
     def _message(self, sender: str, frames: list[Any]) -> Message | None:
         identity, *rest = frames
         if rest and is_link_frame(rest[0].buffer):
-            return self._message_of_bulk(sender, identity, rest)
+            return self._message_of_lane(sender, identity, rest)
         if rest and is_beat_frame(rest[0].buffer):
             self._echo(identity, rest)
             return None
@@ -268,28 +312,43 @@ class Lanes:
             raise FrameError(f"{len(rest)} frames; a message has a head and a payload")
         return decode(rest[0].buffer, rest[1].buffer)
 
-    def _message_of_bulk(self, sender: str, identity: Any, frames: list[Any]) -> Message | None:
-        """Acks what came; the message it completes."""
+    def _message_of_lane(self, sender: str, identity: Any, frames: list[Any]) -> Message | None:
+        """Acks what came, if it is to be; the message that is complete now."""
         frame = decode_link_frame(frames[0].buffer)
         if isinstance(frame, Ack):
-            raise FrameError("an ack where chunks come")
-        if len(frames) != (3 if isinstance(frame, Chunk) else 1):
+            raise FrameError("an ack where messages come")
+        if len(frames) != (3 if isinstance(frame, Chunk | Urgent) else 1):
             raise FrameError(f"{len(frames)} frames; a chunk has three and a probe is one")
+        if isinstance(frame, Chunk | Probe):
+            return self._message_of_bulk(sender, identity, frame, frames)
+        order = self._urgent_orders.setdefault(sender, UrgentOrder())
+        is_next = isinstance(frame, Urgent) and order.accept(frame)
+        if not is_next or (isinstance(frame, Urgent) and frame.asks):
+            self._acknowledge(sender, identity, frame, expected=order.expected(frame.stream))
+        return decode(frames[1].buffer, frames[2].buffer) if is_next else None
+
+    def _message_of_bulk(
+        self, sender: str, identity: Any, frame: Chunk | Probe, frames: list[Any]
+    ) -> Message | None:
         reassembly = self._reassemblies.setdefault(sender, Reassembly())
         whole: tuple[Bytes, Bytes] | None = None
         try:
             if isinstance(frame, Chunk):
                 whole = reassembly.accept(frame, frames[1].buffer, frames[2].buffer)
         finally:
-            ack = reassembly.ack(
-                frame,
-                delivered_bytes=self._delivered_bytes[sender],
-                received_us=round(self._clock() * 1e6),
-            )
-            self._answer(identity, encode_link_frame(ack))
+            self._acknowledge(sender, identity, frame, expected=reassembly.expected(frame.stream))
         if whole is None or bytes(memoryview(whole[0])) == FILLER_HEAD:
             return None
         return decode(memoryview(whole[0]), memoryview(whole[1]))
+
+    def _acknowledge(self, sender: str, identity: Any, frame: LinkFrame, *, expected: int) -> None:
+        ack = ack_of(
+            frame,
+            expected=expected,
+            delivered_bytes=self._delivered_bytes[sender],
+            received_us=round(self._clock() * 1e6),
+        )
+        self._answer(identity, encode_link_frame(ack))
 
     def _echo(self, identity: Any, frames: list[Any]) -> None:
         echo = Echo(

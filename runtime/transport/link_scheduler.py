@@ -116,7 +116,7 @@ class LinkCounters:
     bulk_bytes: int = 0
     chunks: int = 0
     starved: int = 0  # times the bound was reached
-    sent_again: int = 0  # chunks
+    sent_again: int = 0  # chunks, and messages of the urgent lane
     filler_bytes: int = 0  # to measure what the link does
     longest_wait_decodes: int = 0
 

@@ -5,7 +5,7 @@ says which is expected, and the sender goes back to it.
 """
 
 from runtime.protocol.frame_error import FrameError
-from runtime.protocol.link_frames import Ack, Chunk, Probe
+from runtime.protocol.link_frames import Chunk
 
 # Larger messages are refused: 512 prompt tokens of a 16k-wide model in fp32 are 32 MiB.
 MAX_PAYLOAD_BYTES = 256 * 2**20
@@ -52,16 +52,9 @@ class Reassembly:
         self._forget()
         return whole
 
-    def ack(self, answered: Chunk | Probe, *, delivered_bytes: int, received_us: int) -> Ack:
-        """`delivered_bytes`: of this peer on both lanes. Of an unknown stream nothing was had."""
-        return Ack(
-            stream=answered.stream,
-            expected=self._expected if answered.stream == self._stream else 0,
-            follows=answered.sequence + isinstance(answered, Chunk),
-            delivered_bytes=delivered_bytes,
-            received_us=received_us,
-            sent_us=answered.sent_us,
-        )
+    def expected(self, stream: int) -> int:
+        """Of an unknown stream nothing was had."""
+        return self._expected if stream == self._stream else 0
 
     def _check(self, chunk: Chunk, head: Bytes, size: int) -> None:
         if chunk.payload_bytes > MAX_PAYLOAD_BYTES:

@@ -16,7 +16,7 @@ import zmq
 
 from runtime.protocol.control import LinkStats, PeerAddress
 from runtime.protocol.coordinators import is_coordinator
-from runtime.protocol.data import Message, encode
+from runtime.protocol.data import Message
 from runtime.protocol.data_security import DataSecurity
 from runtime.transport.base import PeerStalled, Received, UnknownPeer
 from runtime.transport.decode_forecast import DecodeForecast
@@ -26,6 +26,7 @@ from runtime.transport.link_report import link_stats
 from runtime.transport.link_scheduler import LinkOptions, LinkRule
 from runtime.transport.lost_links import LostLinks
 from runtime.transport.measuring import MeasuringLimits
+from runtime.transport.urgent_connection import LaneFull
 from runtime.transport.watch import Watch
 from runtime.transport.zmq_sockets import (
     BindFailed,
@@ -37,7 +38,7 @@ from runtime.transport.zmq_sockets import (
 
 __all__ = ["BindFailed", "ZmqTransport"]
 
-# Messages that may wait for one peer, here and again there. Far more than the stages of a plan that
+# Messages that may wait for one peer, on each lane. Far more than the stages of a plan that
 # works ever have under way; a peer that is away longer than these last makes `send` raise.
 MAX_WAITING_MESSAGES = 10_000
 # Messages taken in one call, so that a flood cannot keep the caller from its own work.
@@ -68,7 +69,6 @@ class ZmqTransport:
         self._options = options or LinkOptions()
         self._security = security
         self._peers = Peers(peers, public_key=keys.public_key)
-        self._urgent: dict[str, Any] = {}
         self._closed = False
         self._watch: Watch | None = None
         self._lost_links: LostLinks | None = None
@@ -97,6 +97,7 @@ class ZmqTransport:
             dial=self._dial,
             options=self._options,
             decode_due_s=self.forecast.due_s,
+            most_kept=MAX_WAITING_MESSAGES,
         )
 
     @property
@@ -129,8 +130,6 @@ class ZmqTransport:
         self._peers.replace(peers)
         for name, address in before.items():
             if self._peers.by_name.get(name) != address:
-                if name in self._urgent:
-                    self._urgent.pop(name).close(linger=0)
                 self._lanes.drop_link(name)
                 if self._lost_links is not None:
                     self._lost_links.drop(name)
@@ -193,15 +192,13 @@ class ZmqTransport:
                     f"already; a {message.kind.name} was not sent"
                 )
             return
-        frames = encode(message)
         try:
-            self._urgent_socket(peer).send_multipart(frames, zmq.NOBLOCK, copy=False)
-        except zmq.Again:
+            self._lanes.send_urgent(peer, message)
+        except LaneFull:
             raise PeerStalled(
                 f"{MAX_WAITING_MESSAGES} messages wait for {peer!r} already; a "
                 f"{message.kind.name} was not sent"
             ) from None
-        self._lanes.on_urgent(peer, sum(memoryview(frame).nbytes for frame in frames))
 
     def works_on(self, rows: int) -> None:
         """Until messages are taken again, a step of so many rows runs: it may last accordingly."""
@@ -233,8 +230,6 @@ class ZmqTransport:
             self._coordinators.close()
         if self._watch is not None:
             self._watch.close()
-        for dealer in self._urgent.values():
-            dealer.close(linger=0)
         self._lanes.close()
         self._authenticator.stop()
         self._context.term()
@@ -249,11 +244,6 @@ class ZmqTransport:
             self._lost_links.tell(present.values())
         if self._coordinators is not None:
             self._coordinators.follow(present)
-
-    def _urgent_socket(self, peer: str) -> Any:
-        if peer not in self._urgent:
-            self._urgent[peer] = self._dial(peer)
-        return self._urgent[peer]
 
     def _dial(self, peer: str) -> Any:
         address = self._peers.by_name.get(peer)

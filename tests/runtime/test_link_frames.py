@@ -10,7 +10,10 @@ from runtime.protocol.frame_error import FrameError
 from runtime.protocol.link_frames import (
     Ack,
     Chunk,
+    LinkFrame,
     Probe,
+    Urgent,
+    UrgentProbe,
     decode_link_frame,
     encode_link_frame,
     is_link_frame,
@@ -29,6 +32,14 @@ GOLDEN = [
         "484c4c3102000000" "07000000" "0300000000000000" "0100000000000000",
     ),
     (
+        Urgent(stream=7, sequence=2, sent_us=258, asks=True),
+        "484c4c3104000000" "07000000" "0200000000000000" "0201000000000000" "01",
+    ),
+    (
+        UrgentProbe(stream=7, sequence=3, sent_us=1),
+        "484c4c3105000000" "07000000" "0300000000000000" "0100000000000000",
+    ),
+    (
         Ack(stream=7, expected=3, follows=4, delivered_bytes=5, received_us=6, sent_us=258),
         "484c4c3103000000" "07000000" "0300000000000000" "0400000000000000"
         "0500000000000000" "0600000000000000" "0201000000000000",
@@ -37,9 +48,7 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize(("frame", "golden"), GOLDEN)
-def test_frames_have_the_same_bytes_in_every_release(
-    frame: Chunk | Probe | Ack, golden: str
-) -> None:
+def test_frames_have_the_same_bytes_in_every_release(frame: LinkFrame | Ack, golden: str) -> None:
     assert encode_link_frame(frame).hex() == golden
     assert decode_link_frame(bytes.fromhex(golden)) == frame
     assert is_link_frame(bytes.fromhex(golden))
@@ -53,12 +62,16 @@ def test_frames_have_the_same_bytes_in_every_release(
         ),
         st.builds(Probe, stream=STREAM, sequence=NUMBER, sent_us=NUMBER),
         st.builds(
+            Urgent, stream=STREAM, sequence=NUMBER, sent_us=NUMBER, asks=st.booleans(),
+        ),
+        st.builds(UrgentProbe, stream=STREAM, sequence=NUMBER, sent_us=NUMBER),
+        st.builds(
             Ack, stream=STREAM, expected=NUMBER, follows=NUMBER, delivered_bytes=NUMBER,
             received_us=NUMBER, sent_us=NUMBER,
         ),
     )
 )  # fmt: skip
-def test_what_is_encoded_is_decoded(frame: Chunk | Probe | Ack) -> None:
+def test_what_is_encoded_is_decoded(frame: LinkFrame | Ack) -> None:
     assert decode_link_frame(encode_link_frame(frame)) == frame
 
 
@@ -82,6 +95,8 @@ def test_another_version_is_named() -> None:
         decode_link_frame(b"HLL2" + bytes(40))
     with pytest.raises(FrameError, match="unknown kind 9"):
         decode_link_frame(b"HLL1\x09" + bytes(40))
+    with pytest.raises(FrameError, match="asks for an ack with 2"):
+        decode_link_frame(bytes.fromhex(GOLDEN[2][1])[:-1] + b"\x02")
 
 
 def test_a_number_that_does_not_fit_is_refused() -> None:

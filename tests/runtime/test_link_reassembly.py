@@ -3,7 +3,7 @@
 import pytest
 
 from runtime.protocol.frame_error import FrameError
-from runtime.protocol.link_frames import Chunk, Probe
+from runtime.protocol.link_frames import Ack, Chunk, Probe, ack_of
 from runtime.transport.reassembly import MAX_PAYLOAD_BYTES, Reassembly
 
 
@@ -13,8 +13,13 @@ def chunk(sequence: int, offset: int, total: int, *, stream: int = 1) -> Chunk:
     )
 
 
+def ack(reassembly: Reassembly, answered: Chunk | Probe, *, delivered_bytes: int = 0) -> Ack:
+    expected = reassembly.expected(answered.stream)
+    return ack_of(answered, expected=expected, delivered_bytes=delivered_bytes, received_us=8)
+
+
 def expected(reassembly: Reassembly, answered: Chunk | Probe) -> int:
-    return reassembly.ack(answered, delivered_bytes=0, received_us=0).expected
+    return ack(reassembly, answered).expected
 
 
 def test_a_message_in_one_chunk_is_handed_on_without_a_copy() -> None:
@@ -30,8 +35,8 @@ def test_chunks_in_order_become_the_message_and_acks_count_them() -> None:
     assert reassembly.accept(chunk(1, 2, 5), b"", b"cd") is None
     whole = reassembly.accept(chunk(2, 4, 5), b"", b"e")
     assert whole == (b"head", b"abcde")
-    ack = reassembly.ack(chunk(2, 4, 5), delivered_bytes=9, received_us=8)
-    assert (ack.expected, ack.follows, ack.delivered_bytes, ack.sent_us) == (3, 3, 9, 2)
+    told = ack(reassembly, chunk(2, 4, 5), delivered_bytes=9)
+    assert (told.expected, told.follows, told.delivered_bytes, told.sent_us) == (3, 3, 9, 2)
 
 
 def test_a_repeated_chunk_changes_nothing() -> None:
@@ -47,8 +52,8 @@ def test_a_chunk_after_a_gap_is_not_taken_and_the_ack_says_what_is_missing() -> 
     reassembly.accept(chunk(0, 0, 6), b"head", b"ab")
     late = chunk(2, 4, 6)
     assert reassembly.accept(late, b"", b"ef") is None
-    ack = reassembly.ack(late, delivered_bytes=0, received_us=0)
-    assert (ack.expected, ack.follows) == (1, 3)
+    told = ack(reassembly, late)
+    assert (told.expected, told.follows) == (1, 3)
     assert expected(reassembly, Probe(stream=1, sequence=3, sent_us=0)) == 1
 
 

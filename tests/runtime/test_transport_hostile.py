@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from runtime.protocol.link_frames import (
     Ack,
     Chunk,
     Probe,
+    Urgent,
+    UrgentProbe,
     decode_link_frame,
     encode_link_frame,
 )
@@ -68,15 +71,26 @@ def bob() -> Iterator[ZmqTransport]:
 
 
 @pytest.fixture
-def dealer(bob: ZmqTransport) -> Iterator[Any]:
-    """A connection of ada's to bob on which anything may be said."""
-    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
-        socket.linger = 0
-        socket.curve_publickey = ADA.public_key.encode()
-        socket.curve_secretkey = ADA.secret_key.encode()
-        socket.curve_serverkey = BOB.public_key.encode()
-        socket.connect(bob.endpoint)
-        yield socket
+def connect(bob: ZmqTransport) -> Iterator[Callable[[], Any]]:
+    """Makes a connection of ada's to bob on which anything may be said."""
+    with ExitStack() as closing:
+        context = closing.enter_context(zmq.Context())
+
+        def connect_one() -> Any:
+            socket = closing.enter_context(context.socket(zmq.DEALER))
+            socket.linger = 0
+            socket.curve_publickey = ADA.public_key.encode()
+            socket.curve_secretkey = ADA.secret_key.encode()
+            socket.curve_serverkey = BOB.public_key.encode()
+            socket.connect(bob.endpoint)
+            return socket
+
+        yield connect_one
+
+
+@pytest.fixture
+def dealer(connect: Callable[[], Any]) -> Any:
+    return connect()
 
 
 def chunks(message: Message, *, stream: int, size: int) -> list[list[bytes]]:
@@ -119,9 +133,19 @@ def test_noise_through_the_socket_is_dropped_and_what_follows_arrives(
     bob: ZmqTransport, dealer: Any
 ) -> None:
     noise = random.Random(4)
+    early = Urgent(stream=1, sequence=2**63, sent_us=0, asks=False)
+    dealer.send_multipart([encode_link_frame(early), b"head", bytes(100)])
     huge = Chunk(stream=1, sequence=0, offset=0, payload_bytes=2**63, sent_us=0)
     dealer.send_multipart([encode_link_frame(huge), b"head", bytes(100)])
-    begins = [b"", b"HLX1", b"HLL1", b"HLL1\1\0\0\0", b"HLL1\2\0\0\0", b"HLL1\3\0\0\0"]
+    begins = [
+        b"",
+        b"HLX1",
+        b"HLL1",
+        b"HLL1\1\0\0\0",
+        b"HLL1\2\0\0\0",
+        b"HLL1\3\0\0\0",
+        b"HLL1\4\0\0\0",
+    ]
     for _ in range(500):
         frames = [
             noise.choice(begins) + noise.randbytes(noise.randrange(60))
@@ -150,6 +174,41 @@ def test_chunks_that_are_repeated_or_come_early_make_one_message_and_acks_say_wh
         expected.append(ack.expected)
     assert expected == [1, 1, 1, 2, 2, 3, 3]
     assert bob.receive(timeout_s=0.1) == []
+
+
+def urgent(number: int, *, asks: bool = False) -> list[bytes]:
+    """The frames of that message on the urgent lane."""
+    header = Urgent(stream=7, sequence=number, sent_us=number, asks=asks)
+    return [encode_link_frame(header), *(bytes(frame) for frame in encode(rows(number)))]
+
+
+def answer(socket: Any) -> Ack:
+    assert socket.poll(PATIENCE_S * 1000)
+    ack = decode_link_frame(socket.recv())
+    assert isinstance(ack, Ack)
+    return ack
+
+
+def test_what_an_old_connection_delivers_late_is_taken_in_its_turn_and_once(
+    bob: ZmqTransport, connect: Callable[[], Any]
+) -> None:
+    old, new = connect(), connect()
+    old.send_multipart(urgent(0))
+    assert take(bob, 1) == [0]
+    new.send_multipart(urgent(2))  # the old one has not delivered what it was given before
+    assert (answer(new).expected, bob.receive(timeout_s=0)) == (1, [])
+    old.send_multipart(urgent(1, asks=True))
+    assert (answer(old).expected, take(bob, 1)) == (2, [1])
+    for number in (1, 2, 3):  # again, since the first was missing
+        new.send_multipart(urgent(number, asks=number == 3))
+    assert take(bob, 2) == [2, 3]
+    assert [answer(new).expected for _ in range(2)] == [2, 4]
+    old.send_multipart(urgent(2))
+    assert answer(old).expected == 4
+    new.send_multipart([encode_link_frame(UrgentProbe(stream=7, sequence=4, sent_us=0))])
+    assert answer(new).expected == 4
+    assert bob.receive(timeout_s=0) == []
+    assert not new.poll(0)  # and nothing else was answered
 
 
 def send_all(sender: ZmqTransport, messages: list[Message]) -> None:

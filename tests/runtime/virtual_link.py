@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from runtime.protocol.link_frames import Ack, Chunk, Probe
+from runtime.protocol.link_frames import Ack, Chunk, Probe, ack_of
 from runtime.transport.link_scheduler import LinkOptions, LinkScheduler, Transmission
 from runtime.transport.reassembly import Bytes, Reassembly
 
@@ -158,8 +158,9 @@ class VirtualLink:
         self._acknowledge(sending.chunk)
 
     def _acknowledge(self, answered: Chunk | Probe) -> None:
-        ack = self.reassembly.ack(
+        ack = ack_of(
             answered,
+            expected=self.reassembly.expected(answered.stream),
             delivered_bytes=self._delivered_bytes,
             received_us=round((self.now_s + 1000.0) * 1e6),  # a clock of its own
         )
