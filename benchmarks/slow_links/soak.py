@@ -3,8 +3,8 @@
     python -m benchmarks.slow_links.soak [--minutes 10] [--seed 1]
 
 Needs root (network namespaces). Every few seconds the link gets another rate, delay and loss, or is
-cut for up to five seconds. Checked at the end: every prompt and every decode arrived, once, each kind
-in order; nothing waits or is under way any more; no process ended. Exit status 1 if not.
+cut for up to five seconds. Checked at the end: every prompt and every decode arrived, once and each
+kind in order; nothing waits or is under way any more; no process ended. Exit status 1 if not.
 """
 
 import argparse
