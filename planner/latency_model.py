@@ -5,13 +5,20 @@ With batch size b, prompts of I tokens and a context of c tokens,
     T_prefill(b, I) = p1 b I + p2 b + p3 I + p4                                      (equation 3)
     tau_decode(b, c) = p5 b c + p6 b + p7 c + p8,   T_decode = sum of it over tokens  (equation 4)
 
+Our extension, for engines that are measured: with two requests or more a step takes p9 more,
+
+    tau_decode(b, c) = p5 b c + p6 b + p7 c + p8 + p9 [b > 1],
+
+since a single row is multiplied by other kernels (matrix times vector) than several are. The paper
+measured batches where that does not show; `python -m benchmarks.instances.fit` prints both forms.
+
 Fitted by least squares of *relative* errors, so that short steps count as much as long ones, and
 without negative parameters: more work never takes less time, also beyond what was measured.
 
-Legend: P points, F the four terms of an equation.
+Legend: P points, F the terms of an equation, four or five.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,7 +56,8 @@ class Fit:
     """The four parameters of an equation, how sure they are, and how well they say what was seen.
 
     `standard_errors` are in the parameters' units, None where there are not more points than
-    parameters. Errors are relative, of the points that were fitted.
+    parameters. Errors are relative, of the points that were fitted. `several_s` is p9, the term
+    that is not the paper's; 0 where that is not fitted.
     """
 
     parameters: _Terms
@@ -57,11 +65,13 @@ class Fit:
     points: int
     median_error: float
     worst_error: float
+    several_s: float = 0.0
 
     def seconds(self, batch: float, tokens: float) -> float:
         """What the equation says."""
         both, per_request, per_token, base = self.parameters
-        return both * batch * tokens + per_request * batch + per_token * tokens + base
+        several_s = self.several_s if batch > 1 else 0.0
+        return both * batch * tokens + per_request * batch + per_token * tokens + base + several_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +102,18 @@ class LatencyModel:
 
 
 def fit_latency_model(prefills: Sequence[Timing], decodes: Sequence[Timing]) -> LatencyModel:
-    """p1..p8 of a sweep. Raises CannotFit naming what the sweep lacks."""
-    return LatencyModel(prefill=_fit(prefills, "prefill"), decode=_fit(decodes, "decode"))
+    """p1..p8 of a sweep, as in the paper. Raises CannotFit naming what the sweep lacks."""
+    return LatencyModel(
+        prefill=_fit(prefills, "prefill", _paper_terms),
+        decode=_fit(decodes, "decode", _paper_terms),
+    )
+
+
+def fit_extended_model(prefills: Sequence[Timing], decodes: Sequence[Timing]) -> LatencyModel:
+    """The same with p9 for decodes. Raises CannotFit."""
+    return LatencyModel(
+        prefill=_fit(prefills, "prefill", _paper_terms), decode=_fit(decodes, "decode", _all_terms)
+    )
 
 
 def errors_of(fit: Fit, timings: Sequence[Timing]) -> tuple[float, ...]:
@@ -104,7 +124,15 @@ def errors_of(fit: Fit, timings: Sequence[Timing]) -> tuple[float, ...]:
     )
 
 
-def _fit(timings: Sequence[Timing], phase: str) -> Fit:
+def _paper_terms(timing: Timing) -> list[float]:
+    return [timing.batch * timing.tokens, timing.batch, timing.tokens, 1.0]
+
+
+def _all_terms(timing: Timing) -> list[float]:
+    return [*_paper_terms(timing), float(timing.batch > 1)]
+
+
+def _fit(timings: Sequence[Timing], phase: str, terms: Callable[[Timing], list[float]]) -> Fit:
     batches = {timing.batch for timing in timings}
     lengths = {timing.tokens for timing in timings}
     if len(batches) < 2 or len(lengths) < 2 or len(timings) < len(_TERMS):
@@ -112,18 +140,19 @@ def _fit(timings: Sequence[Timing], phase: str) -> Fit:
             f"{len(timings)} {phase} timings of {len(batches)} batch sizes and {len(lengths)} "
             f"lengths; measure {len(_TERMS)} or more, of two batch sizes and two lengths each"
         )
-    design_PF = np.array([[t.batch * t.tokens, t.batch, t.tokens, 1.0] for t in timings])
+    design_PF = np.array([terms(timing) for timing in timings])
     seconds_P = np.array([timing.seconds for timing in timings])
     relative_PF = design_PF / seconds_P[:, None]
     parameters_F = _not_negative(relative_PF)
     errors_P = np.abs(relative_PF @ parameters_F - 1.0)
-    both, per_request, per_token, base = parameters_F.tolist()
+    both, per_request, per_token, base, *several = parameters_F.tolist()
     return Fit(
         parameters=(both, per_request, per_token, base),
         standard_errors=_standard_errors(relative_PF, parameters_F),
         points=len(timings),
         median_error=float(np.median(errors_P)),
         worst_error=float(errors_P.max()),
+        several_s=several[0] if several else 0.0,
     )
 
 
@@ -170,5 +199,5 @@ def _standard_errors(
     used_PF = relative_PF[:, free_F]
     errors_F = np.zeros(len(parameters_F))
     errors_F[free_F] = np.sqrt(variance * np.diag(np.linalg.pinv(used_PF.T @ used_PF)))
-    both, per_request, per_token, base = errors_F.tolist()
+    both, per_request, per_token, base = errors_F.tolist()[: len(_TERMS)]
     return both, per_request, per_token, base

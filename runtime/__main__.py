@@ -14,6 +14,7 @@ PROGRAMS = {
     "serve": ("runtime.whole_model.main", "serve a checkpoint with our engine alone"),
     "measure-instance": ("runtime.front.measuring", "time a server over its API, for a front"),
     "profile": ("runtime.profiler.main", "measure what this machine does with a checkpoint"),
+    "profile-node": ("runtime.profiler.background", "the same (started by the agent)"),
     "checkpoint": ("runtime.models.main", "make a small Llama checkpoint for demo and tests"),
     "reference": ("runtime.models.reference", "generate with transformers, to compare with"),
 }

@@ -29,6 +29,7 @@ from runtime.protocol.control import (
     RegisterRequest,
 )
 from runtime.protocol.node_log import LogBatch
+from runtime.protocol.profiling import ProfilingProgress
 from runtime.server_events import ServerEvent, parse_events
 
 logger = logging.getLogger(__name__)
@@ -135,9 +136,15 @@ class WebClient:
         """What this node shall run. Raises WebError."""
         return _read(DesiredState, await self._call("GET", "/api/v1/agent/desired"))
 
-    async def heartbeat(self, observed: ObservedState, *, leaving: bool = False) -> HeartbeatReply:
+    async def heartbeat(
+        self,
+        observed: ObservedState,
+        *,
+        leaving: bool = False,
+        profiling: ProfilingProgress | None = None,
+    ) -> HeartbeatReply:
         """What this node does run; `leaving`: and that it says no more. Raises WebError."""
-        body = Heartbeat(observed=observed, leaving=leaving)
+        body = Heartbeat(observed=observed, leaving=leaving, profiling=profiling)
         return _read(HeartbeatReply, await self._call("POST", "/api/v1/agent/heartbeat", body))
 
     async def log(self, batch: LogBatch) -> None:

@@ -11,8 +11,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from runtime.agent.identity import DataDir
+from runtime.agent.instance_specs import InstanceSettings
+from runtime.agent.instances import InstanceKeeper, with_instances
 from runtime.agent.joining import Joined
 from runtime.agent.node_log import NodeLog, tell_log
+from runtime.agent.profiling import PROFILE_COMMAND, Profiling, profiling_settings, stage_traffic
 from runtime.agent.reconcile import (
     AddGeneration,
     KillStage,
@@ -51,9 +54,11 @@ class Agent:
         data_dir: DataDir,
         node_log: NodeLog,
         settings: StageSettings,
+        instance_settings: InstanceSettings,
         rng: random.Random,
         clock: Callable[[], float] = time.monotonic,
         stage_command: Sequence[str] = STAGE_COMMAND,
+        profile_command: Sequence[str] = PROFILE_COMMAND,
     ) -> None:
         self._web = web
         self._is_announced = joined.is_announced
@@ -70,6 +75,20 @@ class Agent:
             command=stage_command,
             clock=clock,
         )
+        self._profiling = Profiling(
+            settings=profiling_settings(announcement, settings),
+            traffic=lambda: stage_traffic(self._supervisor.local, now_s=clock()),
+            on_change=lambda: self._to_tell.set(),
+            clock=clock,
+            command=profile_command,
+        )
+        self._keeper = InstanceKeeper(
+            settings=instance_settings,
+            directory=data_dir.instances,
+            on_change=self._note_change,
+            is_free=lambda: self._supervisor.local.running is None,
+        )
+        self._leave_within_s = settings.leave_within_s
         self._desired: DesiredState | None = None
         self._to_reconcile = asyncio.Event()
         self._to_tell = asyncio.Event()
@@ -92,6 +111,7 @@ class Agent:
                     self._follow(),
                     self._beat(),
                     self._reconcile(),
+                    self._keeper.run(),
                     tell_log(self._web, self._node_log),
                 )
             ]
@@ -104,15 +124,20 @@ class Agent:
             await asyncio.gather(*tasks, return_exceptions=True)
             if stopped.is_set():
                 await self._leave(hurry)
+            hurry.set()
+            await self._keeper.stop(hurry=hurry, within_s=0)
+            await self._profiling.stop()
             await self._supervisor.stop()
 
     async def _leave(self, hurry: asyncio.Event) -> None:
         """Tell helixweb that this node goes, and have the requests of its stage go on elsewhere."""
         desired = self._desired or DesiredState(generation=0)
-        observed = observe(desired, self._supervisor.local, now_s=self._clock())
-        goodbye = asyncio.create_task(self._say_goodbye(observed))
+        goodbye = asyncio.create_task(self._say_goodbye(self._observe(desired)))
         if not hurry.is_set():
-            await self._supervisor.leave(hurry=hurry)
+            await asyncio.gather(
+                self._supervisor.leave(hurry=hurry),
+                self._keeper.stop(hurry=hurry, within_s=self._leave_within_s),
+            )
         await goodbye
 
     async def _say_goodbye(self, observed: ObservedState) -> None:
@@ -180,8 +205,10 @@ class Agent:
             self._is_announced = True
         desired = self._desired or DesiredState(generation=0)
         reply = await self._web.heartbeat(
-            observe(desired, self._supervisor.local, now_s=self._clock())
+            self._observe(desired),
+            profiling=self._profiling.progress,
         )
+        self._profiling.want(reply.profile)
         if self._desired is None or reply.generation != self._desired.generation:
             self._want(await self._web.agent_desired())
 
@@ -194,7 +221,9 @@ class Agent:
                 continue
             local = self._supervisor.local
             action = next_action(self._desired, local, now_s=self._clock())
-            if isinstance(action, StartStage):
+            if isinstance(action, StartStage) and self._keeper.holds_any:
+                await self._to_reconcile.wait()  # they hold memory, and are ending
+            elif isinstance(action, StartStage):
                 await self._supervisor.start(action.assignment)
             elif isinstance(action, AddGeneration):
                 await self._supervisor.add(action.assignment)
@@ -208,11 +237,17 @@ class Agent:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._to_reconcile.wait(), wait_s)
 
+    def _observe(self, desired: DesiredState) -> ObservedState:
+        observed = observe(desired, self._supervisor.local, now_s=self._clock())
+        instances = self._keeper.observed()
+        return with_instances(observed, instances, wanted=len(desired.instances))
+
     def _want(self, desired: DesiredState) -> None:
         if desired == self._desired:
             return
         logger.info("generation %d is wanted", desired.generation)
         self._desired = desired
+        self._keeper.want(desired.instances)
         try:
             self._data_dir.save_desired(desired)
         except OSError as error:  # a full disk must not end the stage
@@ -224,10 +259,11 @@ class Agent:
         self._to_reconcile.set()
         if self._desired is None:
             return
-        observed = observe(self._desired, self._supervisor.local, now_s=self._clock())
+        observed = self._observe(self._desired)
         percent = None if observed.loaded_ratio is None else int(100 * observed.loaded_ratio)
         also = observed.also_serving
-        news = (observed.generation, observed.phase, observed.message, percent, also)
+        ports = tuple((one.name, one.port, one.condition) for one in observed.instances)
+        news = (observed.generation, observed.phase, observed.message, percent, also, ports)
         if news != self._news:
             self._news = news
             self._to_tell.set()

@@ -7,7 +7,7 @@ from planner.latency_model import Timing
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.model_runner import ModelRunner
 from runtime.models.decoder import LoadedDecoder
-from runtime.profiler.step_times import least_step_s
+from runtime.profiler.step_times import run_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ def measure_latencies(
     runner = ModelRunner(decoder, cache, max_context_tokens=longest)
 
     def timing(batch: int, tokens: int, *, position: int, n_tokens: int) -> Timing:
-        seconds = least_step_s(
+        seconds = run_step(
             runner,
             cache,
             layers=layers,
@@ -51,7 +51,7 @@ def measure_latencies(
             position=position,
             n_tokens=n_tokens,
             clock=clock,
-        )
+        ).least_s
         return Timing(batch=batch, tokens=tokens, seconds=seconds)
 
     pairs = [(batch, length) for batch in batches for length in lengths]

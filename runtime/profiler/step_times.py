@@ -4,6 +4,7 @@ One layer of the checkpoint stands for all: Llama layers are alike. Steps of one
 such layers are timed, and their difference is the cost of a layer, the rest that of a step.
 """
 
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,8 +17,9 @@ from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.models.decoder import LoadedDecoder
 from runtime.protocol.routes import Hop, Route, Sampling
 
-_SHALLOW, _DEEP = 1, 5
+SHALLOW, DEEP = 1, 5
 _LEAST_REPEATS, _MOST_REPEATS, _ENOUGH_S = 4, 40, 0.5
+_TOO_LONG_S = 4.0  # what takes that long is not run again
 _SAMPLING = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1)
 
 
@@ -30,6 +32,15 @@ class StepCost:
 
     def seconds(self, layers: int) -> float:
         return self.fixed_s + layers * self.per_layer_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRuns:
+    """How long the quickest and the middle one of some runs of a step took."""
+
+    least_s: float
+    median_s: float
+    runs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +65,12 @@ def measure_step_times(
 
     Decodes attend over `context_tokens`; prefills begin their prompt. `clock` in seconds.
     """
-    deep = decoder.repeating(_DEEP)
+    deep = decoder.repeating(DEEP)
     longest = max(context_tokens + 1, *prefill_tokens)
     blocks = -(-longest // page_tokens)
     cache = KvCache(
         decoder.config,
-        pages=max(decode_batches) * blocks * _DEEP,
+        pages=max(decode_batches) * blocks * DEEP,
         page_tokens=page_tokens,
         device=decoder.device,
     )
@@ -67,7 +78,7 @@ def measure_step_times(
 
     def cost(requests: int, position: int, n_tokens: int) -> StepCost:
         shallow_s, deep_s = (
-            least_step_s(
+            run_step(
                 runner,
                 cache,
                 layers=layers,
@@ -75,11 +86,10 @@ def measure_step_times(
                 position=position,
                 n_tokens=n_tokens,
                 clock=clock,
-            )
-            for layers in (_SHALLOW, _DEEP)
+            ).least_s
+            for layers in (SHALLOW, DEEP)
         )
-        per_layer_s = max(deep_s - shallow_s, deep_s * 0.01) / (_DEEP - _SHALLOW)
-        return StepCost(fixed_s=max(0.0, shallow_s - per_layer_s), per_layer_s=per_layer_s)
+        return step_cost(shallow_s=shallow_s, deep_s=deep_s)
 
     return StepTimes(
         decode={batch: cost(batch, context_tokens, 1) for batch in decode_batches},
@@ -87,7 +97,13 @@ def measure_step_times(
     )
 
 
-def least_step_s(
+def step_cost(*, shallow_s: float, deep_s: float) -> StepCost:
+    """From a step over SHALLOW layers and the same over DEEP."""
+    per_layer_s = max(deep_s - shallow_s, deep_s * 0.01) / (DEEP - SHALLOW)
+    return StepCost(fixed_s=max(0.0, shallow_s - per_layer_s), per_layer_s=per_layer_s)
+
+
+def run_step(
     runner: ModelRunner,
     cache: KvCache,
     *,
@@ -96,8 +112,8 @@ def least_step_s(
     position: int,
     n_tokens: int,
     clock: Callable[[], float],
-) -> float:
-    """Seconds of the quickest of some runs of one step: the next `n_tokens` tokens of `requests`
+) -> StepRuns:
+    """Run one step several times: the next `n_tokens` tokens of `requests`
     requests that have `position` tokens already, through the first `layers` layers."""
     route = Route(
         hops=(Hop(node="measured", first=0, end=layers),), sampling=_SAMPLING, prompt_tokens=1
@@ -122,9 +138,7 @@ def least_step_s(
         cache.books.reserve(sequence.table, tokens=chunk.end)
         step.append(Work(sequence=sequence, chunk=chunk))
     seconds: list[float] = []
-    while len(seconds) < _LEAST_REPEATS or (
-        len(seconds) < _MOST_REPEATS and sum(seconds) < _ENOUGH_S
-    ):
+    while _is_unsure(seconds):
         began_s = clock()
         runner.forward(step)
         if cache.key_PSKH.is_cuda:
@@ -132,4 +146,13 @@ def least_step_s(
         seconds.append(clock() - began_s)
     for work in step:
         cache.books.release(work.sequence.table)
-    return min(seconds)
+    return StepRuns(least_s=min(seconds), median_s=statistics.median(seconds), runs=len(seconds))
+
+
+def _is_unsure(seconds: list[float]) -> bool:
+    """Whether a step with these runs is to be run again."""
+    spent_s = sum(seconds)
+    if spent_s >= _TOO_LONG_S:
+        return False
+    few = len(seconds) < _LEAST_REPEATS
+    return few or (len(seconds) < _MOST_REPEATS and spent_s < _ENOUGH_S)

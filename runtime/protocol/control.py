@@ -11,8 +11,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from planner.domain.layer_times import LayerTimes
 from planner.domain.placement import Placement
 from planner.domain.problem import Workload
+from planner.routers.load_aware import DEFAULT_THETA
 from runtime.protocol.bounds import Count, SmallCount
 from runtime.protocol.engine_options import EngineOptions
+from runtime.protocol.instance_orders import (
+    AssignedInstance,
+    InstanceTraffic,
+    ObservedInstance,
+    ServedInstance,
+)
+from runtime.protocol.profiling import ProfileOrder, ProfilingProgress
 from runtime.protocol.request_trace import RequestTrace
 
 
@@ -128,7 +136,7 @@ class StageAssignment(_Message):
 
 
 class DesiredState(_Message):
-    """GET /api/v1/agent/desired. No assignment: hold nothing.
+    """GET /api/v1/agent/desired. No assignment and no instances: hold nothing. Never both.
 
     `continues`: what the node served before goes on beside it until the coordinator retires it;
     else that ends at once.
@@ -137,6 +145,7 @@ class DesiredState(_Message):
     generation: SmallCount
     assignment: StageAssignment | None = None
     continues: bool = False
+    instances: tuple[AssignedInstance, ...] = ()
 
 
 class LinkStats(_Message):
@@ -219,26 +228,34 @@ class ObservedState(_Message):
     first: int | None = None
     end: int | None = None
     stage: StageStats | None = None
+    instances: tuple[ObservedInstance, ...] = ()
 
 
 class Heartbeat(_Message):
     """POST /api/v1/agent/heartbeat, every `heartbeat_interval_s`. `leaving`: it is the last one, as
-    the agent was told to end."""
+    the agent was told to end. `profiling`: of the order that the last answer gave."""
 
     observed: ObservedState
     leaving: bool = False
+    profiling: ProfilingProgress | None = None
 
 
 class HeartbeatReply(_Message):
-    """The generation the web wants, so that a lost push is noticed at the next heartbeat."""
+    """The generation the web wants, so that a lost push is noticed at the next heartbeat.
+
+    `profile`: what a node shall measure beside what it serves; null: nothing, or no longer.
+    """
 
     generation: int
+    profile: ProfileOrder | None = None
 
 
 class ServingPlan(_Message):
     """What the coordinator serves: the deployed plan and where its stages listen.
 
-    `emulated`: some of its nodes run no model but take its times from a profile.
+    `emulated`: some of its nodes run no model but take its times from a profile. `placement` has
+    the stages only; `instances` are those whose address is known, of `instances_total`, and
+    `theta` is the load-aware router's (Xiong et al., equation 9).
     """
 
     deployment_id: int
@@ -255,6 +272,9 @@ class ServingPlan(_Message):
     kv_high_water: float = Field(default=0.9, gt=0, le=1.0)
     max_queued_requests: int = Field(default=64, ge=0)
     emulated: bool = False
+    instances: tuple[ServedInstance, ...] = ()
+    instances_total: SmallCount = 0
+    theta: float = Field(default=DEFAULT_THETA, gt=0)
     peers: tuple[PeerAddress, ...]
 
 
@@ -336,6 +356,7 @@ class CoordinatorReport(_Message):
     e2e_p95_s: float | None = None
     queue_p50_s: float | None = None
     nodes: dict[str, NodeTraffic] = {}
+    instances: dict[str, InstanceTraffic] = {}
     # "source->target": tokens routed over the edge since start
     edge_tokens_total: dict[str, Count] = {}
     # ttft, itl, tpot, e2e: how many were in each of the intervals that LATENCY_BOUNDS_S ends, and

@@ -4,7 +4,13 @@ import random
 
 import pytest
 
-from planner.latency_model import CannotFit, Timing, errors_of, fit_latency_model
+from planner.latency_model import (
+    CannotFit,
+    Timing,
+    errors_of,
+    fit_extended_model,
+    fit_latency_model,
+)
 
 PREFILL = (2e-6, 1e-3, 5e-6, 4e-3)
 DECODE = (1e-7, 2e-4, 1e-6, 1.2e-2)
@@ -89,3 +95,22 @@ def test_a_sweep_that_says_too_little_is_refused(timings: list[Timing], words: s
 def test_a_timing_that_cannot_be_is_refused(batch: int, tokens: int, took_s: float) -> None:
     with pytest.raises(CannotFit, match="took some finite time"):
         Timing(batch=batch, tokens=tokens, seconds=took_s)
+
+
+def test_engines_whose_steps_jump_at_two_requests_are_fitted_with_the_term_the_paper_lacks() -> (
+    None
+):
+    def timing(batch: int, tokens: int) -> Timing:
+        jump_s = 0.003 if batch > 1 else 0.0
+        seconds = 1e-6 * batch * tokens + 2e-4 * batch + 0.004 + jump_s
+        return Timing(batch=batch, tokens=tokens, seconds=seconds)
+
+    seen = [timing(batch, tokens) for batch in (1, 2, 4, 8) for tokens in (16, 256)]
+    held_out = [timing(batch, 64) for batch in (1, 3, 6)]
+    paper = fit_latency_model(seen, seen).decode
+    extended = fit_extended_model(seen, seen).decode
+    assert extended.several_s == pytest.approx(0.003, rel=1e-6)
+    assert paper.several_s == 0
+    assert max(errors_of(extended, held_out)) < 1e-6
+    assert max(errors_of(paper, held_out)) > 0.1
+    assert fit_extended_model(seen, seen).prefill.several_s == 0

@@ -26,6 +26,7 @@ from runtime.protocol.control import (
     RegisterRequest,
 )
 from runtime.protocol.node_log import LogBatch, LogLine
+from runtime.protocol.profiling import ProfileOrder, ProfilingProgress
 
 PATIENCE_S = 30.0
 TOKEN = "hlxj_good"
@@ -48,6 +49,8 @@ class FakeWeb:
         self.registrations: list[RegisterRequest] = []
         self.announcements: list[AgentIdentity] = []
         self.observed: list[ObservedState] = []
+        self.profile: ProfileOrder | None = None
+        self.profilings: list[ProfilingProgress] = []
         self.log: list[LogLine] = []
         self.reports: list[CoordinatorReport] = []
         self.desired = DesiredState(generation=0)
@@ -161,7 +164,9 @@ class FakeWeb:
         heartbeat = Heartbeat.model_validate_json(await request.body())
         self.observed.append(heartbeat.observed)
         self.farewells += heartbeat.leaving
-        return answer(HeartbeatReply(generation=self.desired.generation))
+        if heartbeat.profiling is not None:
+            self.profilings.append(heartbeat.profiling)
+        return answer(HeartbeatReply(generation=self.desired.generation, profile=self.profile))
 
     async def _log(self, request: Request) -> Response:
         if refusal := self._refusal(request):

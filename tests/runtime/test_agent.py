@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import fake_profiler
 import fake_stage
 import psutil
 import pytest
@@ -18,9 +19,11 @@ from fake_web import PATIENCE_S, TOKEN, FakeWeb, wait_until
 
 from runtime.agent.agent import Agent, NodeRemoved
 from runtime.agent.identity import DataDir, DataDirError
+from runtime.agent.instance_specs import InstanceSettings
 from runtime.agent.joining import Applicant, Joined, JoinRefused, join
 from runtime.agent.main import main
 from runtime.agent.node_log import NodeLog
+from runtime.agent.profiling import PROFILE_COMMAND
 from runtime.agent.supervisor import StageSettings
 from runtime.protocol.control import (
     AgentIdentity,
@@ -30,6 +33,7 @@ from runtime.protocol.control import (
     Role,
     StageAssignment,
 )
+from runtime.protocol.profiling import ProfileOrder
 from runtime.web_client import WebClient
 
 ANNOUNCEMENT = AgentIdentity(
@@ -76,6 +80,7 @@ class Node:
         self.record = directory / "record"
         self.web = web
         self.stopped, self.hurry = asyncio.Event(), asyncio.Event()
+        self.profile_command = PROFILE_COMMAND
 
     async def join(self, *, token: str | None = None, name: str | None = "n1") -> Joined:
         async with WebClient(self.web.url) as client:
@@ -115,8 +120,18 @@ class Node:
                     threads=1,
                     leave_within_s=leave_within_s,
                 ),
+                instance_settings=InstanceSettings(
+                    host="127.0.0.1",
+                    memory_budget_bytes=5,
+                    gpus=0,
+                    gpu_budgets_bytes=(),
+                    relative_speed=1.0,
+                    threads=1,
+                    emulated=False,
+                ),
                 rng=random.Random(3),
                 stage_command=(sys.executable, fake_stage.__file__, str(self.record)),
+                profile_command=self.profile_command,
             )
             life = asyncio.create_task(agent.run(self.stopped, hurry=self.hurry))
             try:
@@ -527,3 +542,27 @@ def test_an_agent_waiting_for_its_server_goes_on_sigterm(tmp_path: Path) -> None
         agent.send_signal(signal.SIGTERM)
         agent.communicate(timeout=PATIENCE_S)
     assert agent.returncode == 0
+
+
+def test_an_agent_measures_what_the_answer_to_its_heartbeat_orders(
+    tmp_path: Path, web: FakeWeb
+) -> None:
+    node = Node(tmp_path, web)
+    node.profile_command = (sys.executable, fake_profiler.__file__, str(tmp_path / "answers"))
+    web.profile = ProfileOrder(
+        id=7,
+        checkpoint="tiny",
+        mean_prompt_tokens=32,
+        mean_output_tokens=16,
+        max_context_tokens=128,
+    )
+
+    async def life() -> None:
+        async with node.running(token=TOKEN):
+            await node.until(
+                lambda: web.profilings and web.profilings[-1].measurement is not None,
+                what="the result was told",
+            )
+
+    run(life())
+    assert {told.id for told in web.profilings} == {7}

@@ -1,0 +1,276 @@
+"""Measures the node when helixweb wants it, and only while the node has nothing to do.
+
+A child process does the measuring and asks before each step; what it may do is decided here, by
+`leave_to_measure`, from what the stage says of itself.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import psutil
+from pydantic import ValidationError
+
+from runtime.agent.reconcile import LocalState
+from runtime.agent.supervisor import StageSettings
+from runtime.protocol.control import AgentIdentity, Phase
+from runtime.protocol.profiling import (
+    NodeMeasurement,
+    ProfileOrder,
+    ProfilingPhase,
+    ProfilingProgress,
+)
+from runtime.protocol.profiling_pipe import (
+    AGAIN,
+    GO,
+    Asking,
+    CannotMeasure,
+    ProfilingLaunch,
+    parse_profiling_event,
+)
+
+logger = logging.getLogger(__name__)
+
+PROFILE_COMMAND = (sys.executable, "-m", "runtime", "profile-node")
+_LINE_LIMIT_BYTES = 1 << 20
+_LOOK_AGAIN_S = 0.25
+_BITS_PER_BYTE = 8
+_MEGA = 1e6
+_OVER = frozenset({ProfilingPhase.DONE, ProfilingPhase.FAILED})
+_WAITS = "the node serves; the measurement goes on when it pauses"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What a node has done so far, as told at `heard_s`, and whether it is at something now."""
+
+    heard_s: float
+    steps: int
+    is_busy: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfilingSettings:
+    """What a stage of this node would have. `host`: of the address that other nodes dial."""
+
+    host: str
+    memory_budget_bytes: int
+    relative_speed: float
+    threads: int
+    emulated: bool = False
+
+
+def profiling_settings(announcement: AgentIdentity, stage: StageSettings) -> ProfilingSettings:
+    """As a stage of one rank would have them."""
+    return ProfilingSettings(
+        host=urlsplit(announcement.data_endpoint).hostname or "",
+        memory_budget_bytes=stage.budget_bytes(ranks=1),
+        relative_speed=stage.relative_speed,
+        threads=stage.threads,
+        emulated=announcement.hardware.emulated,
+    )
+
+
+def stage_traffic(local: LocalState, *, now_s: float) -> Traffic | None:
+    """What the stage last said of its work; one that loads or leaves is busy."""
+    running = local.running
+    if running is None:
+        return None
+    stats, heard_s = running.stats, running.heard_s
+    if running.phase not in (Phase.READY, Phase.IDLE) or stats is None or heard_s is None:
+        return Traffic(heard_s=now_s, steps=0, is_busy=True)
+    return Traffic(heard_s=heard_s, steps=stats.steps_total, is_busy=stats.sequences > 0)
+
+
+def leave_to_measure(before: Traffic | None, now: Traffic | None, *, asked_s: float) -> bool:
+    """Whether a step may be timed, asked for at `asked_s`. None: nothing is served.
+
+    What was heard before the question says nothing of now; steps since `before` say that traffic
+    has not paused.
+    """
+    if now is None:
+        return True
+    if now.is_busy or now.heard_s <= asked_s:
+        return False
+    return before is None or now.steps == before.steps
+
+
+class Profiling:
+    """At most one measurement at a time. `want` is called with what each heartbeat's answer says.
+
+    `traffic`: None while nothing is served here. `on_change` is called after each change.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: ProfilingSettings,
+        traffic: Callable[[], Traffic | None],
+        on_change: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+        command: Sequence[str] = PROFILE_COMMAND,
+    ) -> None:
+        self.progress: ProfilingProgress | None = None
+        self._settings = settings
+        self._traffic = traffic
+        self._on_change = on_change
+        self._clock = clock
+        self._command = command
+        self._measuring: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        self._waited_s = 0.0
+
+    def want(self, order: ProfileOrder | None) -> None:
+        """Begin, go on, or end what is under way."""
+        if order is not None and self.progress is not None and order.id == self.progress.id:
+            return
+        self._end()
+        self.progress = None
+        if order is not None:
+            logger.info("measuring this node for %s", order.checkpoint)
+            self._tell(ProfilingProgress(id=order.id, phase=ProfilingPhase.MEASURING))
+            self._measuring = asyncio.create_task(self._measure(order))
+
+    async def stop(self) -> None:
+        """End what is under way and wait until its process has gone."""
+        self._end()
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    def _end(self) -> None:
+        """Cancel what is under way; its process goes a little later."""
+        if self._measuring is not None:
+            self._ending.add(self._measuring)
+            self._measuring.add_done_callback(self._ending.discard)
+            if self.progress is None or self.progress.phase not in _OVER:
+                self._measuring.cancel()  # else it is about to end by itself
+            self._measuring = None
+
+    async def _measure(self, order: ProfileOrder) -> None:
+        began_s, self._waited_s = self._clock(), 0.0
+        if self._settings.emulated:
+            self._fail(order, "an emulated node takes its times from a profile; none is measured")
+            return
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=DEVNULL,
+                env={**os.environ, "OMP_NUM_THREADS": str(self._settings.threads)},
+                start_new_session=True,
+                limit=_LINE_LIMIT_BYTES,
+            )
+        except OSError as error:
+            self._fail(order, f"cannot start {self._command[0]}: {error}")
+            return
+        try:
+            await self._converse(process, order, began_s=began_s)
+        finally:
+            await _end_process(process)
+
+    async def _converse(self, process: Process, order: ProfileOrder, *, began_s: float) -> None:
+        """Launch it and answer its questions until it has said its last word."""
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("the measuring process was started without pipes")
+        launch = ProfilingLaunch(
+            order=order,
+            memory_budget_bytes=self._settings.memory_budget_bytes,
+            relative_speed=self._settings.relative_speed,
+            threads=self._settings.threads,
+        )
+        answer, left_with = launch.to_line(), self._traffic()
+        while True:
+            with contextlib.suppress(ConnectionError):  # it died; its exit says so
+                process.stdin.write(answer)
+                await process.stdin.drain()
+            line = await process.stdout.readline()
+            if not line:
+                code = await process.wait()
+                self._fail(order, f"the measuring process ended with status {code}")
+                return
+            try:
+                event = parse_profiling_event(line)
+            except ValidationError:
+                self._fail(order, f"the measuring process said {line[:80]!r}, which is no event")
+                return
+            if isinstance(event, CannotMeasure):
+                self._fail(order, event.message)
+                return
+            if not isinstance(event, Asking):
+                self._finish(order, event.measurement, seconds=self._clock() - began_s)
+                return
+            answer = AGAIN if await self._quiet_since(left_with, order, event.done) else GO
+            left_with = self._traffic()
+
+    async def _quiet_since(
+        self, left_with: Traffic | None, order: ProfileOrder, done: float
+    ) -> bool:
+        """Wait for a quiet moment; returns whether traffic came since the last one."""
+        began_s = asked_s = self._clock()
+        was_quiet, disturbed = left_with, False
+        while not leave_to_measure(was_quiet, now := self._traffic(), asked_s=asked_s):
+            if now is not None and now.heard_s > asked_s:
+                disturbed = True
+                asked_s, was_quiet = now.heard_s, now
+                self._say(order, ProfilingPhase.WAITING, done=done, message=_WAITS)
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        if disturbed:
+            self._waited_s += self._clock() - began_s
+        self._say(order, ProfilingPhase.MEASURING, done=done)
+        return disturbed
+
+    def _finish(self, order: ProfileOrder, found: NodeMeasurement, *, seconds: float) -> None:
+        measurement = found.model_copy(
+            update={
+                "seconds": seconds,
+                "waited_s": self._waited_s,
+                "nic_bytes_per_s": nic_bytes_per_s(self._settings.host),
+            }
+        )
+        logger.info("measured this node in %.0f s", seconds)
+        self._tell(
+            ProfilingProgress(
+                id=order.id, phase=ProfilingPhase.DONE, done=1.0, measurement=measurement
+            )
+        )
+
+    def _fail(self, order: ProfileOrder, message: str) -> None:
+        logger.warning("this node was not measured: %s", message)
+        self._say(order, ProfilingPhase.FAILED, done=0.0, message=message)
+
+    def _say(
+        self, order: ProfileOrder, phase: ProfilingPhase, *, done: float, message: str = ""
+    ) -> None:
+        self._tell(ProfilingProgress(id=order.id, phase=phase, done=done, message=message))
+
+    def _tell(self, progress: ProfilingProgress) -> None:
+        if progress != self.progress:
+            self.progress = progress
+            self._on_change()
+
+
+async def _end_process(process: Process) -> None:
+    """Kill it and wait until it and its pipes have gone."""
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    if process.stdin is not None:
+        process.stdin.close()
+    if process.stdout is not None:
+        await process.stdout.read()
+    await process.wait()
+
+
+def nic_bytes_per_s(host: str) -> float | None:
+    """What the network card with this address says that it does; None where it does not say."""
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(address.address == host for address in addresses):
+            state = psutil.net_if_stats().get(name)
+            return state.speed * _MEGA / _BITS_PER_BYTE if state and state.speed > 0 else None
+    return None

@@ -1,0 +1,165 @@
+"""`python -m runtime profile-node`: what an agent starts to measure its node beside traffic.
+
+Speaks `runtime.protocol.profiling_pipe` on stdin and stdout: it asks before each step that it
+times, and does a step again when told that traffic came meanwhile.
+"""
+
+import argparse
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import torch
+
+from planner.domain.errors import PlannerError
+from planner.domain.problem import Workload
+from runtime.engine.limits import EngineLimits
+from runtime.models.checkpoint import CheckpointError
+from runtime.models.config import read_config
+from runtime.models.weights import load_decoder
+from runtime.profiler.compute import compute_profile, needed_bytes
+from runtime.profiler.node_sweep import NodeSweep, fitted_equation
+from runtime.profiler.step_times import StepRuns
+from runtime.protocol.profiling import NodeMeasurement
+from runtime.protocol.profiling_pipe import (
+    AGAIN,
+    GO,
+    Asking,
+    CannotMeasure,
+    Measured,
+    ProfilingLaunch,
+)
+
+logger = logging.getLogger(__name__)
+
+_NICE = 19  # a stage of this machine always comes first
+_MOST_REPEATS = 3
+_PAGE_TOKENS, _MAX_BATCH_TOKENS = 16, 512  # as stages are deployed unless told otherwise
+
+
+class Left(Exception):
+    """The agent closed the pipe: nobody wants to know any more."""
+
+
+class Turns:
+    """Asks the agent before each step that is timed."""
+
+    def __init__(self, *, answers: BinaryIO, events: BinaryIO) -> None:
+        self._answers = answers
+        self._events = events
+        self._may_go = False
+        self.repeated = 0
+
+    def take(self, done: float, run: Callable[[], StepRuns]) -> StepRuns:
+        """Time the step in a quiet moment; again when it was none. Raises Left.
+
+        What the agent says of the last step is its leave for the next one, too.
+        """
+        if not self._may_go:
+            self._ask(done)
+            self._may_go = True
+        runs = run()
+        for _ in range(_MOST_REPEATS):
+            if self._ask(done) != AGAIN:
+                break
+            self.repeated += 1
+            runs = run()
+        return runs
+
+    def say(self, event: Measured | CannotMeasure) -> None:
+        """The last word."""
+        self._events.write(event.to_line())
+        self._events.flush()
+
+    def _ask(self, done: float) -> bytes:
+        self._events.write(Asking(done=done).to_line())
+        self._events.flush()
+        answer = self._answers.readline()
+        if answer not in (GO, AGAIN):
+            raise Left
+        return answer
+
+
+def main(argv: list[str]) -> int:
+    """Measure as the first line of stdin says. Returns 0, or 1 when that was not possible."""
+    argparse.ArgumentParser(prog="python -m runtime profile-node", description=__doc__).parse_args(
+        argv
+    )
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO)
+    with suppress(OSError):  # not everywhere; it is a courtesy
+        os.nice(_NICE)
+    launch = ProfilingLaunch.model_validate_json(sys.stdin.buffer.readline())
+    turns = Turns(answers=sys.stdin.buffer, events=sys.stdout.buffer)
+    try:
+        turns.say(Measured(measurement=measure_node(launch, turns, clock=time.perf_counter)))
+    except (Left, BrokenPipeError):
+        return 1
+    except (PlannerError, CheckpointError, ValueError, OSError, torch.OutOfMemoryError) as error:
+        turns.say(CannotMeasure(message=str(error).split("\n", maxsplit=1)[0]))
+        return 1
+    return 0
+
+
+def measure_node(
+    launch: ProfilingLaunch, turns: Turns, *, clock: Callable[[], float]
+) -> NodeMeasurement:
+    """The profile of this machine for the order's checkpoint. Raises what `main` catches."""
+    order = launch.order
+    torch.set_num_threads(launch.threads)
+    checkpoint = Path(order.checkpoint)
+    config = read_config(checkpoint)
+    workload = Workload(
+        mean_prompt_tokens=order.mean_prompt_tokens, mean_output_tokens=order.mean_output_tokens
+    )
+    limits = EngineLimits(
+        page_tokens=_PAGE_TOKENS,
+        max_batch_tokens=_MAX_BATCH_TOKENS,
+        max_context_tokens=min(order.max_context_tokens, config.max_position_embeddings),
+    )
+    context_tokens = int(workload.mean_prompt_tokens + workload.mean_output_tokens / 2)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    decoder = load_decoder(
+        checkpoint, config, first=0, end=1, device=device, progress=lambda _done, _total: None
+    )
+    sweep = NodeSweep(
+        decoder,
+        context_tokens=max(1, min(context_tokens, limits.max_context_tokens - 1)),
+        longest_tokens=limits.max_context_tokens,
+        page_tokens=limits.page_tokens,
+        clock=clock,
+    )
+    sweep.run(turns.take)
+    profile = compute_profile(
+        "this node",
+        config=config,
+        limits=limits,
+        times=sweep.step_times(),
+        workload=workload,
+        device_name=torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
+        memory_budget_bytes=launch.memory_budget_bytes,
+        relative_speed=launch.relative_speed,
+    )
+    if profile.layer_times is None:
+        raise ValueError(
+            f"this node may use {launch.memory_budget_bytes} bytes, which hold no layer of "
+            f"{checkpoint.name}; {needed_bytes(config, limits, layers=1)} are needed, or fewer "
+            "with a lower limit of context"
+        )
+    model = sweep.latency_model()
+    return NodeMeasurement(
+        gpu=profile.gpu,
+        vram_bytes=profile.vram_bytes,
+        max_layers=profile.max_layers,
+        tokens_per_s=profile.tokens_per_s,
+        kv_capacity_token_layers=profile.kv_capacity_token_layers,
+        layer_times=profile.layer_times,
+        prompt_fit=fitted_equation(model.prefill, relative_speed=launch.relative_speed),
+        decode_fit=fitted_equation(model.decode, relative_speed=launch.relative_speed),
+        points=tuple(sweep.points),
+        repeated=turns.repeated,
+    )

@@ -1,0 +1,236 @@
+"""A node is measured when it is wanted and while it has nothing to do."""
+
+import asyncio
+import io
+import itertools
+import os
+import random
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import fake_profiler
+import pytest
+from fake_web import PATIENCE_S
+
+from runtime.agent.profiling import (
+    Profiling,
+    ProfilingSettings,
+    Traffic,
+    leave_to_measure,
+    stage_traffic,
+)
+from runtime.agent.reconcile import LocalState
+from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
+from runtime.profiler.background import Left, Turns, measure_node
+from runtime.profiler.node_sweep import sweep_shapes
+from runtime.profiler.step_times import StepRuns
+from runtime.protocol.profiling import ProfileOrder, ProfilingPhase
+from runtime.protocol.profiling_pipe import AGAIN, GO, ProfilingLaunch, parse_profiling_event
+
+SETTINGS = ProfilingSettings(
+    host="127.0.0.1", memory_budget_bytes=50_000_000, relative_speed=0.5, threads=1
+)
+
+
+def order(checkpoint: str = "tiny", number: int = 7) -> ProfileOrder:
+    return ProfileOrder(
+        id=number,
+        checkpoint=checkpoint,
+        mean_prompt_tokens=32,
+        mean_output_tokens=16,
+        max_context_tokens=128,
+    )
+
+
+@pytest.fixture(autouse=True)
+def _children_import_what_we_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+
+
+def heard(at_s: float, steps: int = 3, *, is_busy: bool = False) -> Traffic:
+    return Traffic(heard_s=at_s, steps=steps, is_busy=is_busy)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "may"),
+    [
+        pytest.param(None, None, True, id="nothing is served"),
+        pytest.param(heard(1), None, True, id="the stage has gone"),
+        pytest.param(heard(1), heard(11), True, id="no step since"),
+        pytest.param(None, heard(11), True, id="it has only begun to serve"),
+        pytest.param(heard(1), heard(11, 4), False, id="a step since"),
+        pytest.param(heard(1), heard(11, is_busy=True), False, id="a request waits between steps"),
+        pytest.param(heard(1), heard(9), False, id="not heard of since the question"),
+    ],
+)
+def test_a_step_is_timed_only_when_the_stage_says_that_it_has_nothing_to_do(
+    before: Traffic | None, now: Traffic | None, may: bool
+) -> None:
+    assert leave_to_measure(before, now, asked_s=10) is may
+
+
+def test_a_node_without_a_stage_serves_nothing() -> None:
+    assert stage_traffic(LocalState(), now_s=1) is None
+
+
+class Measured:
+    """A `Profiling` over `fake_profiler`, with traffic as the test says."""
+
+    def __init__(self, directory: Path, *, settings: ProfilingSettings = SETTINGS) -> None:
+        self.record = directory / "answers"
+        self.traffic: Callable[[], Traffic | None] = lambda: None
+        self.changed = asyncio.Event()
+        self.phases: list[ProfilingPhase] = []
+        self.profiling = Profiling(
+            settings=settings,
+            traffic=lambda: self.traffic(),
+            on_change=self._remember,
+            command=(sys.executable, fake_profiler.__file__, str(self.record)),
+        )
+
+    def _remember(self) -> None:
+        assert self.profiling.progress is not None
+        self.phases.append(self.profiling.progress.phase)
+        self.changed.set()
+
+    @property
+    def answers(self) -> list[bytes]:
+        return self.record.read_bytes().splitlines(keepends=True)
+
+    async def until(self, phase: ProfilingPhase) -> None:
+        while self.profiling.progress is None or self.profiling.progress.phase is not phase:
+            self.changed.clear()
+            await asyncio.wait_for(self.changed.wait(), PATIENCE_S)
+
+
+def run(work: Coroutine[None, None, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 2 * PATIENCE_S))
+
+
+def test_an_order_is_measured_once_and_its_result_stays_until_it_is_taken(tmp_path: Path) -> None:
+    async def life() -> None:
+        measured = Measured(tmp_path)
+        measured.profiling.want(order())
+        await measured.until(ProfilingPhase.DONE)
+        measured.profiling.want(order())
+        progress = measured.profiling.progress
+        assert progress is not None
+        assert progress.measurement is not None
+        assert progress.measurement.layer_times == fake_profiler.MEASUREMENT.layer_times
+        assert progress.measurement.seconds > 0
+        assert measured.answers == [GO, GO]
+        measured.profiling.want(None)
+        assert measured.profiling.progress is None
+        await measured.profiling.stop()
+
+    run(life())
+
+
+def test_measuring_waits_for_traffic_to_pause_and_does_the_disturbed_step_again(
+    tmp_path: Path,
+) -> None:
+    async def life() -> None:
+        measured = Measured(tmp_path)
+        seconds, steps = itertools.count(1e12), itertools.count()
+        measured.traffic = lambda: heard(next(seconds), next(steps), is_busy=True)
+        measured.profiling.want(order())
+        await measured.until(ProfilingPhase.WAITING)
+        assert measured.profiling.progress is not None
+        assert "serves" in measured.profiling.progress.message
+        measured.traffic = lambda: heard(next(seconds), 1000)
+        await measured.until(ProfilingPhase.DONE)
+        assert measured.answers == [AGAIN, GO]
+        await measured.profiling.stop()
+
+    run(life())
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "told"),
+    [("crashes", "status 3"), ("refuses", "checkpoint x is not there; copy it")],
+)
+def test_a_measurement_that_fails_says_why(tmp_path: Path, behaviour: str, told: str) -> None:
+    async def life() -> None:
+        measured = Measured(tmp_path)
+        measured.profiling.want(order(behaviour))
+        await measured.until(ProfilingPhase.FAILED)
+        assert measured.profiling.progress is not None
+        assert told in measured.profiling.progress.message
+        await measured.profiling.stop()
+
+    run(life())
+
+
+def test_an_emulated_node_has_nothing_to_measure(tmp_path: Path) -> None:
+    async def life() -> None:
+        settings = ProfilingSettings(
+            host="127.0.0.1", memory_budget_bytes=1, relative_speed=1, threads=1, emulated=True
+        )
+        measured = Measured(tmp_path, settings=settings)
+        measured.profiling.want(order())
+        await measured.until(ProfilingPhase.FAILED)
+        await measured.profiling.stop()
+        assert not measured.record.exists()
+
+    run(life())
+
+
+def test_an_order_that_is_withdrawn_ends_the_process(tmp_path: Path) -> None:
+    async def life() -> None:
+        measured = Measured(tmp_path)
+        seconds = itertools.count(1e12)
+        measured.traffic = lambda: heard(next(seconds), is_busy=True)
+        measured.profiling.want(order())
+        await measured.until(ProfilingPhase.WAITING)
+        measured.profiling.want(None)
+        await measured.profiling.stop()
+        assert measured.profiling.progress is None
+        assert not measured.record.exists()
+
+    run(life())
+
+
+def _launch(checkpoint: Path) -> ProfilingLaunch:
+    return ProfilingLaunch(
+        order=order(str(checkpoint)), memory_budget_bytes=50_000_000, relative_speed=0.5
+    )
+
+
+def test_a_checkpoint_is_measured_by_tokens_context_and_layers(tmp_path: Path) -> None:
+    make_tiny_checkpoint(tmp_path, sizes=TinySizes(num_layers=2), seed=1)
+    ticks, draw = itertools.count(), random.Random(1)
+    asked = io.BytesIO()
+    turns = Turns(answers=io.BytesIO(GO * 3 + AGAIN + GO * 100), events=asked)
+    found = measure_node(
+        _launch(tmp_path), turns, clock=lambda: next(ticks) * 0.25 * draw.uniform(1, 1 + 1e-9)
+    )
+    assert found.max_layers == 2
+    assert found.repeated == 1
+    assert {point.layers for point in found.points} == {1, 5}
+    decodes = [point for point in found.points if point.phase == "decode"]
+    assert len({point.tokens for point in decodes}) == 3
+    assert len(asked.getvalue().splitlines()) == len(found.points) + 2
+    # A step of 5 layers takes 0.25 s as one of 1 does, on a node of half the speed 0.5 s.
+    assert found.decode_fit.layers == 5
+    constant = found.decode_fit.parameters[3]
+    assert constant == pytest.approx(0.5, rel=0.01)
+    assert found.layer_times.decode_s(4) * 2 == pytest.approx(0.5, rel=0.05)
+
+
+def test_nothing_is_asked_for_twice_once_nobody_answers() -> None:
+    turns = Turns(answers=io.BytesIO(GO), events=io.BytesIO())
+    with pytest.raises(Left):
+        turns.take(0.0, lambda: StepRuns(least_s=1, median_s=1, runs=1))
+
+
+def test_the_sweep_stays_within_the_longest_context() -> None:
+    shapes = sweep_shapes(context_tokens=100, longest_tokens=300)
+    assert max(shape.tokens for shape in shapes) < 300
+    assert {shape.layers for shape in shapes} == {1, 5}
+    assert len(set(shapes)) == len(shapes)
+
+
+def test_events_of_the_pipe_are_told_apart() -> None:
+    line = b'{"event":"cannot_measure","message":"no room"}'
+    assert parse_profiling_event(line).event == "cannot_measure"
