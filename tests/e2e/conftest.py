@@ -3,12 +3,11 @@
 HELIX_TEST_REQUIRE (comma-separated: browser, postgres, redis) turns such a skip into a failure.
 """
 
+import contextlib
 import os
-import pwd
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,9 +15,9 @@ import pytest
 from selenium import webdriver
 
 from helixweb.demo import local_cluster
-from helixweb.demo.processes import free_port
 from tests.e2e import chromium
 from tests.e2e.browsed_site import BrowsedSite
+from tests.e2e.servers import PostgresServer, RedisServer
 
 
 def require(what: str, *, found: bool, remedy: str) -> None:
@@ -39,57 +38,31 @@ def _postgres_bin() -> Path | None:
 
 
 @pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """A PostgreSQL server of this test run alone."""
+def postgres() -> Iterator[PostgresServer]:
     binaries = _postgres_bin()
     require("postgres", found=binaries is not None, remedy="apt-get install postgresql")
     assert binaries is not None
-    folder = Path(tempfile.mkdtemp(prefix="helixweb-postgres-"))
-    as_user: list[str] = []
-    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
-        account = pwd.getpwnam("postgres")
-        os.chown(folder, account.pw_uid, account.pw_gid)
-        as_user = ["runuser", "-u", "postgres", "--"]
-    port = free_port()
-    data = folder / "data"
-
-    def control(*arguments: str) -> None:
-        subprocess.run(
-            [*as_user, str(binaries / "pg_ctl"), "-D", str(data), *arguments],
-            check=True, stdout=subprocess.DEVNULL, cwd=folder,
-        )  # fmt: skip
-
-    subprocess.run(
-        [*as_user, str(binaries / "initdb"), "-D", str(data), "-U", "helix", "-A", "trust"],
-        check=True, stdout=subprocess.DEVNULL, cwd=folder,
-    )  # fmt: skip
-    settings = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
-    control("-o", settings, "-l", str(folder / "log"), "-w", "start")
-    try:
-        yield f"postgres://helix@127.0.0.1:{port}/postgres"
-    finally:
-        control("-m", "immediate", "-w", "stop")
-        shutil.rmtree(folder)
+    with contextlib.closing(PostgresServer(binaries)) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
-def redis_url() -> Iterator[str]:
-    """A Redis server of this test run alone."""
+def redis() -> Iterator[RedisServer]:
     binary = shutil.which("redis-server")
     require("redis", found=binary is not None, remedy="apt-get install redis-server")
     assert binary is not None
-    folder = Path(tempfile.mkdtemp(prefix="helixweb-redis-"))
-    port = free_port()
-    server = subprocess.Popen(
-        [binary, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)],
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        yield f"redis://127.0.0.1:{port}/0"
-    finally:
-        server.terminate()
-        server.wait()
-        shutil.rmtree(folder)
+    with contextlib.closing(RedisServer(binary)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_url(postgres: PostgresServer) -> str:
+    return postgres.url
+
+
+@pytest.fixture(scope="session")
+def redis_url(redis: RedisServer) -> str:
+    return redis.url
 
 
 @pytest.fixture(scope="session")

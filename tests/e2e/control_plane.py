@@ -8,7 +8,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,12 +17,14 @@ import psutil
 
 from helixweb.demo.processes import Processes, Running, free_port
 from helixweb.demo.scenario import web_command
+from tests.e2e.servers import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 CELERY = [sys.executable, "-m", "celery", "-A", "helixweb"]
 PATIENCE_S = 120.0
 _DEAD_FOR_S = 0.2  # until whoever watches a process starts it again
 _LOCKED_FOR_S = 3.0
+_SERVER_GONE_FOR_S = (0.0, 4.0)
 _MAKE_USER = """
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
@@ -38,12 +40,15 @@ print(create_api_key(name="day", user=user, scopes=["read", "write", "serve"]).s
 class ControlPlane:
     """Made by `running`. `key` is of the user "ada", who may log in once by `login_link`."""
 
-    def __init__(self, processes: Processes, *, folder: Path, port: int) -> None:
+    def __init__(
+        self, processes: Processes, *, folder: Path, port: int, servers: Sequence[Server]
+    ) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.key = self.login_link = ""
         self.processes = processes
         self.kills = 0
         self._folder = folder
+        self._servers = {server.name: server for server in servers}
         self._commands = {
             "web": web_command(port),
             "worker": [*CELERY, "worker", "--loglevel", "WARNING"],
@@ -56,8 +61,11 @@ class ControlPlane:
 
     @classmethod
     @contextmanager
-    def running(cls, folder: Path, **environment: str) -> Iterator["ControlPlane"]:
-        """Migrated, and answering; everything ends with the block."""
+    def running(
+        cls, folder: Path, *, servers: Sequence[Server] = (), **environment: str
+    ) -> Iterator["ControlPlane"]:
+        """Migrated, and answering; everything but `servers`, which may be struck, too, ends with
+        the block."""
         port = free_port()
         env = {
             "HELIX_DATA_DIR": str(folder / "data"),
@@ -68,7 +76,7 @@ class ControlPlane:
             **environment,
         }
         with Processes(log_dir=folder / "logs", cwd=ROOT, env=env) as processes:
-            plane = cls(processes, folder=folder, port=port)
+            plane = cls(processes, folder=folder, port=port, servers=servers)
             try:
                 plane._start()
                 yield plane
@@ -77,9 +85,13 @@ class ControlPlane:
 
     def strike(self, dice: random.Random) -> str:
         """Kill one of them, or a part of the worker, or hold the database; what it was."""
-        what = dice.choice(("web", "web", "worker", "worker", "part of worker", "beat", "database"))
+        last = tuple(self._servers) or ("database",)
+        what = dice.choice(("web", "web", "worker", "worker", "part of worker", "beat", *last))
         if what == "database":
             return self._hold_database()
+        if what in self._servers:
+            self._kill_server(self._servers[what], dice)
+            return what
         running = self._running[what.removeprefix("part of ")]
         with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
             if what == "part of worker":
@@ -127,6 +139,12 @@ class ControlPlane:
                     self._killed.append(running)
                     self._running[name] = self.processes.start(name, self._commands[name])
             self.processes.take_ended()
+
+    def _kill_server(self, server: Server, dice: random.Random) -> None:
+        server.kill()
+        self.kills += 1
+        time.sleep(dice.uniform(*_SERVER_GONE_FOR_S))
+        server.start()
 
     def _hold_database(self) -> str:
         """As a backup or a slow disk may: nobody writes for seconds."""

@@ -1,4 +1,4 @@
-"""Web, worker and beat are killed while a person works: all that was accepted happens once.
+"""Web, worker, beat and servers are killed while a person works: all accepted happens once.
 
 Real processes, seeded. A few kills run with the suite; `-m chaos` runs over a hundred, with a chat
 that must not notice, and prints what was done.
@@ -20,6 +20,7 @@ from tests.e2e.control_plane import PATIENCE_S, ControlPlane
 from tests.e2e.day_of_work import Person
 from tests.e2e.event_reader import EventReader
 from tests.e2e.joined_doubles import JoinedDoubles
+from tests.e2e.servers import PostgresServer, RedisServer
 from tests.helixweb.conftest import TINY_PROBLEM
 
 pytestmark = pytest.mark.e2e
@@ -187,3 +188,16 @@ def test_a_hundred_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
     with ControlPlane.running(tmp_path) as plane, ExitStack() as stack:
         day = Day(plane, stack, dice=random.Random(5))
         print(work_under_fire(day, kills=100, seed=5, mean_s=3.0))
+
+
+@pytest.mark.chaos
+@pytest.mark.postgres
+@pytest.mark.redis
+def test_a_hundred_kills_of_postgresql_and_redis_too_lose_and_repeat_nothing(
+    tmp_path: Path, postgres: PostgresServer, redis: RedisServer
+) -> None:
+    services = {"DATABASE_URL": postgres.url, "REDIS_URL": redis.url}
+    running = ControlPlane.running(tmp_path, servers=[postgres, redis], **services)
+    with running as plane, ExitStack() as stack:
+        day = Day(plane, stack, dice=random.Random(7))
+        print(work_under_fire(day, kills=100, seed=7, mean_s=3.0))
