@@ -73,6 +73,11 @@ class DataDir:
         """What the stage process wrote to stderr."""
         return self._path / "stage.log"
 
+    @property
+    def instances(self) -> Path:
+        """Logs and process ids of whole-model instances."""
+        return self._path / "instances"
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """While inside, no other process uses this directory. Raises DataDirError."""

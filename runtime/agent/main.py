@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import logging
 import random
+import shlex
 import signal
 import sys
 import uuid
@@ -21,6 +22,7 @@ from runtime.agent.agent import Agent, NodeRemoved
 from runtime.agent.data_address import AddressError, choose_port, data_endpoint
 from runtime.agent.hardware import detect_hardware, emulated_hardware, gpu_budgets_bytes
 from runtime.agent.identity import DataDir, DataDirError
+from runtime.agent.instance_specs import InstanceSettings
 from runtime.agent.joining import Applicant, JoinRefused, join
 from runtime.agent.node_log import NodeLog, NodeLogHandler
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings
@@ -142,6 +144,17 @@ async def _run(options: argparse.Namespace, data_dir: DataDir, node_log: NodeLog
                 gpu_budgets_bytes=gpu_budgets,
                 leave_within_s=options.shutdown_grace_s,
             ),
+            instance_settings=InstanceSettings(
+                host=options.data_host,
+                memory_budget_bytes=hardware.memory_budget_bytes,
+                gpus=len(hardware.gpus),
+                gpu_budgets_bytes=gpu_budgets,
+                relative_speed=hardware.relative_speed,
+                threads=options.threads,
+                emulated=options.emulate is not None,
+                vllm_command=tuple(shlex.split(options.vllm_command)),
+                transformers_command=tuple(shlex.split(options.transformers_command)),
+            ),
             rng=rng,
             stage_command=stage_command,
         )
@@ -205,6 +218,16 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="after SIGTERM: how long requests may take to go on elsewhere before the stage ends; "
         "SIGINT, or a second signal, ends it at once (default %(default)g)",
+    )
+    add(
+        "--vllm-command",
+        default="vllm",
+        help="what begins the command line of `vllm serve` (default %(default)s)",
+    )
+    add(
+        "--transformers-command",
+        default="transformers",
+        help="what begins the command line of `transformers serve` (default %(default)s)",
     )
     add(
         "--tensor-parallel",

@@ -1,6 +1,7 @@
 """`python -m runtime coordinator`: one process that serves clients over the deployed plan."""
 
 import asyncio
+import hashlib
 import logging
 import os
 import random
@@ -10,6 +11,9 @@ import time
 import uuid
 from collections.abc import Coroutine
 from typing import Any
+
+import httpx
+from starlette.applications import Starlette
 
 from planner.domain.cluster import COORDINATOR
 from runtime.agent.data_address import AddressError, choose_port, data_endpoint
@@ -22,6 +26,8 @@ from runtime.coordinator.control_loop import Removed, follow_plan, report_foreve
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.emulated_sending import EmulatedSending
 from runtime.coordinator.heap import bound_free_memory, give_back_free_memory
+from runtime.coordinator.instance_house import Surroundings
+from runtime.coordinator.instance_service import Doorway, InstanceService
 from runtime.coordinator.link_rounds import measure_links
 from runtime.coordinator.options import Options, parse_options
 from runtime.coordinator.plan_follower import PlanFollower
@@ -31,6 +37,7 @@ from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.routing import Routing
 from runtime.coordinator.stage_link import Sender
 from runtime.coordinator.tracing import Tracer
+from runtime.front.relay import relay_client
 from runtime.http_process import (
     CannotListen,
     HttpServer,
@@ -40,6 +47,8 @@ from runtime.http_process import (
     outlive,
     told_to_end,
 )
+from runtime.instances.asking import PROBE_TIMEOUT_S
+from runtime.instances.command_lines import LOOPBACK, Door
 from runtime.protocol.control import AgentIdentity, Role
 from runtime.protocol.emulation import EmulatedNetwork, EmulationRefused, read_network
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
@@ -119,6 +128,26 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
         tracer=tracer,
     )
     api_keys = ApiKeys()
+    own_key = secrets.token_urlsafe(32)
+    own_listener = listen(LOOPBACK, 0)
+    asking = httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False)
+    relaying = relay_client(options.request_timeout_s)
+    instances = InstanceService(
+        Surroundings(
+            keys=api_keys,
+            stats=stats,
+            asking=asking,
+            relaying=relaying,
+            pipelines=Door(
+                url=f"http://{LOOPBACK}:{own_listener.getsockname()[1]}",
+                model="",
+                api_key=own_key,
+                lists_model=False,
+                has_metrics=False,
+            ),
+            is_shut=lambda node: instances.is_paused or node in instances.shut_nodes,
+        )
+    )
     follower = PlanFollower(
         dispatcher=dispatcher,
         keys=api_keys,
@@ -129,16 +158,11 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
             rng=random.Random(),  # noqa: S311 - balances load, guards nothing
             clock=time.monotonic,
         ),
+        serve_instances=instances.serve,
     )
     await follower.apply_stored()
-    app = create_app(
-        dispatcher=dispatcher,
-        keys=api_keys,
-        unix_time=time.time,
-        new_answer_id=lambda: secrets.token_hex(12),
-        new_seed=lambda: secrets.randbits(64),
-    )
-    server = HttpServer(app)
+    server = HttpServer(Doorway(_pipelines_face(dispatcher, api_keys), instances))
+    own_server = HttpServer(_pipelines_face(dispatcher, ApiKeys([_hash(own_key)])))
     port = listener.getsockname()[1]
     applicant = Applicant(
         role=Role.COORDINATOR,
@@ -164,26 +188,33 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
                     web,
                     follower,
                     announcement=applicant.announcement,
-                    make_report=lambda: build_report(
-                        dispatcher=dispatcher,
-                        stats=stats,
-                        follower=follower,
-                        now=time.monotonic(),
-                        # emulated links say nothing of those that are there
-                        links=transport.link_stats() if network is None else {},
-                        traces=tracer.waiting(),
+                    make_report=lambda: instances.reported(
+                        build_report(
+                            dispatcher=dispatcher,
+                            stats=stats,
+                            follower=follower,
+                            now=time.monotonic(),
+                            # emulated links say nothing of those that are there
+                            links=transport.link_stats() if network is None else {},
+                            traces=tracer.waiting(),
+                        )
                     ),
                     on_delivered=lambda report: tracer.delivered(report.traces),
                 ),
             )
 
+    def close() -> None:
+        instances.close()
+        dispatcher.close()
+
     serving = asyncio.create_task(server.serve(sockets=[listener]))
+    own_serving = asyncio.create_task(own_server.serve(sockets=[own_listener]))
     try:
         await first_end(
             told_to_end(
                 hear_signals(),
-                close=dispatcher.close,
-                requests=lambda: dispatcher.requests_here,
+                close=close,
+                requests=lambda: dispatcher.requests_here + instances.requests_here,
                 grace_s=options.shutdown_grace_s,
             ),
             control(),
@@ -191,14 +222,34 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
             _see_forever(transport, dispatcher),
             _tick(dispatcher, follower),
             _give_back_forever(),
+            instances.tick(),
             *_measuring(options, transport, dispatcher),
             outlive(serving),
+            outlive(own_serving),
         )
     finally:
         dispatcher.stop()
-        server.should_exit = True
-        await serving
+        instances.cut()
+        server.should_exit = own_server.should_exit = True
+        await asyncio.gather(serving, own_serving)
+        await instances.stop()
+        await asking.aclose()
+        await relaying.aclose()
         transport.close()
+
+
+def _pipelines_face(dispatcher: Dispatcher, keys: ApiKeys) -> Starlette:
+    return create_app(
+        dispatcher=dispatcher,
+        keys=keys,
+        unix_time=time.time,
+        new_answer_id=lambda: secrets.token_hex(12),
+        new_seed=lambda: secrets.randbits(64),
+    )
+
+
+def _hash(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def _measuring(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from planner.domain.errors import PlannerError
+from planner.routers.load_aware import DEFAULT_THETA
 from runtime.coordinator.access import ApiKeys
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.plan_store import PlanStore, PlanStoreError
@@ -30,12 +31,15 @@ class PlanFollower:
         store: PlanStore,
         set_peers: Callable[[tuple[PeerAddress, ...]], None],
         routing: Routing,
+        serve_instances: Callable[[CoordinatorDesired], None] = lambda _: None,
     ) -> None:
+        """`serve_instances` hears of every desired state, before the stages' part is served."""
         self._dispatcher = dispatcher
         self._keys = keys
         self._store = store
         self._set_peers = set_peers
         self._routing = routing
+        self._serve_instances = serve_instances
         self._applying = asyncio.Lock()
         self._desired: CoordinatorDesired | None = None
         self.generation = 0  # of the desired state that was applied last; 0 before the first
@@ -74,7 +78,8 @@ class PlanFollower:
             await asyncio.to_thread(self._remember, desired)
             self._dispatcher.draining.wish(desired.draining)
             self._dispatcher.pause(paused=desired.paused)
-            if desired.plan is None:
+            self._serve_instances(desired)
+            if desired.plan is None or not desired.plan.placement.layers:
                 self.trouble, self.refused_generation = "", None
                 self._dispatcher.serve(None)
             elif before is not None and _stages(before) == _stages(desired.plan):
@@ -145,5 +150,7 @@ def _pages(plan: ServingPlan) -> tuple[object, ...]:
 
 
 def _stages(plan: ServingPlan) -> ServingPlan:
-    """What stages and requests depend on: all but addresses and weights."""
-    return plan.model_copy(update={"peers": (), "routing_weights": {}})
+    """What stages and requests depend on: all but addresses, weights and instances."""
+    return plan.model_copy(
+        update={"peers": (), "routing_weights": {}, "instances": (), "theta": DEFAULT_THETA}
+    )

@@ -120,6 +120,18 @@ class RequestStats:
         self.ttft_s.add(ttft_s)
         self._output(pipeline)
 
+    def prompt_read(self, pipeline: Pipeline, *, tokens: int) -> None:
+        """So long was the prompt of a request that an instance answered, as it says at the end."""
+        self.prompt_tokens_total += tokens
+        self.prompt_tokens.add(tokens)
+        self._pass(pipeline, tokens=tokens)
+
+    def answer_read(self, pipeline: Pipeline, *, tokens: int) -> None:
+        """An answer that came as a whole, whose tokens were not seen coming."""
+        self.output_tokens_total += tokens
+        self.output_tokens.add(tokens)
+        self._pass(pipeline, tokens=tokens)
+
     def next_token(self, pipeline: Pipeline, *, gap_s: float) -> None:
         self.itl_s.add(gap_s)
         self._output(pipeline)
@@ -130,6 +142,11 @@ class RequestStats:
         self.e2e_s.add(e2e_s)
         if output_tokens > 1:
             self.tpot_s.add((e2e_s - ttft_s) / (output_tokens - 1))
+
+    def finished_whole(self, *, e2e_s: float) -> None:
+        """A request ended well whose tokens were not seen coming."""
+        self.ended.add(1)
+        self.e2e_s.add(e2e_s)
 
     def latency_counts(self) -> dict[str, tuple[int, ...]]:
         """By kind of latency: how many were at most each bound since the start."""

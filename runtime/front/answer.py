@@ -24,6 +24,7 @@ from runtime.front.asked import Asked, TokenLengths
 from runtime.front.balance import Balance
 from runtime.front.client_stream import INSTANCE_HEADER, ClientStream, with_pauses
 from runtime.front.events import usage_of
+from runtime.front.ledger import Ledger, NoLedger
 from runtime.front.relay import (
     Errored,
     InstanceFailed,
@@ -57,6 +58,7 @@ class Desk:
     http: httpx.AsyncClient
     hold_s: float
     whole_answer_s: float
+    ledger: Ledger = field(default_factory=NoLedger)
 
 
 @dataclass(slots=True)
@@ -85,11 +87,17 @@ class Answer:
         self._attempts = _Attempts()
         self._hold_until_s = 0.0
         self._has_responded = False
+        self._has_failed = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._hold_until_s = asyncio.get_running_loop().time() + self._desk.hold_s
-        with self._desk.balance.visit():
-            await unless_disconnected(self._unless_cut(scope, send), receive)
+        ledger = self._desk.ledger
+        ledger.arrived(self._request)
+        try:
+            with self._desk.balance.visit():
+                await unless_disconnected(self._unless_cut(scope, send), receive)
+        finally:
+            ledger.gone(self._request, failed=self._has_failed)
 
     async def _unless_cut(self, scope: Scope, send: Send) -> None:
         """The answer, or that the front stops."""
@@ -159,6 +167,7 @@ class Answer:
                 self._note(name, error)
                 if client.has_tokens:
                     self._desk.balance.failed(name, str(error))
+                    self._has_failed = True
                     await client.fail(_broken(name, error))
                     return
             except Refused as refusal:
@@ -195,6 +204,7 @@ class Answer:
                 if event.tokens:
                     tokens += event.tokens
                     desk.balance.produced(name, event.tokens)
+                    desk.ledger.produced(self._request, event.tokens)
                 opening.append(event.encoded(model=desk.model_name))
                 if event.tokens or event.finished or event.is_done or client.has_tokens:
                     if not client.has_tokens:
@@ -236,7 +246,10 @@ class Answer:
             prompt_tokens=desk.tokens.prompt_tokens(asked),
             predicted_output_tokens=expected * asked.choices,
         )
-        return desk.balance.choose(self._request, size, without=tuple(self._attempts.reasons))
+        chosen = desk.balance.choose(self._request, size, without=tuple(self._attempts.reasons))
+        if chosen is not None:
+            desk.ledger.sent(self._request, chosen)
+        return chosen
 
     def _note(self, name: str, error: InstanceFailed | InstanceFull) -> None:
         if isinstance(error, Unreachable):
@@ -269,6 +282,7 @@ class Answer:
 
     def _observe(self, usage: tuple[int, int] | None) -> None:
         """An answer ended well: its length is known, and perhaps its prompt's."""
+        self._desk.ledger.answered(self._request, usage)
         if usage is None:
             return
         prompt, output = usage
@@ -279,6 +293,7 @@ class Answer:
 
     def _nobody(self) -> ApiError:
         """Why nobody answers."""
+        self._has_failed = True
         if self._desk.balance.is_closed and not self._attempts.reasons:
             return stopping()
         reasons, full = self._attempts.reasons, self._attempts.full

@@ -26,6 +26,7 @@ from runtime.front.answer import Desk
 from runtime.front.app import create_front
 from runtime.front.asked import TokenLengths
 from runtime.front.balance import Balance
+from runtime.front.relay import relay_client
 from runtime.http_process import (
     CannotListen,
     HttpServer,
@@ -50,8 +51,6 @@ from runtime.protocol.instances import (
 )
 
 _OBSERVE_EVERY_S = 1.0
-_CONNECT_TIMEOUT_S = 5.0
-_KEEP_IDLE_S = 2.0
 _HOLD_S = 30.0
 _PREDICTORS = ("drawn", "quantile")
 
@@ -99,7 +98,7 @@ async def run(options: Options, wanted: InstanceSet) -> None:
         asking = await stack.enter_async_context(
             httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False)
         )
-        relaying = await stack.enter_async_context(_relay_client(options.request_timeout_s))
+        relaying = await stack.enter_async_context(relay_client(options.request_timeout_s))
         doors = {
             spec.name: door_of(
                 spec,
@@ -226,21 +225,6 @@ def _instance(
         patience=Patience(start_s=spec.start_patience_s, drain_s=spec.drain_patience_s),
         requests_under_way=lambda: balance.under_way_at(spec.name),
         produced_s=lambda: balance.produced_s(spec.name),
-    )
-
-
-def _relay_client(request_timeout_s: float) -> httpx.AsyncClient:
-    """As many connections as requests; a token may be as late as the timeout.
-
-    Idle ones are closed before a server closes them, which would look like its failure: uvicorn,
-    which most engines use, does after 5 s.
-    """
-    return httpx.AsyncClient(
-        timeout=httpx.Timeout(request_timeout_s, connect=_CONNECT_TIMEOUT_S, pool=None),
-        limits=httpx.Limits(
-            max_connections=None, max_keepalive_connections=64, keepalive_expiry=_KEEP_IDLE_S
-        ),
-        trust_env=False,
     )
 
 

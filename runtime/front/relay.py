@@ -16,6 +16,8 @@ from runtime.instances.command_lines import Door
 MOST_ANSWER_BYTES = 64 << 20
 _OURS = frozenset({401, 403, 404, 405})  # the client was let in and its model is right: our fault
 _MOST_SHOWN = 200
+_CONNECT_TIMEOUT_S = 5.0
+_KEEP_IDLE_S = 2.0
 
 
 class InstanceFailed(Exception):
@@ -50,6 +52,21 @@ class Refused(Exception):
         self.status = status
         self.content = content
         self.media_type = media_type
+
+
+def relay_client(request_timeout_s: float) -> httpx.AsyncClient:
+    """As many connections as requests; a token may be as late as the timeout.
+
+    Idle ones are closed before a server closes them, which would look like its failure: uvicorn,
+    which most engines use, does after 5 s.
+    """
+    return httpx.AsyncClient(
+        timeout=httpx.Timeout(request_timeout_s, connect=_CONNECT_TIMEOUT_S, pool=None),
+        limits=httpx.Limits(
+            max_connections=None, max_keepalive_connections=64, keepalive_expiry=_KEEP_IDLE_S
+        ),
+        trust_env=False,
+    )
 
 
 async def whole_answer(

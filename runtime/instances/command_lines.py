@@ -1,7 +1,8 @@
 """What an instance is started with; pure.
 
-Every server listens on loopback only: `vllm serve` would otherwise listen on every interface, where
-much of it asks for no key. Keys go by the environment, as command lines can be read by every user.
+Every server listens on one address only, by default loopback: `vllm serve` would otherwise listen
+on every interface, where much of it asks for no key. Keys go by the environment, as command lines
+can be read by every user.
 """
 
 import sys
@@ -49,14 +50,20 @@ class Door:
 
 
 def door_of(
-    spec: InstanceSpec, *, model_name: str, api_key: str, environment: Mapping[str, str]
+    spec: InstanceSpec,
+    *,
+    model_name: str,
+    api_key: str,
+    environment: Mapping[str, str],
+    host: str = LOOPBACK,
 ) -> Door:
-    """`api_key` is for those that are started here; of others it is in `environment`."""
+    """`api_key` is for those that are started here, which listen on `host`; of others it is in
+    `environment`."""
     if isinstance(spec, UrlInstance):
         url = spec.url.rstrip("/").removesuffix("/v1")
         key = environment.get(spec.api_key_env, "")
         return Door(url=url, model=spec.model, api_key=key, tells_usage=spec.stream_usage)
-    url = f"http://{LOOPBACK}:{spec.port}"
+    url = f"http://{host}:{spec.port}"
     if isinstance(spec, TransformersInstance):
         return Door(
             url=url,
@@ -68,18 +75,27 @@ def door_of(
     return Door(url=url, model=model_name, api_key=api_key)
 
 
-def launch_of(spec: StartedInstance, *, model_name: str, api_key: str) -> Launch:
+def launch_of(
+    spec: StartedInstance, *, model_name: str, api_key: str, host: str = LOOPBACK
+) -> Launch:
     """How the instance's process is started; it will answer for `model_name` with that key."""
     if isinstance(spec, VllmInstance):
-        return _vllm(spec, model_name=model_name, api_key=api_key)
+        return _vllm(spec, model_name=model_name, api_key=api_key, host=host)
     if isinstance(spec, TransformersInstance):
-        argv = (*spec.command, "serve", spec.model, *_listening(spec), "--device", spec.device)
+        argv = (
+            *spec.command,
+            "serve",
+            spec.model,
+            *_listening(spec, host),
+            "--device",
+            spec.device,
+        )
         return Launch(argv=(*argv, *spec.extra_arguments), passes=spec.pass_environment)
-    return _helix(spec, model_name=model_name, api_key=api_key)
+    return _helix(spec, model_name=model_name, api_key=api_key, host=host)
 
 
-def _vllm(spec: VllmInstance, *, model_name: str, api_key: str) -> Launch:
-    argv = [*spec.command, "serve", spec.model, *_listening(spec)]
+def _vllm(spec: VllmInstance, *, model_name: str, api_key: str, host: str) -> Launch:
+    argv = [*spec.command, "serve", spec.model, *_listening(spec, host)]
     argv += ["--served-model-name", model_name]
     argv += ["--tensor-parallel-size", str(spec.tensor_parallel)]
     argv += ["--gpu-memory-utilization", f"{spec.gpu_memory_utilization:g}"]
@@ -94,19 +110,23 @@ def _vllm(spec: VllmInstance, *, model_name: str, api_key: str) -> Launch:
     )
 
 
-def _helix(spec: HelixInstance, *, model_name: str, api_key: str) -> Launch:
+def _helix(spec: HelixInstance, *, model_name: str, api_key: str, host: str) -> Launch:
     argv = [sys.executable, "-m", "runtime", "serve", "--checkpoint", spec.checkpoint]
-    argv += [*_listening(spec), "--model-name", model_name]
+    argv += [*_listening(spec, host), "--model-name", model_name]
     argv += ["--memory-budget-bytes", str(spec.memory_budget_bytes)]
     argv += ["--relative-speed", f"{spec.relative_speed:g}", "--threads", str(spec.threads)]
     if spec.max_context_tokens is not None:
         argv += ["--max-context-tokens", str(spec.max_context_tokens)]
+    environment = {"HELIX_API_KEY": api_key}
+    if spec.gpus:
+        argv += ["--tensor-parallel", str(len(spec.gpus))]
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in spec.gpus)
     return Launch(
         argv=(*argv, *spec.extra_arguments),
-        environment={"HELIX_API_KEY": api_key},
+        environment=environment,
         passes=spec.pass_environment,
     )
 
 
-def _listening(spec: StartedInstance) -> tuple[str, ...]:
-    return "--host", LOOPBACK, "--port", str(spec.port)
+def _listening(spec: StartedInstance, host: str) -> tuple[str, ...]:
+    return "--host", host, "--port", str(spec.port)

@@ -255,7 +255,8 @@ class ServingPlan(_Message):
 
     `emulated`: some of its nodes run no model but take its times from a profile. `placement` has
     the stages only; `instances` are those whose address is known, of `instances_total`, and
-    `theta` is the load-aware router's (Xiong et al., equation 9).
+    `theta` is the load-aware router's (Xiong et al., equation 9). Beside them the pipelines are
+    forecast to write so many output tokens/s, with KV room for so many tokens.
     """
 
     deployment_id: int
@@ -275,6 +276,8 @@ class ServingPlan(_Message):
     instances: tuple[ServedInstance, ...] = ()
     instances_total: SmallCount = 0
     theta: float = Field(default=DEFAULT_THETA, gt=0)
+    pipelines_tokens_per_s: float | None = Field(default=None, gt=0)
+    pipelines_room_tokens: int = Field(default=65_536, ge=1)
     peers: tuple[PeerAddress, ...]
 
 

@@ -110,7 +110,8 @@ class TransformersInstance(_Started):
 
 
 class HelixInstance(_Started):
-    """Our own engine with all layers of a checkpoint in one stage (`python -m runtime serve`)."""
+    """Our own engine with all layers of a checkpoint in one stage (`python -m runtime serve`), a
+    rank on each of `gpus`; without any, wherever torch finds room."""
 
     backend: Literal["helix"]
     checkpoint: str = Field(min_length=1)
@@ -118,6 +119,7 @@ class HelixInstance(_Started):
     max_context_tokens: int | None = Field(default=None, ge=1)
     relative_speed: float = Field(default=1.0, gt=0, le=1)
     threads: int = Field(default=1, ge=1)
+    gpus: tuple[Annotated[int, Field(ge=0)], ...] = ()
 
 
 class UrlInstance(_Instance):

@@ -566,3 +566,19 @@ def test_an_agent_measures_what_the_answer_to_its_heartbeat_orders(
 
     run(life())
     assert {told.id for told in web.profilings} == {7}
+
+
+def test_a_link_that_changed_is_told_long_before_the_next_heartbeat(tmp_path: Path) -> None:
+    async def life(web: FakeWeb) -> None:
+        web.desired = wants(1, "measures a link")
+        node = Node(tmp_path, web)
+        async with node.running(token=TOKEN):
+            await node.until_ready(1)
+            node.record.with_name("record.measured").touch()
+            await node.until(
+                lambda: web.last and web.last.stage == fake_stage.STATS_OF_A_LINK,
+                what="the link is told",
+            )
+
+    with FakeWeb(heartbeat_interval_s=3600.0) as web:
+        run(life(web))

@@ -1,0 +1,119 @@
+"""From what helixweb wants of an instance to how this machine starts it; pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from runtime.protocol.instance_orders import AssignedInstance
+from runtime.protocol.instances import (
+    HelixInstance,
+    StartedInstance,
+    TransformersInstance,
+    VllmInstance,
+)
+
+
+class CannotRun(Exception):
+    """This machine cannot run the instance; the message says why and what would help."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceSettings:
+    """What every instance of this agent gets, whatever it is assigned.
+
+    `host` is where they listen. `gpu_budgets_bytes` as in StageSettings, `gpus`: how many there
+    are; without any an instance's share of `memory_budget_bytes` is its own. Commands are the
+    machine's, never helixweb's.
+    """
+
+    host: str
+    memory_budget_bytes: int
+    gpus: int
+    gpu_budgets_bytes: tuple[int, ...]
+    relative_speed: float
+    threads: int
+    emulated: bool
+    vllm_command: tuple[str, ...] = ("vllm",)
+    transformers_command: tuple[str, ...] = ("transformers",)
+    start_patience_s: float = 900.0
+    drain_patience_s: float = 120.0
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether only this machine reaches what listens on `host`."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+def spec_of(
+    order: AssignedInstance,
+    *,
+    port: int,
+    settings: InstanceSettings,
+    beside: Sequence[AssignedInstance],
+) -> StartedInstance:
+    """`beside` are all of the node's, this one among them, which share its memory.
+
+    Raises CannotRun.
+    """
+    _check(order, settings)
+    common = {
+        "name": order.name,
+        "port": port,
+        "start_patience_s": settings.start_patience_s,
+        "drain_patience_s": settings.drain_patience_s,
+    }
+    if order.backend == "vllm":
+        return VllmInstance(
+            backend="vllm",
+            model=order.checkpoint,
+            gpus=order.gpus,
+            tensor_parallel=len(order.gpus),
+            max_context_tokens=order.max_context_tokens,
+            command=settings.vllm_command,
+            **common,
+        )
+    if order.backend == "transformers":
+        return TransformersInstance(
+            backend="transformers",
+            model=order.checkpoint,
+            device="auto" if settings.gpus else "cpu",
+            command=settings.transformers_command,
+            **common,
+        )
+    return HelixInstance(
+        backend="helix",
+        checkpoint=order.checkpoint,
+        memory_budget_bytes=_budget_bytes(order, settings, count=len(beside)),
+        max_context_tokens=order.max_context_tokens,
+        relative_speed=settings.relative_speed,
+        threads=settings.threads,
+        gpus=order.gpus if settings.gpus else (),
+        **common,
+    )
+
+
+def _check(order: AssignedInstance, settings: InstanceSettings) -> None:
+    if settings.emulated:
+        raise CannotRun(
+            "this agent emulates a node and runs no model, so no instance either; deploy a plan of "
+            "pipelines, or start the agent without --emulate"
+        )
+    if order.backend == "transformers" and not settings.is_alone:
+        raise CannotRun(
+            f"`transformers serve` knows no API keys, and others reach {settings.host}; use "
+            "another backend, or a --data-host of loopback"
+        )
+    if settings.gpus and max(order.gpus) >= settings.gpus:
+        raise CannotRun(
+            f"GPU {max(order.gpus)} is wanted and this machine has {settings.gpus}, counted from "
+            "0; compute a new plan now that the node has told its GPUs"
+        )
+
+
+def _budget_bytes(order: AssignedInstance, settings: InstanceSettings, *, count: int) -> int:
+    if settings.gpu_budgets_bytes:
+        return len(order.gpus) * min(settings.gpu_budgets_bytes[gpu] for gpu in order.gpus)
+    return max(1, settings.memory_budget_bytes // max(1, count))

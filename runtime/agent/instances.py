@@ -1,0 +1,268 @@
+"""Keeps the whole-model instances of this node as they shall be: `want`, `run`, `stop`.
+
+What is not wanted any more ends before anything new begins, since it holds memory, and nothing
+begins while a stage runs. `runtime/instances` starts, asks, restarts and drains each process.
+"""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from runtime.agent.data_address import AddressError, choose_port
+from runtime.agent.instance_specs import CannotRun, InstanceSettings, spec_of
+from runtime.instances.asking import PROBE_TIMEOUT_S
+from runtime.instances.command_lines import door_of, launch_of
+from runtime.instances.health import Condition, Patience
+from runtime.instances.instance import LOOK_EVERY_S, SupervisedInstance
+from runtime.instances.process import ServerProcess
+from runtime.protocol.control import ObservedState, Phase
+from runtime.protocol.instance_orders import MOST_SAID, AssignedInstance, ObservedInstance
+
+_LOOK_S = 0.3
+_PERCENT = re.compile(r"(\d{1,3})(?:\.\d+)?\s?%")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Kept:
+    """An instance of ours. `ending`: it is being drained and ended."""
+
+    order: AssignedInstance
+    port: int
+    instance: SupervisedInstance
+    process: ServerProcess
+    running: asyncio.Task[None]
+    ending: asyncio.Task[None] | None = None
+
+
+class InstanceKeeper:
+    """`on_change` is called when what is observed has changed. `is_free`: no stage runs."""
+
+    def __init__(
+        self,
+        *,
+        settings: InstanceSettings,
+        directory: Path,
+        on_change: Callable[[], None],
+        is_free: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+        look_every_s: float = LOOK_EVERY_S,
+    ) -> None:
+        self._settings = settings
+        self._directory = directory
+        self._on_change = on_change
+        self._is_free = is_free
+        self._clock = clock
+        self._look_every_s = look_every_s
+        self._wanted: tuple[AssignedInstance, ...] = ()
+        self._kept: dict[str, _Kept] = {}
+        self._refused: dict[str, str] = {}
+        self._ports: dict[str, int] = {}
+        self._to_look = asyncio.Event()
+        self._seen: object = None
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether memory is held by an instance, wanted or not."""
+        return bool(self._kept)
+
+    def want(self, orders: tuple[AssignedInstance, ...]) -> None:
+        """These and no others; those that are there already go on."""
+        if orders != self._wanted:
+            self._wanted = orders
+            self._refused = {}
+            self._to_look.set()
+
+    async def run(self) -> None:
+        """Until cancelled; then call `stop`."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        async with httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False) as http:
+            while True:
+                await self._step(http)
+                self._tell_changes()
+                self._to_look.clear()
+                with suppress(TimeoutError):
+                    idle = not self._wanted and not self._kept
+                    await asyncio.wait_for(self._to_look.wait(), None if idle else _LOOK_S)
+
+    async def stop(self, *, hurry: asyncio.Event, within_s: float) -> None:
+        """End them all: after their requests, unless in a `hurry` or that lasts too long."""
+        self._wanted = ()
+        for kept in self._kept.values():
+            self._end(kept)
+        ending = [kept.ending for kept in self._kept.values() if kept.ending is not None]
+        if not ending:
+            return
+        hurried = asyncio.create_task(hurry.wait())
+        everything = asyncio.create_task(asyncio.wait(ending))
+        waits: set[asyncio.Task[object]] = {everything, hurried}
+        await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        for kept in self._kept.values():
+            kept.instance.hurry()
+        await everything
+        self._forget_ended()
+
+    async def _step(self, http: httpx.AsyncClient) -> None:
+        wanted = {order.name: order for order in self._wanted}
+        self._forget_ended()
+        for name, kept in self._kept.items():
+            if wanted.get(name) != kept.order:
+                self._end(kept)
+        if any(kept.ending is not None for kept in self._kept.values()) or not self._is_free():
+            return
+        for name, order in wanted.items():
+            if name not in self._kept and name not in self._refused:
+                await self._begin(order, http)
+
+    async def _begin(self, order: AssignedInstance, http: httpx.AsyncClient) -> None:
+        settings, host = self._settings, self._settings.host
+        try:
+            port = await asyncio.to_thread(
+                choose_port, host, wanted=0, kept=self._ports.get(order.name)
+            )
+            spec = spec_of(order, port=port, settings=settings, beside=self._wanted)
+        except (AddressError, CannotRun) as error:
+            logger.error("instance %s cannot run here: %s", order.name, error)
+            self._refused[order.name] = str(error)
+            return
+        self._ports[order.name] = port
+        process = ServerProcess(self._directory, name=order.name)
+        instance = SupervisedInstance(
+            order.name,
+            door=door_of(
+                spec,
+                model_name=order.model_name,
+                api_key=order.api_key,
+                environment={},
+                host=host,
+            ),
+            launch=launch_of(spec, model_name=order.model_name, api_key=order.api_key, host=host),
+            process=process,
+            http=http,
+            clock=self._clock,
+            patience=Patience(start_s=spec.start_patience_s, drain_s=spec.drain_patience_s),
+            requests_under_way=lambda: 0,  # its metrics say
+            look_every_s=self._look_every_s,
+        )
+        self._kept[order.name] = _Kept(
+            order=order,
+            port=port,
+            instance=instance,
+            process=process,
+            running=asyncio.create_task(self._look_after(order.name, instance)),
+        )
+
+    async def _look_after(self, name: str, instance: SupervisedInstance) -> None:
+        while True:
+            try:
+                await instance.run()
+            except Exception:
+                logger.exception("instance %s could not be looked after for a moment", name)
+                await asyncio.sleep(self._look_every_s)
+
+    def _end(self, kept: _Kept) -> None:
+        if kept.ending is None:
+            kept.ending = asyncio.create_task(kept.instance.stop())
+
+    def _forget_ended(self) -> None:
+        for name, kept in list(self._kept.items()):
+            if kept.ending is None or not kept.ending.done():
+                continue
+            kept.running.cancel()
+            if (error := kept.ending.exception()) is not None:
+                logger.error("instance %s could not be stopped", name, exc_info=error)
+            del self._kept[name]
+
+    def _tell_changes(self) -> None:
+        seen = [
+            (one.name, one.condition, one.message, one.port, one.progress)
+            for one in self.observed()
+        ]
+        if seen != self._seen:
+            self._seen = seen
+            self._on_change()
+
+    def observed(self) -> tuple[ObservedInstance, ...]:
+        """Those that are wanted, and those that still end."""
+        orders = {order.name: order for order in self._wanted}
+        names = [*orders, *(name for name in self._kept if name not in orders)]
+        return tuple(self._observed(name) for name in names)
+
+    def _observed(self, name: str) -> ObservedInstance:
+        kept = self._kept.get(name)
+        if kept is None:
+            refused = self._refused.get(name, "")
+            condition = Condition.WAITING if refused else Condition.IDLE
+            return ObservedInstance(name=name, condition=condition, message=refused[:MOST_SAID])
+        state, load = kept.instance.state, kept.instance.load
+        is_ready = state.condition is Condition.READY
+        words = "" if is_ready else kept.process.last_words
+        message = state.message
+        if not message and state.condition is Condition.STARTING:
+            message = words.rpartition("\n")[2]
+        return ObservedInstance(
+            name=name,
+            condition=state.condition,
+            message=message[:MOST_SAID],
+            port=kept.port,
+            progress=None if is_ready else progress_of(words),
+            requests=load.requests,
+            kv_usage=load.kv_usage,
+            log_tail=words[-MOST_SAID:],
+        )
+
+
+def progress_of(log_tail: str) -> float | None:
+    """The last percentage that the log names, as loaders write it; None without any."""
+    found = _PERCENT.findall(log_tail)
+    return None if not found else min(1.0, int(found[-1]) / 100)
+
+
+def with_instances(
+    observed: ObservedState, instances: tuple[ObservedInstance, ...], *, wanted: int
+) -> ObservedState:
+    """What is told of a node that has or had instances: the phase of the least ready of them.
+
+    `wanted` of the instances shall be; the others are still ending.
+    """
+    if not wanted:
+        if not instances or observed.phase is not Phase.IDLE:
+            return observed.model_copy(update={"instances": instances})
+        return observed.model_copy(
+            update={
+                "phase": Phase.STOPPING,
+                "message": f"ending {', '.join(one.name for one in instances)}",
+                "instances": instances,
+            }
+        )
+    if observed.phase is Phase.STOPPING:  # a stage goes first
+        return observed.model_copy(update={"instances": instances})
+    troubled = [one for one in instances[:wanted] if one.condition in _TROUBLED]
+    ready = [one for one in instances[:wanted] if one.condition == Condition.READY]
+    if troubled:
+        phase = Phase.FAILED
+        message = "; ".join(f"instance {one.name}: {one.message}" for one in troubled)
+    else:
+        phase = Phase.READY if len(ready) == wanted else Phase.LOADING
+        message = next((one.message for one in instances[:wanted] if one not in ready), "")
+    known = [one.progress for one in instances[:wanted] if one.progress is not None]
+    return observed.model_copy(
+        update={
+            "phase": phase,
+            "message": message[:MOST_SAID],
+            "loaded_ratio": min(known, default=None) if phase is Phase.LOADING else None,
+            "instances": instances,
+        }
+    )
+
+
+_TROUBLED = frozenset({Condition.WAITING, Condition.UNWELL, Condition.STOPPING})

@@ -1,0 +1,260 @@
+"""The instances of one plan, and its pipelines beside them, behind a desk of the front."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import httpx
+
+from planner.domain.pipeline import Pipeline, PipelineStage
+from planner.latency_model import LatencyModel
+from planner.routers.answer_length import QuantileLength
+from planner.routers.instance_choice import make_instance_router
+from planner.routers.load_aware import InstanceSpeed
+from runtime.coordinator.access import ApiKeys
+from runtime.coordinator.instance_ledger import InstanceLedger
+from runtime.coordinator.request_stats import RequestStats
+from runtime.front.answer import Desk
+from runtime.front.app import create_front
+from runtime.front.asked import TokenLengths
+from runtime.front.balance import Balance
+from runtime.instances.command_lines import Door
+from runtime.instances.engine_load import EngineLoad
+from runtime.instances.health import Condition, Patience, State
+from runtime.instances.instance import Instance, WatchedInstance
+from runtime.protocol.control import ServingPlan
+from runtime.protocol.instance_orders import PIPELINES, InstanceTraffic, ServedInstance
+from runtime.protocol.instances import EngineTimes
+
+_HOLD_S = 30.0
+_WHOLE_ANSWER_S = 900.0
+_QUANTILE = 0.6
+_LOOK_AGAIN_S = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all houses of a coordinator share.
+
+    `pipelines` is the door to this process's own pipelines. `is_shut`: whether requests shall keep
+    away from a node, as it is drained, or from all instances (None), as serving is paused.
+    """
+
+    keys: ApiKeys
+    stats: RequestStats
+    asking: httpx.AsyncClient
+    relaying: httpx.AsyncClient
+    pipelines: Door
+    is_shut: Callable[[str | None], bool]
+    clock: Callable[[], float] = time.monotonic
+
+
+class Gate:
+    """An instance that seems to drain while it shall get no requests."""
+
+    def __init__(self, instance: WatchedInstance, *, is_shut: Callable[[], bool]) -> None:
+        self._instance = instance
+        self._is_shut = is_shut
+
+    @property
+    def door(self) -> Door:
+        return self._instance.door
+
+    @property
+    def state(self) -> State:
+        state = self._instance.state
+        if state.condition is Condition.READY and self._is_shut():
+            return replace(state, condition=Condition.DRAINING)
+        return state
+
+    @property
+    def load(self) -> EngineLoad:
+        return self._instance.load
+
+    async def run(self) -> None:
+        await self._instance.run()
+
+    async def stop(self) -> None:
+        await self._instance.stop()
+
+    def hurry(self) -> None:
+        self._instance.hurry()
+
+
+class House:
+    """`begin` looks after the instances until `close`; requests come by `face`."""
+
+    def __init__(self, plan: ServingPlan, around: Surroundings) -> None:
+        """`plan` has instances, or will have."""
+        self.plan = plan
+        self._around = around
+        self._served = {one.name: one for one in plan.instances}
+        self.instances: dict[str, Instance] = {
+            name: self._watched(name, _door(one), one.node) for name, one in self._served.items()
+        }
+        if plan.placement.layers:
+            self.instances[PIPELINES] = self._watched(
+                PIPELINES, replace(around.pipelines, model=plan.model_name), None
+            )
+        self.balance = Balance(
+            self.instances,
+            router=make_instance_router(
+                "load_aware", speeds=self._speeds(), weights={}, theta=plan.theta
+            ),
+            clock=around.clock,
+        )
+        desk = Desk(
+            model_name=plan.model_name,
+            doors={name: each.door for name, each in self.instances.items()},
+            balance=self.balance,
+            lengths=QuantileLength(
+                first_tokens=round(max(1, plan.workload.mean_output_tokens)), quantile=_QUANTILE
+            ),
+            tokens=TokenLengths(),
+            http=around.relaying,
+            hold_s=_HOLD_S,
+            whole_answer_s=_WHOLE_ANSWER_S,
+            ledger=InstanceLedger(
+                stats=around.stats,
+                pipelines=pipelines_of(plan),
+                clock=around.clock,
+            ),
+        )
+        self.face = create_front(desk=desk, instances=self.instances, keys=around.keys)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def is_up(self) -> bool:
+        """Whether every instance of the plan is known and open, and its pipelines."""
+        is_known = len(self._served) >= self.plan.instances_total
+        return is_known and len(self.balance.open_instances()) == len(self.instances)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a request would be answered now."""
+        return bool(self.balance.open_instances())
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Nodes of instances that are not open."""
+        open_ones = self.balance.open_instances()
+        return tuple(
+            sorted({one.node for name, one in self._served.items() if name not in open_ones})
+        )
+
+    def begin(self) -> None:
+        self._tasks = [
+            asyncio.create_task(self._look_after(name, each))
+            for name, each in self.instances.items()
+        ]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def requests_at(self, node: str) -> int:
+        """Those that instances of that node have from here."""
+        return sum(
+            self.balance.under_way_at(name)
+            for name, one in self._served.items()
+            if one.node == node
+        )
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        return frozenset(one.node for one in self._served.values())
+
+    def traffic(self) -> dict[str, InstanceTraffic]:
+        """What is told of each instance, the pipelines among them."""
+        open_ones = self.balance.open_instances()
+        told = {}
+        for name, instance in self.instances.items():
+            trouble, load, state = self.balance.trouble_of(name), instance.load, instance.state
+            served = self._served.get(name)
+            told[name] = InstanceTraffic(
+                node="" if served is None else served.node,
+                condition=state.condition,
+                open=name in open_ones,
+                message=(state.message or ("" if trouble is None else trouble.reason))[:2000],
+                requests=self.balance.under_way_at(name),
+                waiting=load.waiting,
+                kv_usage=load.kv_usage,
+                answered_total=self.balance.answered[name],
+                failed_total=self.balance.failures[name],
+                output_tokens_total=self.balance.output_tokens[name],
+            )
+        return told
+
+    def room_tokens(self, name: str) -> int:
+        """What the instance says itself, else what was planned."""
+        said = self.instances[name].load.kv_room_tokens
+        return said or self._served[name].kv_room_tokens
+
+    def _watched(self, name: str, door: Door, node: str | None) -> Gate:
+        around = self._around
+        instance = WatchedInstance(
+            name, door=door, http=around.asking, clock=around.clock, patience=Patience()
+        )
+        if node is None:  # pipelines know by themselves whether to pause, and what to avoid
+            return Gate(instance, is_shut=lambda: False)
+        return Gate(instance, is_shut=lambda: around.is_shut(node))
+
+    def _speeds(self) -> dict[str, InstanceSpeed]:
+        speeds = {name: _speed(one) for name, one in self._served.items()}
+        if PIPELINES in self.instances:
+            speeds[PIPELINES] = pipelines_speed(self.plan)
+        return speeds
+
+    async def _look_after(self, name: str, instance: Instance) -> None:
+        while True:
+            try:
+                await instance.run()
+            except Exception:
+                logger.exception("instance %s could not be looked after for a moment", name)
+                await asyncio.sleep(_LOOK_AGAIN_S)
+
+
+def pipelines_of(plan: ServingPlan) -> Mapping[str, Pipeline]:
+    """An instance's node as a pipeline of one stage, for the books."""
+    return {
+        one.name: Pipeline(stages=(PipelineStage(node=one.node, first=0, end=plan.num_layers),))
+        for one in plan.instances
+    }
+
+
+def pipelines_speed(plan: ServingPlan) -> InstanceSpeed:
+    """The pipelines as one instance that takes a request as long as its output tokens take at the
+    rate that the plan forecasts of them; its prompt is in that rate."""
+    latency = None
+    if plan.pipelines_tokens_per_s:
+        times = EngineTimes(prefill=(0, 0, 0, 0), decode=(0, 1 / plan.pipelines_tokens_per_s, 0, 0))
+        latency = times.latency()
+    return InstanceSpeed(kv_room_tokens=plan.pipelines_room_tokens, latency=latency)
+
+
+def _speed(one: ServedInstance) -> InstanceSpeed:
+    return InstanceSpeed(
+        kv_room_tokens=one.kv_room_tokens, latency=_latency(one), most_requests=256
+    )
+
+
+def _latency(one: ServedInstance) -> LatencyModel | None:
+    if one.prefill is None or one.decode is None:
+        return None
+    return EngineTimes(prefill=one.prefill, decode=one.decode).latency()
+
+
+def _door(one: ServedInstance) -> Door:
+    return Door(
+        url=one.url,
+        model=one.model,
+        api_key=one.api_key,
+        lists_model=one.lists_model,
+        has_metrics=one.has_metrics,
+        tells_usage=one.tells_usage,
+    )

@@ -1,0 +1,101 @@
+"""Counts what instances answer into the coordinator's numbers, as pipelines' requests are counted.
+
+What went to the plan's own pipelines is left out: the dispatcher counts that.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from planner.domain.pipeline import Pipeline
+from runtime.coordinator.request_stats import RequestStats
+from runtime.protocol.instance_orders import PIPELINES
+
+
+@dataclass(slots=True, kw_only=True)
+class _Open:
+    """A request. `counted`: among those that arrived."""
+
+    arrived_s: float
+    instance: str | None = None
+    counted: bool = False
+    first_s: float | None = None
+    last_s: float = 0.0
+    tokens: int = 0
+
+
+class InstanceLedger:
+    """`pipelines`: by instance, its node as the one stage of all layers."""
+
+    def __init__(
+        self,
+        *,
+        stats: RequestStats,
+        pipelines: Mapping[str, Pipeline],
+        clock: Callable[[], float],
+    ) -> None:
+        self._stats = stats
+        self._pipelines = pipelines
+        self._clock = clock
+        self._open: dict[int, _Open] = {}
+
+    def arrived(self, request: int) -> None:
+        self._open[request] = _Open(arrived_s=self._clock())
+
+    def sent(self, request: int, instance: str) -> None:
+        one = self._open[request]
+        one.instance = instance
+        if instance == PIPELINES:
+            return
+        self._count(one)
+        self._stats.routed(
+            self._pipelines[instance], prompt_tokens=0, queue_s=self._clock() - one.arrived_s
+        )
+
+    def produced(self, request: int, tokens: int) -> None:
+        one, now_s = self._open[request], self._clock()
+        pipeline = self._pipeline_of(one)
+        if pipeline is None:
+            return
+        for _ in range(tokens):
+            if one.first_s is None:
+                one.first_s = one.last_s = now_s
+                self._stats.first_token(pipeline, prompt_tokens=0, ttft_s=now_s - one.arrived_s)
+            else:
+                self._stats.next_token(pipeline, gap_s=now_s - one.last_s)
+                one.last_s = now_s
+            one.tokens += 1
+
+    def answered(self, request: int, usage: tuple[int, int] | None) -> None:
+        one, now_s = self._open[request], self._clock()
+        pipeline = self._pipeline_of(one)
+        if pipeline is None:
+            return
+        if usage is not None:
+            prompt, output = usage
+            if prompt:
+                self._stats.prompt_read(pipeline, tokens=prompt)
+            if output > one.tokens:
+                self._stats.answer_read(pipeline, tokens=output - one.tokens)
+        if one.first_s is not None:
+            self._stats.finished(
+                e2e_s=now_s - one.arrived_s,
+                ttft_s=one.first_s - one.arrived_s,
+                output_tokens=one.tokens,
+            )
+        else:
+            self._stats.finished_whole(e2e_s=now_s - one.arrived_s)
+
+    def gone(self, request: int, *, failed: bool) -> None:
+        one = self._open.pop(request)
+        if failed and one.instance != PIPELINES:
+            self._count(one)
+            self._stats.failed()
+
+    def _count(self, one: _Open) -> None:
+        if not one.counted:
+            one.counted = True
+            self._stats.arrived()
+
+    def _pipeline_of(self, one: _Open) -> Pipeline | None:
+        """None of a request that the plan's pipelines have."""
+        return None if one.instance is None else self._pipelines.get(one.instance)

@@ -1,0 +1,260 @@
+"""Which instances serve now, and how one plan's follow another's; see docs/decisions/0010.
+
+`app` is the coordinator's door for clients: requests go to the house that serves, if a plan has
+instances, else to the pipelines' own face.
+"""
+
+import asyncio
+from collections.abc import Collection
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from runtime.coordinator.instance_house import House, Surroundings
+from runtime.protocol.control import (
+    CoordinatorDesired,
+    CoordinatorReport,
+    DrainProgress,
+    NodeTraffic,
+    ServingPlan,
+)
+
+_TICK_S = 0.5
+_NONE_KNOWN = "no instance has told where it answers yet"
+_FACE_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/models", "/metrics"})
+
+
+class InstanceService:
+    """At most one house serves; another may be coming, and others end their requests."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._serving: House | None = None
+        self._coming: House | None = None
+        self._leaving: list[House] = []
+        self._closing: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self._awaited: ServingPlan | None = None  # no instance of it has told where it answers
+        self.shut_nodes: frozenset[str] = frozenset()
+        self.is_paused = False
+
+    @property
+    def serving(self) -> House | None:
+        """Where requests go now."""
+        self._take_over()
+        return self._serving
+
+    def serve(self, desired: CoordinatorDesired) -> None:
+        """Follow what is desired; the same again changes nothing."""
+        self.shut_nodes = frozenset(desired.draining)
+        self.is_paused = desired.paused
+        plan = desired.plan
+        if plan is None or not plan.instances_total:
+            self._retire(self._coming)
+            self._retire(self._serving)
+            self._coming = self._serving = self._awaited = None
+            return
+        self._awaited = plan if not (plan.instances or plan.placement.layers) else None
+        if self._awaited is not None:
+            self._forget_other_models(plan)
+            return
+        latest = self._coming or self._serving
+        if latest is not None and _routed(latest.plan) == _routed(plan):
+            return
+        house = House(plan, self._around)
+        house.begin()
+        self._retire(self._coming)
+        self._coming = house
+        serves = None if self._serving is None else self._serving.plan
+        if serves is not None and not _may_wait(serves, plan):
+            self._switch()
+        self._take_over()
+
+    async def tick(self) -> None:
+        """Forever: let go of what nothing runs under."""
+        while True:
+            self._take_over()
+            for house in self._leaving:
+                if house.balance.here == 0:
+                    self._close(house)
+            self._leaving = [house for house in self._leaving if house.balance.here]
+            for house in self._present:
+                house.balance.observe()
+            await asyncio.sleep(_TICK_S)
+
+    def close(self) -> None:
+        """New requests are refused from now on."""
+        self._is_closed = True
+        for house in self._present:
+            house.balance.close()
+
+    def cut(self) -> None:
+        """The process ends: who is still here is told."""
+        for house in self._present:
+            house.balance.close()
+            house.balance.cut.set()
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(house.close() for house in self._present))
+
+    @property
+    def requests_here(self) -> int:
+        """Those that are here, whoever has them."""
+        return sum(house.balance.here for house in self._present)
+
+    def reported(self, report: CoordinatorReport) -> CoordinatorReport:
+        """The report with what instances have in it; of the pipelines' it says nothing anew."""
+        house = self.serving
+        if house is None:
+            if self._awaited is None:
+                return report
+            return report.model_copy(update={"message": _NONE_KNOWN})
+        coming = self._coming
+        running = sum(each.balance.under_way for each in self._present)
+        requests = {node: house.requests_at(node) for node in house.nodes & self.shut_nodes}
+        is_open = house.is_open
+        return report.model_copy(
+            update={
+                "serving": is_open,
+                "message": _message(house, report) if is_open else _why_closed(house),
+                "coming_generation": coming.plan.generation if coming else report.coming_generation,
+                "coming_missing": coming.missing if coming else report.coming_missing,
+                "leaving_generation": self._leaving_generation(report),
+                "leaving_requests": report.leaving_requests
+                + sum(each.balance.here for each in self._leaving),
+                "draining": {
+                    **report.draining,
+                    **{
+                        node: DrainProgress(requests=count, needed=False)
+                        for node, count in requests.items()
+                    },
+                },
+                "paused": self.is_paused,
+                "requests_running": max(running, report.requests_running),
+                "requests_waiting": report.requests_waiting + max(0, self.requests_here - running),
+                "nodes": {**report.nodes, **self._nodes(house)},
+                "instances": house.traffic(),
+            }
+        )
+
+    @property
+    def _present(self) -> list[House]:
+        return [each for each in (self._coming, self._serving, *self._leaving) if each is not None]
+
+    def _leaving_generation(self, report: CoordinatorReport) -> int | None:
+        left = [each.plan.generation for each in self._leaving]
+        serving = None if self._serving is None else self._serving.plan.generation
+        older = [generation for generation in left if generation != serving]
+        return max(older, default=report.leaving_generation)
+
+    def _nodes(self, house: House) -> dict[str, NodeTraffic]:
+        nodes: dict[str, NodeTraffic] = {}
+        layers, counted = house.plan.num_layers, self._around.stats.node_tokens_total
+        for one in house.plan.instances:
+            room = house.room_tokens(one.name) * layers
+            usage = house.instances[one.name].load.kv_usage or 0.0
+            before = nodes.get(one.node)
+            is_open = one.name in house.balance.open_instances()
+            nodes[one.node] = NodeTraffic(
+                kv_estimate_token_layers=usage * room
+                + (before.kv_estimate_token_layers if before else 0.0),
+                kv_capacity_token_layers=room
+                + (before.kv_capacity_token_layers if before else 0.0),
+                tokens_total=counted[one.node],
+                ready=is_open or bool(before and before.ready),
+            )
+        return nodes
+
+    def _take_over(self) -> None:
+        """What comes serves once it is up, or as soon as what serves cannot any more."""
+        coming, serving = self._coming, self._serving
+        if coming is None:
+            return
+        if serving is None or coming.is_up or not serving.is_open:
+            self._switch()
+
+    def _switch(self) -> None:
+        self._retire(self._serving)
+        self._serving, self._coming = self._coming, None
+        if self._is_closed and self._serving is not None:
+            self._serving.balance.close()
+
+    def _forget_other_models(self, plan: ServingPlan) -> None:
+        for house in (self._coming, self._serving):
+            if house is not None and house.plan.model_name != plan.model_name:
+                self._retire(house)
+                self._coming = self._coming if house is not self._coming else None
+                self._serving = self._serving if house is not self._serving else None
+
+    def _retire(self, house: House | None) -> None:
+        if house is None:
+            return
+        if house.balance.here:
+            self._leaving.append(house)
+        else:
+            self._close(house)
+
+    def _close(self, house: House) -> None:
+        task = asyncio.create_task(house.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+class Doorway:
+    """ASGI: clients of instances to the house that serves, all others to the pipelines' face."""
+
+    def __init__(self, pipelines: ASGIApp, service: InstanceService) -> None:
+        self._pipelines = pipelines
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        house = self._service.serving if scope["type"] == "http" else None
+        if house is None:
+            await self._pipelines(scope, receive, send)
+        elif scope["path"] in _FACE_PATHS:
+            await house.face(scope, receive, send)
+        elif scope["path"] == "/health":
+            await _health(house, self._service)(scope, receive, send)
+        else:
+            await self._pipelines(scope, receive, send)
+
+
+def _health(house: House, service: InstanceService) -> JSONResponse:
+    """200 when requests are answered, else 503, as the pipelines' face says it."""
+    status = "ok" if house.is_open else "waiting for instances"
+    if house.balance.is_closed:
+        status = "stopping"
+    elif service.is_paused:
+        status = "paused"
+    open_ones: Collection[str] = house.balance.open_instances()
+    body = {
+        "status": status,
+        "generation": house.plan.generation,
+        "instances_open": len(open_ones),
+        "instances_total": house.plan.instances_total,
+        "requests_running": house.balance.under_way,
+        "requests_waiting": max(0, house.balance.here - house.balance.under_way),
+    }
+    return JSONResponse(body, status_code=200 if status in ("ok", "paused") else 503)
+
+
+def _may_wait(serves: ServingPlan, coming: ServingPlan) -> bool:
+    """Whether what serves may go on until what comes is up."""
+    if serves.generation == coming.generation:
+        return False
+    return serves.model_name == coming.model_name
+
+
+def _message(house: House, report: CoordinatorReport) -> str:
+    """Of a plan without pipelines there is no news of these."""
+    return report.message if house.plan.placement.layers else ""
+
+
+def _why_closed(house: House) -> str:
+    told = [f"{name}: {one.message or one.condition}" for name, one in house.traffic().items()]
+    return "no instance is ready (" + "; ".join(told)[:1500] + ")"
+
+
+def _routed(plan: ServingPlan) -> ServingPlan:
+    """What a house is made of; stages' addresses and weights are no part of it."""
+    return plan.model_copy(update={"peers": (), "routing_weights": {}})

@@ -1,0 +1,41 @@
+"""Who is told of every request of a front: what it took, and where it went."""
+
+from typing import Protocol
+
+
+class Ledger(Protocol):
+    """Hears of each request by its number, in this order; `sent` perhaps several times."""
+
+    def arrived(self, request: int) -> None:
+        """It is here, and waits for an instance."""
+
+    def sent(self, request: int, instance: str) -> None:
+        """An instance has it now."""
+
+    def produced(self, request: int, tokens: int) -> None:
+        """So many tokens of a stream came at once."""
+
+    def answered(self, request: int, usage: tuple[int, int] | None) -> None:
+        """It ended well; `usage` are prompt and output tokens, where the instance tells."""
+
+    def gone(self, request: int, *, failed: bool) -> None:
+        """It is over, always said; `failed` by no fault of the client's."""
+
+
+class NoLedger:
+    """Nobody counts."""
+
+    def arrived(self, request: int) -> None:
+        """Nothing."""
+
+    def sent(self, request: int, instance: str) -> None:
+        """Nothing."""
+
+    def produced(self, request: int, tokens: int) -> None:
+        """Nothing."""
+
+    def answered(self, request: int, usage: tuple[int, int] | None) -> None:
+        """Nothing."""
+
+    def gone(self, request: int, *, failed: bool) -> None:
+        """Nothing."""

@@ -1,0 +1,93 @@
+"""Whole-model instances between helixweb, agents and coordinators (JSON, within control messages).
+
+An agent is told what its instances shall be, and tells how they are; a coordinator is told where
+they answer, and tells what it sent them.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from planner.domain.instance import Backend
+from runtime.protocol.bounds import Count, SmallCount
+
+MOST_SAID = 2000
+InstanceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
+Term = Annotated[float, Field(ge=0)]
+Terms = tuple[Term, Term, Term, Term]
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class AssignedInstance(_Message):
+    """What an agent shall run, the same in every generation that wants it so, so that it goes on.
+
+    `gpus` are indices on the node. `api_key` is what its clients send.
+    """
+
+    name: InstanceName
+    backend: Backend
+    model_name: str = Field(min_length=1)
+    checkpoint: str = Field(min_length=1)
+    gpus: tuple[SmallCount, ...] = Field(min_length=1)
+    max_context_tokens: int | None = Field(default=None, ge=1)
+    api_key: str = Field(min_length=1, repr=False)
+
+
+class ObservedInstance(_Message):
+    """How an instance is: `condition` as in `runtime.instances.health`. `port`: where it answers on
+    the host of the node's stages; null before it is known. `log_tail` is the end of its log while
+    it is not ready, `progress` what that says of how much is loaded."""
+
+    name: InstanceName
+    condition: str = Field(max_length=20)
+    message: str = Field(default="", max_length=MOST_SAID)
+    port: int | None = Field(default=None, ge=1, le=65535)
+    progress: float | None = Field(default=None, ge=0, le=1)
+    requests: Count | None = None
+    kv_usage: float | None = Field(default=None, ge=0, le=1)
+    log_tail: str = Field(default="", max_length=MOST_SAID)
+
+
+class ServedInstance(_Message):
+    """An instance as a coordinator reaches it. `model` is the model's name there.
+
+    `prefill` and `decode` are the terms of its latency model (null: only room counts).
+    """
+
+    name: InstanceName
+    node: str
+    url: str = Field(pattern=r"^https?://[^/]+")
+    model: str = Field(min_length=1)
+    api_key: str = Field(default="", repr=False)
+    kv_room_tokens: int = Field(ge=1)
+    prefill: Terms | None = None
+    decode: Terms | None = None
+    lists_model: bool = True
+    has_metrics: bool = True
+    tells_usage: bool = True
+
+
+class InstanceTraffic(_Message):
+    """What a coordinator knows of an instance: requests there now and answered since its start,
+    how often it failed and why it did last, and how full it says it is.
+
+    `waiting` of its requests are not being computed yet; null: it does not say.
+    """
+
+    node: str
+    condition: str = Field(max_length=20)
+    open: bool
+    message: str = Field(default="", max_length=MOST_SAID)
+    requests: SmallCount = 0
+    waiting: Count | None = None
+    kv_usage: float | None = Field(default=None, ge=0, le=1)
+    answered_total: Count = 0
+    failed_total: Count = 0
+    output_tokens_total: Count = 0
+    output_tokens_per_s: float = Field(default=0.0, ge=0)
+
+
+PIPELINES: Literal["pipelines"] = "pipelines"  # the name that a plan's pipelines have among them
