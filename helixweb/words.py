@@ -19,6 +19,9 @@ WORDS_OF_ROWS = (
     gettext_noop("agent"), gettext_noop("stage"),
     # profiles and links
     gettext_noop("measured"), gettext_noop("imported"), gettext_noop("estimated"),
+    gettext_noop("refined"), gettext_noop("prompt"), gettext_noop("decode"),
+    gettext_noop("ordered"), gettext_noop("waiting"), gettext_noop("measuring"),
+    gettext_noop("done"),
     gettext_noop("bandwidth"), gettext_noop("latency"),
     # deployments, searches and other jobs
     gettext_noop("deploying"), gettext_noop("degraded"), gettext_noop("stopped"),

@@ -14,15 +14,17 @@ from rest_framework.serializers import BaseSerializer
 from rest_framework.views import APIView
 
 from helixweb.deployment import services
-from helixweb.deployment.models import Deployment, Drain, NodeAssignment, Repair
+from helixweb.deployment.models import Deployment, Drain, NodeAssignment, Profiling, Repair
 from helixweb.deployment.node_log import log_tail
 from helixweb.deployment.presentation import timeline_of
+from helixweb.deployment.profiling import cancel_profiling, order_profiling
 from helixweb.deployment.serializers import (
     DeploymentSerializer,
     DeployRequestSerializer,
     DrainSerializer,
     LogQuerySerializer,
     NodeLogLineSerializer,
+    ProfilingSerializer,
     RepairSerializer,
 )
 from helixweb.inventory.models import Node
@@ -109,6 +111,25 @@ class DrainViewSet(
 
     def perform_destroy(self, instance: Drain) -> None:
         services.take_in(instance, user=self.request.user, now=timezone.now())
+
+
+class ProfilingViewSet(
+    mixins.CreateModelMixin, mixins.DestroyModelMixin, viewsets.ReadOnlyModelViewSet[Profiling]
+):
+    """Nodes measured beside what they serve; DELETE cancels one that has not ended."""
+
+    queryset = Profiling.objects.select_related("node__cluster", "model")
+    serializer_class = ProfilingSerializer
+    filterset_fields = ["node", "node__cluster", "model", "state"]
+
+    def perform_create(self, serializer: BaseSerializer[Profiling]) -> None:
+        given = serializer.validated_data
+        serializer.instance = order_profiling(
+            given["node"], given["model"], user=self.request.user, now=timezone.now()
+        )
+
+    def perform_destroy(self, instance: Profiling) -> None:
+        cancel_profiling(instance, now=timezone.now())
 
 
 class RepairViewSet(viewsets.ReadOnlyModelViewSet[Repair]):

@@ -8,6 +8,7 @@ from helixweb.deployment import api, link_api, process_api
 router = SimpleRouter()
 router.register("deployments", api.DeploymentViewSet, basename="api-deployment")
 router.register("drains", api.DrainViewSet, basename="api-drain")
+router.register("profilings", api.ProfilingViewSet, basename="api-profiling")
 router.register("repairs", api.RepairViewSet, basename="api-repair")
 
 urlpatterns = [

@@ -294,6 +294,54 @@ class Drain(models.Model):
         return self.State.DRAINING if self.let_go_at is None else self.State.LETTING_GO
 
 
+class Profiling(models.Model):
+    """An order to measure a node for a model beside what it serves, and how far that is.
+
+    `done` is a share, `message` why it waits or failed; `version` is what was found.
+    """
+
+    class State(models.TextChoices):
+        ORDERED = "ordered"
+        WAITING = "waiting"
+        MEASURING = "measuring"
+        DONE = "done"
+        FAILED = "failed"
+        CANCELLED = "cancelled"
+
+    node = models.ForeignKey("inventory.Node", on_delete=models.CASCADE, related_name="profilings")
+    model = models.ForeignKey("inventory.LanguageModel", on_delete=models.CASCADE)
+    state = models.CharField(max_length=10, choices=State.choices, default=State.ORDERED)
+    done = models.FloatField(default=0.0)
+    message = models.TextField(blank=True)
+    version = models.ForeignKey(
+        "inventory.ProfileVersion", null=True, blank=True, on_delete=models.SET_NULL
+    )
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["node"],
+                condition=Q(state__in=["ordered", "waiting", "measuring"]),
+                name="profiling_one_open_on_node",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"profiling {self.pk} of {self.node.name}: {self.state}"
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in STANDING
+
+
+# Orders that the node's agent still has to follow.
+STANDING = frozenset({Profiling.State.ORDERED, Profiling.State.WAITING, Profiling.State.MEASURING})
+
+
 class LatestReport(models.Model):
     """The last CoordinatorReport of a coordinator."""
 

@@ -26,6 +26,7 @@ from helixweb.deployment.process_authentication import (
     IsNode,
     ProcessAuthentication,
 )
+from helixweb.deployment.profiling import follow_profiling
 from helixweb.deployment.pushing import process_topic
 from helixweb.deployment.streams import ReadState, desired_stream
 from helixweb.inventory.models import Coordinator, Node
@@ -120,9 +121,10 @@ class HeartbeatView(AgentView):
 
     @extend_schema(request=Heartbeat, responses=HeartbeatReply, tags=["processes"])
     def post(self, request: Request) -> Response:
-        heartbeat = read_message(Heartbeat, request)
-        generation = services.record_heartbeat(node_of(request), heartbeat, now=timezone.now())
-        return answer(HeartbeatReply(generation=generation))
+        heartbeat, now = read_message(Heartbeat, request), timezone.now()
+        generation = services.record_heartbeat(node_of(request), heartbeat, now=now)
+        order = follow_profiling(node_of(request), heartbeat.profiling, now=now)
+        return answer(HeartbeatReply(generation=generation, profile=order))
 
 
 class LogView(AgentView):

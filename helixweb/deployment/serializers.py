@@ -6,7 +6,14 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from helixweb.common.serializers import StrictFieldsMixin
-from helixweb.deployment.models import Deployment, Drain, NodeAssignment, NodeLogLine, Repair
+from helixweb.deployment.models import (
+    Deployment,
+    Drain,
+    NodeAssignment,
+    NodeLogLine,
+    Profiling,
+    Repair,
+)
 from helixweb.deployment.node_log import KEPT_LINES
 from helixweb.deployment.options import (
     DEFAULTS,
@@ -155,6 +162,21 @@ class DeployRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     def deploy_options(self) -> DeployOptions:
         """Call after `is_valid`."""
         return DeployOptions(**{name: self.validated_data[name] for name in OPTION_FIELDS})
+
+
+class ProfilingSerializer(StrictFieldsMixin, serializers.ModelSerializer[Profiling]):
+    """An order to measure a node for a model, and how far it is."""
+
+    class Meta:
+        model = Profiling
+        fields = [
+            "id", "node", "model", "state", "done", "message", "version", "created_by",
+            "created_at", "ended_at",
+        ]  # fmt: skip
+        read_only_fields = [
+            "state", "done", "message", "version", "created_by", "created_at", "ended_at",
+        ]  # fmt: skip
+        validators: tuple[()] = ()  # that one stands already is the service's to say
 
 
 class NodeLogLineSerializer(serializers.ModelSerializer[NodeLogLine]):

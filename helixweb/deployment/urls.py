@@ -2,7 +2,14 @@
 
 from django.urls import path
 
-from helixweb.deployment import drain_pages, link_pages, node_log_page, repair_pages, views
+from helixweb.deployment import (
+    drain_pages,
+    link_pages,
+    node_log_page,
+    profiling_pages,
+    repair_pages,
+    views,
+)
 
 urlpatterns = [
     path("deployments/", views.deployments, name="deployments"),
@@ -20,6 +27,16 @@ urlpatterns = [
         "clusters/<int:pk>/nodes/<int:node_pk>/take-in",
         drain_pages.node_take_in,
         name="node-take-in",
+    ),
+    path(
+        "clusters/<int:pk>/nodes/<int:node_pk>/measure",
+        profiling_pages.node_measure,
+        name="node-measure",
+    ),
+    path(
+        "clusters/<int:pk>/nodes/<int:node_pk>/measure/cancel",
+        profiling_pages.node_measure_cancel,
+        name="node-measure-cancel",
     ),
     path("clusters/<int:pk>/nodes/<int:node_pk>/log", node_log_page.node_log, name="node-log"),
     path(

@@ -20,6 +20,7 @@ from helixweb.inventory.models import (
     Link,
     Node,
     Profile,
+    ProfileVersion,
     RegionLink,
     SharedBandwidth,
 )
@@ -34,7 +35,9 @@ from helixweb.inventory.serializers import (
     LanguageModelSerializer,
     LinkSerializer,
     NodeSerializer,
+    ProfileImportSerializer,
     ProfileSerializer,
+    ProfileVersionSerializer,
     RegionLinkSerializer,
     SharedBandwidthSerializer,
 )
@@ -165,6 +168,43 @@ class ProfileViewSet(RowViewSet):
     queryset = Profile.objects.order_by("pk")
     serializer_class = ProfileSerializer
     filterset_fields = ["cluster", "model", "name", "origin"]
+
+    @extend_schema(request=None, responses=OpenApiTypes.OBJECT)
+    @action(detail=True, filter_backends=[])
+    def export(self, request: Request, pk: str) -> Response:
+        """The profile as a `helixweb.profile/1` document."""
+        return Response(services.export_profile(self.get_object()))
+
+    @extend_schema(request=ProfileImportSerializer, responses={201: ProfileVersionSerializer})
+    @action(detail=False, methods=["post"], url_path="import", filter_backends=[])
+    def import_profile(self, request: Request) -> Response:
+        """Store such a document as a profile, or as the next version of the one of that name."""
+        asked = ProfileImportSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        version = services.import_profile(
+            given["cluster"], given["document"], name=given.get("name", "")
+        )
+        return Response(ProfileVersionSerializer(version).data, status=status.HTTP_201_CREATED)
+
+
+class ProfileVersionViewSet(
+    mixins.DestroyModelMixin, viewsets.ReadOnlyModelViewSet[ProfileVersion]
+):
+    """What profiles were found to be, the newest first."""
+
+    queryset = ProfileVersion.objects.select_related("profile").order_by("-pk")
+    serializer_class = ProfileVersionSerializer
+    filterset_fields = ["profile", "profile__cluster", "origin", "node"]
+
+    @extend_schema(request=None, responses=ProfileSerializer)
+    @action(detail=True, methods=["post"], filter_backends=[])
+    def use(self, request: Request, pk: str) -> Response:
+        """Have plans use this version from now on."""
+        return Response(ProfileSerializer(services.use_version(self.get_object())).data)
+
+    def perform_destroy(self, instance: ProfileVersion) -> None:
+        services.delete_version(instance)
 
 
 class JoinTokenViewSet(mixins.CreateModelMixin, viewsets.ReadOnlyModelViewSet[JoinToken]):

@@ -14,6 +14,7 @@ router.register("region-links", api.RegionLinkViewSet, "api-region-link")
 router.register("shared-bandwidths", api.SharedBandwidthViewSet, "api-shared-bandwidth")
 router.register("models", api.LanguageModelViewSet, "api-model")
 router.register("profiles", api.ProfileViewSet, "api-profile")
+router.register("profile-versions", api.ProfileVersionViewSet, "api-profile-version")
 router.register("join-tokens", api.JoinTokenViewSet, "api-join-token")
 
 urlpatterns = router.urls

@@ -115,6 +115,21 @@ class ImportForm(forms.Form):
         return text
 
 
+class ProfileImportForm(ImportForm):
+    """The same for a profile: which cluster gets it."""
+
+    cluster = forms.ModelChoiceField(
+        queryset=Cluster.objects.all(), label=gettext_lazy("Cluster"), empty_label=None
+    )
+    field_order = ["cluster", "name", "file", "text"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["name"].label = _("Profile name")
+        file = self.fields["file"]
+        file.label, file.help_text = _("Profile file"), "helixweb.profile/1"
+
+
 class NodeForm(forms.ModelForm):  # type: ignore[type-arg]
     """Declares or changes a node; the profile is one that its cluster has."""
 

@@ -33,6 +33,7 @@ class Origin(models.TextChoices):
 
     IMPORTED = "imported"
     MEASURED = "measured"
+    REFINED = "refined"
     ESTIMATED = "estimated"
 
 
@@ -154,6 +155,34 @@ class Profile(models.Model):
     def last_tokens_per_s(self) -> float | None:
         """With as many layers as it can hold."""
         return self.steps[-1][1] if self.steps else None
+
+
+class ProfileVersion(models.Model):
+    """What a profile was found to be once; the one that plans use is copied into the `Profile`.
+
+    `document` is a profile as in a problem file. `evidence` is what it was made from, null where
+    nobody told: a `NodeMeasurement` without the profile in it, or what traffic showed. `node` is
+    where it was measured, empty: nowhere.
+    """
+
+    profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="versions")
+    number = models.PositiveIntegerField()
+    origin = models.CharField(max_length=10, choices=Origin.choices)
+    node = models.CharField(max_length=NAME_LENGTH, blank=True)
+    document = models.JSONField()
+    evidence = models.JSONField(null=True, blank=True)
+    recorded_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["profile", "number"], name="profile_version_unique_in_profile"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.profile.name}, version {self.number}"
 
 
 class Process(models.Model):

@@ -10,6 +10,7 @@ from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.inventory import services
 from helixweb.inventory.models import (
     NAME_LENGTH,
+    PROFILE_NAME_LENGTH,
     Change,
     Cluster,
     Coordinator,
@@ -19,6 +20,7 @@ from helixweb.inventory.models import (
     Node,
     NodeState,
     Profile,
+    ProfileVersion,
     RegionLink,
     SharedBandwidth,
 )
@@ -124,6 +126,35 @@ class ProfileSerializer(RowSerializer):
             "kv_capacity_token_layers", "layer_times", "batch_limits", "price_per_hour", "origin",
             "recorded_at",
         ]  # fmt: skip
+
+
+class ProfileVersionSerializer(serializers.ModelSerializer[ProfileVersion]):
+    """What a profile was found to be once; `document` is as in a problem file."""
+
+    document = serializers.DictField(read_only=True)
+    evidence = serializers.DictField(read_only=True, allow_null=True)
+
+    class Meta:
+        model = ProfileVersion
+        fields = [
+            "id",
+            "profile",
+            "number",
+            "origin",
+            "node",
+            "document",
+            "evidence",
+            "recorded_at",
+        ]
+        read_only_fields = fields
+
+
+class ProfileImportSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """A `helixweb.profile/1` document for a cluster, called `name` or as it says itself."""
+
+    cluster = serializers.PrimaryKeyRelatedField(queryset=Cluster.objects.all())
+    name = serializers.CharField(required=False, max_length=PROFILE_NAME_LENGTH)
+    document = serializers.DictField()
 
 
 class NodeSerializer(RowSerializer):

@@ -75,6 +75,13 @@ urlpatterns = [
     ),
     path("profiles/", profiles.profiles, name="profiles"),
     path("profiles/<int:pk>/", profiles.profile, name="profile"),
+    path("profiles/<int:pk>/profile.json", profiles.profile_export, name="profile-export"),
+    path(
+        "profiles/<int:pk>/versions/<int:version_pk>/use",
+        profiles.profile_version_use,
+        name="profile-version-use",
+    ),
+    path("profiles/import", profiles.profile_import, name="profile-import"),
     path("clusters/<int:pk>/profiles/new", profiles.profile_new, name="profile-new"),
     path(
         "clusters/<int:pk>/profiles/<int:profile_pk>/delete",

@@ -22,6 +22,7 @@ ANSWERS = {
     "deployment-stop", "deployment-weights", "links-keep-measured", "node-log", "monitor-chart",
     "playground-chat", "repair-deploy", "repair-dismiss", "deployment-roll-back",
     "deployment-pause", "deployment-resume", "node-drain", "node-take-in",
+    "node-measure", "node-measure-cancel", "profile-export", "profile-version-use",
 }  # fmt: skip
 
 

@@ -58,8 +58,9 @@ class Site:
             name: self._numbers(name)
             for name in (
                 "changes", "clusters", "coordinators", "deployments", "drains", "join-tokens",
-                "links", "model-mixes", "models", "nodes", "plan-runs", "plans", "profiles",
-                "region-links", "repairs", "requests", "shared-bandwidths", "simulations",
+                "links", "model-mixes", "models", "nodes", "plan-runs", "plans", "profile-versions",
+                "profiles", "profilings", "region-links", "repairs", "requests",
+                "shared-bandwidths", "simulations",
             )
         } | {"figures": sorted(FIGURES)}  # fmt: skip
 

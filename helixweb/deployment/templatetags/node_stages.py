@@ -7,11 +7,11 @@ from django.http import QueryDict
 from django.utils import timezone
 
 from helixweb.charts.chart import Chart
-from helixweb.deployment import node_stages
-from helixweb.deployment.models import Drain, PhaseChange
+from helixweb.deployment import node_stages, profiling
+from helixweb.deployment.models import Drain, PhaseChange, Profiling
 from helixweb.deployment.node_log_page import LogView, log_view
 from helixweb.deployment.node_stages import NodeStage
-from helixweb.inventory.models import Node
+from helixweb.inventory.models import LanguageModel, Node
 
 register = template.Library()
 
@@ -37,6 +37,18 @@ def node_stage(node: Node) -> NodeStage | None:
 def drain_of(node: Node) -> Drain | None:
     """How far its drain is; None: it is not to be drained."""
     return Drain.objects.filter(node=node).select_related("node").first()
+
+
+@register.simple_tag
+def profiling_of(node: Node) -> Profiling | None:
+    """The newest order to measure it."""
+    return profiling.profiling_of(node)
+
+
+@register.simple_tag
+def models_to_measure() -> list[LanguageModel]:
+    """Those it can be measured for."""
+    return profiling.models_to_measure()
 
 
 @register.simple_tag

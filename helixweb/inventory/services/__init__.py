@@ -32,6 +32,15 @@ from helixweb.inventory.services.problems import (
     models_by_cluster,
     models_of,
 )
+from helixweb.inventory.services.profile_versions import (
+    delete_version,
+    export_profile,
+    import_profile,
+    import_profile_text,
+    keep_version,
+    take_measured,
+    use_version,
+)
 from helixweb.inventory.services.rows import create, delete, update
 
 __all__ = [
@@ -56,11 +65,16 @@ __all__ = [
     "create_join_token",
     "delete",
     "delete_nodes",
+    "delete_version",
     "demo_cluster",
     "demo_problem",
+    "export_profile",
     "import_problem",
     "import_problem_document",
+    "import_profile",
+    "import_profile_text",
     "join_command",
+    "keep_version",
     "models_by_cluster",
     "models_of",
     "prune_changes",
@@ -68,7 +82,9 @@ __all__ = [
     "record_seen",
     "register",
     "revoke_join_token",
+    "take_measured",
     "update",
     "update_identity",
+    "use_version",
     "was_told_to_end",
 ]

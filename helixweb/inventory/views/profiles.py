@@ -1,21 +1,34 @@
 """Profiles: how fast kinds of node run the layers of a model, and what room they leave."""
 
+import json
+
+from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.common.queries import query_id
 from helixweb.inventory import services
-from helixweb.inventory.forms import ProfileForm
-from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile
+from helixweb.inventory.forms import ProfileForm, ProfileImportForm
+from helixweb.inventory.models import (
+    Cluster,
+    LanguageModel,
+    Node,
+    Origin,
+    Profile,
+    ProfileVersion,
+)
 from helixweb.inventory.profile_view import profile_speed, profile_view, profiles_memory
-from helixweb.inventory.views.editing import Page, delete_page, edit_page
+from helixweb.inventory.services import InventoryError
+from helixweb.inventory.version_view import version_lines
+from helixweb.inventory.views.editing import UNPROCESSABLE, Page, delete_page, edit_page
+from planner.domain.errors import PlannerError
 
 PROFILES_PER_PAGE = 50
 
@@ -64,9 +77,66 @@ def profile(request: HttpRequest, pk: int) -> HttpResponse:
         "speed": profile_speed([view]),
         "memory": profiles_memory([view]),
         "nodes": nodes.aggregate(count=Count("pk"))["count"],
+        "versions": version_lines(row),
         "now": timezone.now(),
     }
     return render(request, "inventory/profile.html", context)
+
+
+@require_GET
+def profile_export(request: HttpRequest, pk: int) -> HttpResponse:
+    """The profile as a file, with what it was made from."""
+    row = get_object_or_404(Profile.objects.select_related("model"), pk=pk)
+    response = HttpResponse(
+        json.dumps(services.export_profile(row), indent=1), content_type="application/json"
+    )
+    response.headers["Content-Disposition"] = f'attachment; filename="profile-{pk}.json"'
+    return response
+
+
+@require_http_methods(["GET", "POST"])
+def profile_import(request: HttpRequest) -> HttpResponse:
+    """A profile file becomes a profile, or the next version of one; or the page says why not."""
+    if request.method == "GET":
+        form = ProfileImportForm(initial={"cluster": query_id(request, "cluster")})
+        return render(request, "inventory/profile_import.html", {"form": form})
+    form = ProfileImportForm(request.POST, request.FILES)
+    if form.is_valid():
+        given = form.cleaned_data
+        try:
+            version = services.import_profile_text(
+                given["cluster"],
+                given["problem_text"],
+                name_hint=given["name_hint"],
+                name=given["name"],
+            )
+        except (InventoryError, PlannerError) as error:
+            form.add_error("text", str(error))
+            typed = request.POST.copy()
+            typed["text"] = given["problem_text"]
+            form.data = typed
+        else:
+            messages.success(request, _("Imported %(version)s.") % {"version": version})
+            return redirect("profile", version.profile_id)
+    return render(request, "inventory/profile_import.html", {"form": form}, status=UNPROCESSABLE)
+
+
+@require_POST
+def profile_version_use(request: HttpRequest, pk: int, version_pk: int) -> HttpResponse:
+    """Have plans use it from now on."""
+    version = get_object_or_404(
+        ProfileVersion.objects.select_related("profile"), pk=version_pk, profile=pk
+    )
+    try:
+        services.use_version(version)
+    except (InventoryError, PlannerError) as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(
+            request,
+            _("Plans computed from now on use %(version)s.") % {"version": version},
+        )
+    return redirect("profile", pk)
 
 
 @require_http_methods(["GET", "POST"])

@@ -1,0 +1,267 @@
+"""What profiles were found to be, one after another; and profiles as files."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Max
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile, ProfileVersion
+from helixweb.inventory.services import rows
+from helixweb.inventory.services.errors import Conflicting
+from helixweb.inventory.services.problems import OPTIONAL_KEYS, PROFILE_KEYS, compute_profile
+from planner.document import Section, parse_document
+from planner.domain.errors import InvalidProblem
+from planner.domain.profile import ComputeProfile
+from planner.serialization import profile_from_dict, profile_to_dict
+
+PROFILE_FORMAT = "helixweb.profile/1"
+_KEYS = ("format", "name", "model", "origin", "recorded_at", "node", "profile", "evidence")
+
+
+def profile_of_node(node: Node, model: LanguageModel) -> tuple[Profile | None, str]:
+    """The row that a measurement of the node belongs in, None if there is none yet, and its name.
+
+    A profile that other nodes go by, too, stays theirs: the node then gets one of its own.
+    """
+    shared = (
+        Node.objects.filter(cluster=node.cluster_id, profile_name=node.profile_name)
+        .exclude(pk=node.pk)
+        .exists()
+    )
+    name = node.profile_name if node.profile_name and not shared else node.name
+    return Profile.objects.filter(cluster=node.cluster_id, model=model, name=name).first(), name
+
+
+def take_measured(
+    node: Node,
+    model: LanguageModel,
+    found: ComputeProfile,
+    *,
+    evidence: Mapping[str, Any],
+    now: datetime,
+) -> ProfileVersion:
+    """Keep what was measured of a node and have plans use it. Raises InvalidProblem."""
+    with transaction.atomic():
+        row, name = profile_of_node(node, model)
+        if row is None:
+            row = rows.create(
+                Profile,
+                cluster=node.cluster,
+                model=model,
+                name=name,
+                origin=Origin.MEASURED,
+                **_fields(found),
+            )
+        version = keep_version(
+            row,
+            found,
+            origin=Origin.MEASURED,
+            node=node.name,
+            evidence=evidence,
+            now=now,
+        )
+        use_version(version)
+        if node.profile_name != name:
+            _copy_for_other_models(node, model, name=name)
+            rows.update(node, profile_name=name)
+    return version
+
+
+def keep_version(
+    row: Profile,
+    found: ComputeProfile,
+    *,
+    origin: Origin,
+    node: str,
+    evidence: Mapping[str, Any] | None,
+    now: datetime,
+) -> ProfileVersion:
+    """Store it beside the others of the profile; what plans use stays as it is.
+
+    The first that is kept keeps what the profile was before, too.
+    """
+    with transaction.atomic():
+        newest = _newest(row)
+        if newest == 0 and row.recorded_at is not None and row.recorded_at < now:
+            newest = _add(
+                row,
+                profile_to_dict(compute_profile(row)),
+                number=1,
+                origin=Origin(row.origin),
+                at=row.recorded_at,
+            ).number
+        return _add(
+            row,
+            profile_to_dict(found),
+            number=newest + 1,
+            origin=origin,
+            at=now,
+            node=node,
+            evidence=evidence,
+        )
+
+
+def use_version(version: ProfileVersion) -> Profile:
+    """Have plans use it from now on; those that were computed stay. Raises InvalidProblem."""
+    row = version.profile
+    found = profile_from_dict(version.document, name=row.name)
+    return rows.update(row, origin=version.origin, **_fields(found))
+
+
+def export_profile(row: Profile) -> dict[str, Any]:
+    """A `helixweb.profile/1` document."""
+    newest = row.versions.filter(origin=row.origin).first()
+    document = profile_to_dict(compute_profile(row))
+    told = newest if newest is not None and newest.document == document else None
+    return {
+        "format": PROFILE_FORMAT,
+        "name": row.name,
+        "model": row.model.name,
+        "origin": row.origin,
+        "recorded_at": None if row.recorded_at is None else row.recorded_at.isoformat(),
+        "node": told.node if told is not None else "",
+        "profile": document,
+        "evidence": told.evidence if told is not None else None,
+    }
+
+
+def import_profile_text(
+    cluster: Cluster, text: str, *, name_hint: str, name: str = ""
+) -> ProfileVersion:
+    """The same for a file. Raises InvalidProblem (starting with `name_hint`), Conflicting."""
+    document = parse_document(text, name_hint=name_hint)
+    try:
+        return import_profile(cluster, document, name=name)
+    except InvalidProblem as error:
+        raise InvalidProblem(f"{name_hint}: {error}") from None
+
+
+def import_profile(cluster: Cluster, document: object, *, name: str = "") -> ProfileVersion:
+    """Store a `helixweb.profile/1` document as a profile, or as a version of the one of that name.
+
+    Plans use it. `name` instead of the document's own. Raises InvalidProblem naming the field.
+    """
+    top = Section.at(document, "the profile")
+    top.allow_only(*_KEYS)
+    if top.text("format") != PROFILE_FORMAT:
+        raise InvalidProblem(
+            _("format is %(found)s; this reads %(wanted)s, as a profile's page exports it")
+            % {"found": repr(top.text("format")), "wanted": repr(PROFILE_FORMAT)}
+        )
+    name = name or top.name("name")
+    model = LanguageModel.objects.filter(name=top.name("model")).first()
+    if model is None:
+        raise InvalidProblem(
+            _("model is %(model)s, which is not known here; add it first, or one of: %(names)s")
+            % {
+                "model": repr(top.name("model")),
+                "names": ", ".join(LanguageModel.objects.values_list("name", flat=True))
+                or _("none yet"),
+            }
+        )
+    found = profile_from_dict(top.value("profile"), name=name)
+    if found.max_layers > model.num_layers:
+        raise InvalidProblem(
+            _("max_layers is %(found)s, but %(model)s has %(layers)s; was it another model?")
+            % {"found": found.max_layers, "model": model.name, "layers": model.num_layers}
+        )
+    evidence = top.value("evidence") if top.has("evidence") else None
+    if evidence is not None and not isinstance(evidence, dict):
+        raise InvalidProblem(_("evidence is no object; leave it out, or export the profile anew"))
+    return _stored(cluster, model, found, name=name, evidence=evidence)
+
+
+def _stored(
+    cluster: Cluster,
+    model: LanguageModel,
+    found: ComputeProfile,
+    *,
+    name: str,
+    evidence: Mapping[str, Any] | None,
+) -> ProfileVersion:
+    now = timezone.now()
+    with transaction.atomic():
+        row = Profile.objects.filter(cluster=cluster, model=model, name=name).first()
+        if row is None:
+            fields = {"cluster": cluster, "model": model, "name": name, "origin": Origin.IMPORTED}
+            fields |= _fields(found)
+            _check_fields(Profile(**fields))
+            row = rows.create(Profile, **fields)
+        version = keep_version(
+            row, found, origin=Origin.IMPORTED, node="", evidence=evidence, now=now
+        )
+        use_version(version)
+    return version
+
+
+def _check_fields(row: Profile) -> None:
+    """Lengths and characters that a file may contain and a row may not. Raises InvalidProblem."""
+    try:
+        row.clean_fields(exclude=["cluster", "model"])
+    except ValidationError as error:
+        field, messages = next(iter(error.message_dict.items()))
+        raise InvalidProblem(f"{field}: {messages[0]}") from None
+
+
+def delete_version(version: ProfileVersion) -> None:
+    """Forget one that plans do not use. Raises Conflicting."""
+    row = version.profile
+    if version.document == profile_to_dict(compute_profile(row)):
+        raise Conflicting(
+            _("Plans use version %(number)s of %(name)s; use another one first.")
+            % {"number": version.number, "name": row.name}
+        )
+    version.delete()
+
+
+def _newest(row: Profile) -> int:
+    number: int | None = row.versions.aggregate(newest=Max("number"))["newest"]
+    return number or 0
+
+
+def _add(
+    row: Profile,
+    document: Mapping[str, Any],
+    *,
+    number: int,
+    origin: Origin,
+    at: datetime,
+    node: str = "",
+    evidence: Mapping[str, Any] | None = None,
+) -> ProfileVersion:
+    return ProfileVersion.objects.create(
+        profile=row,
+        number=number,
+        origin=origin,
+        node=node,
+        document=document,
+        evidence=evidence,
+        recorded_at=at,
+    )
+
+
+def _fields(found: ComputeProfile) -> dict[str, Any]:
+    """Columns of a row; what it does not say is null."""
+    section = profile_to_dict(found)
+    return {key: section.get(key) for key in (*PROFILE_KEYS, *OPTIONAL_KEYS)}
+
+
+def _copy_for_other_models(node: Node, model: LanguageModel, *, name: str) -> None:
+    """What it went by for other models, under its new profile's name."""
+    if not node.profile_name:
+        return
+    others = Profile.objects.filter(cluster=node.cluster_id, name=node.profile_name).exclude(
+        model=model
+    )
+    taken = set(
+        Profile.objects.filter(cluster=node.cluster_id, name=name).values_list("model", flat=True)
+    )
+    for row in others:
+        if row.model_id not in taken:
+            row.pk, row.name = None, name
+            row.save()

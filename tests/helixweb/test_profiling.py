@@ -1,0 +1,307 @@
+"""A node is measured on request; what it was found to be is kept, exported, and used by plans."""
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from process_doubles import FakeAgent, FakeCluster
+from rest_framework.test import APIClient
+
+from helixweb.deployment.models import Profiling
+from helixweb.inventory import services
+from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile, ProfileVersion
+from planner.domain.errors import InvalidProblem
+from planner.domain.layer_times import LayerTimes
+from runtime.protocol.profiling import (
+    FittedEquation,
+    MeasuredPoint,
+    NodeMeasurement,
+    ProfileOrder,
+    ProfilingPhase,
+    ProfilingProgress,
+)
+
+FIT = FittedEquation(
+    layers=5, parameters=(1e-6, 1e-4, 0, 1e-3), points=8, median_error=0.031, worst_error=0.12
+)
+FOUND = NodeMeasurement(
+    gpu="CPU",
+    vram_bytes=9e6,
+    max_layers=2,
+    tokens_per_s=(300.0, 140.0),
+    kv_capacity_token_layers=(900.0, 400.0),
+    layer_times=LayerTimes(prompt=((64.0, 0.01),), decode=((1.0, 0.001), (4.0, 0.002))),
+    prompt_fit=FIT,
+    decode_fit=FIT,
+    points=(
+        MeasuredPoint(
+            phase="decode", layers=5, batch=1, tokens=32, seconds=0.005, median_s=0.006, runs=4
+        ),
+    ),
+    nic_bytes_per_s=1.25e8,
+    seconds=41.0,
+    waited_s=3.0,
+)
+
+
+class Measured:
+    """A cluster whose agents are asked to measure."""
+
+    def __init__(self, cluster: Cluster, user: Any) -> None:
+        self.cluster = FakeCluster(cluster, user)
+
+    def agent(self, name: str) -> FakeAgent:
+        return self.cluster.agents[name]
+
+    def node(self, name: str) -> Node:
+        return Node.objects.get(name=name)
+
+    def beat(self, name: str, progress: ProfilingProgress | None = None) -> ProfileOrder | None:
+        """One heartbeat of an idle node; what its answer orders."""
+        body: dict[str, Any] = {"observed": {"generation": 0, "phase": "idle"}}
+        if progress is not None:
+            body["profiling"] = progress.model_dump(mode="json")
+        answer = self.agent(name).http.post("/api/v1/agent/heartbeat", body)
+        assert answer.status_code == 200, answer.content
+        ordered = answer.json()["profile"]
+        return None if ordered is None else ProfileOrder.model_validate(ordered)
+
+    def measure(self, name: str, api: APIClient, found: NodeMeasurement = FOUND) -> Profiling:
+        row = self.order(name, api)
+        progress = ProfilingProgress(id=row.pk, phase=ProfilingPhase.DONE, measurement=found)
+        assert self.beat(name, progress) is None
+        row.refresh_from_db()
+        return row
+
+    def order(self, name: str, api: APIClient) -> Profiling:
+        asked = {"node": self.node(name).pk, "model": self.cluster.model.pk}
+        answer = api.post("/api/v1/profilings/", asked)
+        assert answer.status_code == 201, answer.content
+        return Profiling.objects.get(pk=answer.json()["id"])
+
+
+@pytest.fixture
+def measured(cluster: Cluster, user: Any) -> Measured:
+    return Measured(cluster, user)
+
+
+def test_a_heartbeat_is_answered_with_the_order_until_its_result_is_there(
+    measured: Measured, api: APIClient
+) -> None:
+    assert measured.beat("tower") is None
+    row = measured.order("tower", api)
+    ordered = measured.beat("tower")
+    assert ordered is not None
+    assert ordered.id == row.pk
+    assert ordered.checkpoint == "/models/tiny-llama"
+    assert ordered.mean_prompt_tokens == 64
+    progress = ProfilingProgress(
+        id=row.pk, phase=ProfilingPhase.WAITING, done=0.5, message="it serves"
+    )
+    assert measured.beat("tower", progress) == ordered
+    row.refresh_from_db()
+    assert (row.state, row.done) == (Profiling.State.WAITING, 0.5)
+    done = ProfilingProgress(id=row.pk, phase=ProfilingPhase.DONE, measurement=FOUND)
+    assert measured.beat("tower", done) is None
+    row.refresh_from_db()
+    assert row.state == Profiling.State.DONE
+    assert measured.beat("laptop") is None
+
+
+def test_what_was_measured_is_the_nodes_profile_and_what_was_before_is_kept(
+    measured: Measured, api: APIClient
+) -> None:
+    row = measured.measure("tower", api)
+    assert row.version is not None
+    profile = row.version.profile
+    assert (profile.name, profile.origin) == ("big", Origin.MEASURED)
+    assert profile.tokens_per_s == [300.0, 140.0]
+    numbers = [(one.number, one.origin, one.node) for one in profile.versions.all()]
+    assert numbers == [(2, "measured", "tower"), (1, "imported", "")]
+    assert row.version.evidence["decode_fit"]["median_error"] == 0.031
+    assert services.build_problem(measured.cluster.cluster, measured.cluster.model)
+
+
+def test_a_node_that_shares_its_profile_gets_one_of_its_own(
+    measured: Measured, api: APIClient
+) -> None:
+    row = measured.measure("laptop", api)
+    assert row.version is not None
+    assert row.version.profile.name == "laptop"
+    assert measured.node("laptop").profile_name == "laptop"
+    assert measured.node("mini").profile_name == "small"
+    assert Profile.objects.get(name="small").origin == Origin.IMPORTED
+
+
+def test_its_new_profile_says_of_other_models_what_the_shared_one_did(
+    measured: Measured, api: APIClient
+) -> None:
+    small = Profile.objects.get(name="small")
+    other = LanguageModel.objects.create(
+        name="other", num_layers=2, activation_bytes_per_token=2, bytes_per_layer=1e3
+    )
+    small.pk, small.model = None, other
+    small.save()
+    measured.measure("laptop", api)
+    copied = Profile.objects.get(name="laptop", model=other)
+    assert copied.tokens_per_s == small.tokens_per_s
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        pytest.param({"joined_at": None}, "has not joined", id="not joined"),
+        pytest.param({"hardware": {"emulated": True}}, "is emulated", id="emulated"),
+    ],
+)
+def test_a_node_without_a_machine_cannot_be_measured(
+    measured: Measured, api: APIClient, change: dict[str, Any], told: str
+) -> None:
+    Node.objects.filter(name="tower").update(**change)
+    asked = {"node": measured.node("tower").pk, "model": measured.cluster.model.pk}
+    answer = api.post("/api/v1/profilings/", asked)
+    assert answer.status_code == 409
+    assert told in answer.json()["detail"]
+
+
+def test_a_model_without_a_checkpoint_cannot_be_measured_for(
+    measured: Measured, api: APIClient
+) -> None:
+    LanguageModel.objects.update(checkpoint="")
+    asked = {"node": measured.node("tower").pk, "model": measured.cluster.model.pk}
+    assert "has no checkpoint" in api.post("/api/v1/profilings/", asked).json()["detail"]
+
+
+def test_one_node_is_measured_once_at_a_time_and_may_be_let_alone(
+    measured: Measured, api: APIClient
+) -> None:
+    row = measured.order("tower", api)
+    asked = {"node": row.node_id, "model": row.model_id}
+    assert api.post("/api/v1/profilings/", asked).status_code == 409
+    assert api.delete(f"/api/v1/profilings/{row.pk}/").status_code == 204
+    assert measured.beat("tower") is None
+    late = ProfilingProgress(id=row.pk, phase=ProfilingPhase.DONE, measurement=FOUND)
+    assert measured.beat("tower", late) is None
+    row.refresh_from_db()
+    assert (row.state, row.version) == (Profiling.State.CANCELLED, None)
+    assert api.delete(f"/api/v1/profilings/{row.pk}/").status_code == 409
+
+
+def test_what_failed_says_why_and_the_profile_stays(measured: Measured, api: APIClient) -> None:
+    row = measured.order("tower", api)
+    progress = ProfilingProgress(
+        id=row.pk, phase=ProfilingPhase.FAILED, message="no checkpoint there; copy it"
+    )
+    assert measured.beat("tower", progress) is None
+    row.refresh_from_db()
+    assert (row.state, row.message) == (Profiling.State.FAILED, "no checkpoint there; copy it")
+    assert Profile.objects.get(name="big").origin == Origin.IMPORTED
+
+
+def test_a_result_that_no_profile_can_be_is_refused(measured: Measured, api: APIClient) -> None:
+    found = FOUND.model_copy(update={"tokens_per_s": (300.0,)})
+    row = measured.measure("tower", api, found)
+    assert row.state == Profiling.State.FAILED
+    assert "tokens_per_s has 1 entries" in row.message
+
+
+def test_a_person_orders_it_on_the_nodes_page_and_may_cancel(
+    measured: Measured, browser: Client
+) -> None:
+    node = measured.node("tower")
+    page = f"/clusters/{node.cluster_id}/nodes/{node.pk}/"
+    assert "Measure the node" in browser.get(page).content.decode()
+    browser.post(f"{page}measure", {"model": measured.cluster.model.pk})
+    shown = browser.get(page).content.decode()
+    assert "Measuring it for tiny-llama" in shown
+    assert 'value="0.000"' in shown
+    browser.post(f"{page}measure/cancel")
+    browser.post(f"{page}measure/cancel")
+    assert "Measure the node" in browser.get(page).content.decode()
+    answer = browser.post(f"{page}measure", {"model": ""}, follow=True)
+    assert "Choose the model" in answer.content.decode()
+
+
+def test_an_earlier_version_can_be_used_again(
+    measured: Measured, api: APIClient, browser: Client
+) -> None:
+    row = measured.measure("tower", api)
+    assert row.version is not None
+    profile = row.version.profile
+    shown = browser.get(f"/profiles/{profile.pk}/").content.decode()
+    assert "3.1%, 12.0%" in shown
+    assert "plans use it" in shown
+    first = profile.versions.get(number=1)
+    browser.post(f"/profiles/{profile.pk}/versions/{first.pk}/use")
+    profile.refresh_from_db()
+    assert profile.tokens_per_s == [400.0, 200.0, 100.0]
+    assert profile.origin == Origin.IMPORTED
+    assert "30% slower" in browser.get(f"/profiles/{profile.pk}/").content.decode()
+    answer = api.post(f"/api/v1/profile-versions/{row.version.pk}/use/")
+    assert answer.json()["tokens_per_s"] == [300.0, 140.0]
+    assert api.delete(f"/api/v1/profile-versions/{row.version.pk}/").status_code == 409
+    assert api.delete(f"/api/v1/profile-versions/{first.pk}/").status_code == 204
+
+
+def test_an_exported_profile_is_read_again_elsewhere(
+    measured: Measured, api: APIClient, browser: Client
+) -> None:
+    row = measured.measure("tower", api)
+    assert row.version is not None
+    pk = row.version.profile_id
+    document = json.loads(browser.get(f"/profiles/{pk}/profile.json").content)
+    assert document == api.get(f"/api/v1/profiles/{pk}/export/").json()
+    assert document["evidence"]["nic_bytes_per_s"] == 1.25e8
+    cluster = measured.cluster.cluster.pk
+    asked = {"cluster": cluster, "document": document, "name": "copy"}
+    answer = api.post("/api/v1/profiles/import/", asked)
+    assert answer.status_code == 201, answer.content
+    copy = Profile.objects.get(name="copy")
+    assert copy.layer_times == row.version.profile.layer_times
+    page = browser.post(
+        "/profiles/import", {"cluster": cluster, "name": "", "text": json.dumps(document)}
+    )
+    assert page.status_code == 302
+    assert ProfileVersion.objects.filter(profile=pk).count() == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"format": "helixweb.problem/1"}, "format is 'helixweb.problem/1'"),
+        ({"model": "unheard-of"}, "model is 'unheard-of', which is not known here"),
+        ({"extra": 1}, "extra"),
+        ({"evidence": 3}, "evidence is no object"),
+        ({"profile": {"gpu": "T4"}}, "vram_bytes"),
+    ],
+)
+def test_a_bad_profile_file_is_refused_with_the_field_that_is_wrong(
+    measured: Measured, browser: Client, change: dict[str, Any], told: str
+) -> None:
+    document = services.export_profile(Profile.objects.get(name="big")) | change
+    with pytest.raises(InvalidProblem) as raised:
+        services.import_profile(measured.cluster.cluster, document)
+    assert told in str(raised.value)
+    answer = browser.post(
+        "/profiles/import", {"cluster": measured.cluster.cluster.pk, "text": json.dumps(document)}
+    )
+    assert answer.status_code == 422
+    assert Profile.objects.get(name="big").versions.count() == 0
+
+
+def test_a_profile_with_more_layers_than_the_model_is_of_another_model(measured: Measured) -> None:
+    document = services.export_profile(Profile.objects.get(name="big"))
+    document["profile"] |= {
+        "max_layers": 9, "tokens_per_s": [1.0] * 9, "kv_capacity_token_layers": [1.0] * 9,
+    }  # fmt: skip
+    with pytest.raises(InvalidProblem, match="max_layers is 9"):
+        services.import_profile(measured.cluster.cluster, document)
+
+
+def test_versions_are_numbered_however_soon_they_follow(measured: Measured) -> None:
+    profile = Profile.objects.get(name="big")
+    found = services.import_profile(measured.cluster.cluster, services.export_profile(profile))
+    assert found.number == 2
+    assert found.recorded_at <= timezone.now()
