@@ -28,6 +28,7 @@ from runtime.agent.stage_log import StageLog
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings, Supervisor
 from runtime.backoff import Backoff
 from runtime.protocol.control import AgentIdentity, DesiredState, ObservedState
+from runtime.protocol.link_news import LinkNews
 from runtime.web_client import ServerRefused, WebClient, WebError
 
 logger = logging.getLogger(__name__)
@@ -93,6 +94,7 @@ class Agent:
         self._to_reconcile = asyncio.Event()
         self._to_tell = asyncio.Event()
         self._news: object = None  # what pages shall see at once when it changes
+        self._link_news = LinkNews()
 
     async def run(self, stopped: asyncio.Event, *, hurry: asyncio.Event) -> None:
         """Until `stopped`; the stage has gone when it returns: after its requests, unless in a
@@ -204,10 +206,10 @@ class Agent:
             await self._web.announce(self._announcement)
             self._is_announced = True
         desired = self._desired or DesiredState(generation=0)
-        reply = await self._web.heartbeat(
-            self._observe(desired),
-            profiling=self._profiling.progress,
-        )
+        observed = self._observe(desired)
+        reply = await self._web.heartbeat(observed, profiling=self._profiling.progress)
+        if observed.stage is not None:
+            self._link_news.told(observed.stage.links)
         self._profiling.want(reply.profile)
         if self._desired is None or reply.generation != self._desired.generation:
             self._want(await self._web.agent_desired())
@@ -264,7 +266,8 @@ class Agent:
         also = observed.also_serving
         ports = tuple((one.name, one.port, one.condition) for one in observed.instances)
         news = (observed.generation, observed.phase, observed.message, percent, also, ports)
-        if news != self._news:
+        links = {} if observed.stage is None else observed.stage.links
+        if self._link_news.take(links, now_s=self._clock()) or news != self._news:
             self._news = news
             self._to_tell.set()
 

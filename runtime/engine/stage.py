@@ -41,6 +41,7 @@ from runtime.protocol.coordinators import is_coordinator
 from runtime.protocol.data import DTYPE_BYTES, Entry, Flag, Kind, Message, Reason
 from runtime.protocol.engine_options import EngineOptions, PromptRule, PromptStepRule
 from runtime.protocol.frame_error import FrameError
+from runtime.protocol.link_news import LOOK_EVERY_S, LinkNews
 from runtime.protocol.measure_order import MeasureOrder, unpack_order
 from runtime.protocol.stage_pipe import StageEvent
 from runtime.transport.base import Received, SendError, Transport
@@ -112,12 +113,14 @@ class Stage:
         self._forecast = forecast or DecodeForecast()
         self._on_step = on_step
         self._link_stats = link_stats
+        self._link_news = LinkNews()
         self._measure_link = measure
         self._on_report = on_report
         self._departure = departure
         self._clock = clock
         self._sleep = sleep
         self._next_report_s = self._looked_s = clock()  # looked: when it last saw what had come
+        self._next_look_s = self._looked_s  # at the links
         self._counters = StageCounters(clock=clock, core_delay=core_delay, started_s=self._looked_s)
         self._reported_pages = -1
         self._pages_moved = False  # since they were last checked
@@ -182,6 +185,7 @@ class Stage:
             if self._clientele.hear(self._sightings(), now_s=self._clock()):
                 self._next_report_s = self._clock()
             self._report_when_due()
+            self._report_links_that_changed()
             arrived, unseen_s = self._receive()
             for received in arrived:
                 self._accept(received.message, sender=received.sender, unseen_s=unseen_s)
@@ -456,6 +460,16 @@ class Stage:
             if self._pages_moved and not self.has_work:
                 self._pages_moved = False
                 self.check_pages()
+            stats = self.stats()
+            self._link_news.told(stats.links)
+            self._on_report(stats)
+
+    def _report_links_that_changed(self) -> None:
+        now_s = self._clock()
+        if now_s < self._next_look_s:
+            return
+        self._next_look_s = now_s + LOOK_EVERY_S
+        if self._link_news.take(self._link_stats(), now_s=now_s):
             self._on_report(self.stats())
 
 

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from runtime.protocol.control import StageStats
+from runtime.protocol.control import LinkStats, StageStats
 from runtime.protocol.stage_pipe import (
     CannotAddEvent,
     FailedEvent,
@@ -17,6 +17,7 @@ from runtime.protocol.stage_pipe import (
     ReadyEvent,
     RetiredEvent,
     StageEvent,
+    StatsEvent,
     parse_launch,
     parse_order,
 )
@@ -32,6 +33,9 @@ STATS = StageStats(
     uptime_s=0.0,
     weights_bytes=1000,
     kv_bytes=2000,
+)
+STATS_OF_A_LINK = STATS.model_copy(
+    update={"links": {"other": LinkStats(bandwidth_bytes_per_s=5e6)}}
 )
 
 
@@ -67,6 +71,11 @@ def main(record: Path) -> int:
         return 0
     say.write(ReadyEvent(generation=generation, stats=STATS).to_line())
     say.flush()
+    if behaviour == "measures a link":
+        while not record.with_name("record.measured").exists():
+            time.sleep(0.02)
+        say.write(StatsEvent(stats=STATS_OF_A_LINK).to_line())
+        say.flush()
     if behaviour == "dies when ready":
         os.kill(os.getpid(), signal.SIGKILL)
     for line in sys.stdin.buffer:  # until the agent closes it or dies

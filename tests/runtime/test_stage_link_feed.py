@@ -18,6 +18,7 @@ from runtime.engine.stage import Stage
 from runtime.protocol.control import LinkStats
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message
 from runtime.protocol.engine_options import EngineOptions
+from runtime.protocol.link_news import LOOK_EVERY_S, LinkNews
 from runtime.protocol.measure_order import MeasureOrder, pack_order
 from runtime.protocol.routes import Hop, Route, Sampling
 from runtime.transport.base import UnknownPeer
@@ -62,6 +63,65 @@ def test_a_stage_reports_what_is_known_of_its_links() -> None:
         link_stats=lambda: known,
     )
     assert stage.stats().links == known
+
+
+def test_a_link_whose_rate_changes_is_reported_at_once_and_one_whose_rate_rests_is_not() -> None:
+    now_s, rate, told = 0.0, 5e6, []
+
+    def link_stats() -> dict[str, LinkStats]:
+        return {"b": LinkStats(bandwidth_bytes_per_s=rate)}
+
+    stage = Stage(
+        name="a",
+        generation=1,
+        incarnation=1,
+        limits=EngineLimits(page_tokens=4, max_batch_tokens=8, max_context_tokens=64),
+        backend=EmulatedRunner(emulation_of(), first=0, end=LAYERS, page_tokens=4),
+        transport=InMemoryNetwork().join("a"),
+        options=EngineOptions(),
+        link_stats=link_stats,
+        on_report=lambda stats: told.append((now_s, stats.links["b"].bandwidth_bytes_per_s)),
+        clock=lambda: now_s,
+    )
+    turns = 0
+
+    def is_over() -> bool:
+        nonlocal turns, now_s, rate
+        turns += 1
+        now_s = turns * 0.1
+        rate = 2e6 if turns > 2 else 5e6 + turns
+        return turns > 9
+
+    stage.run(is_over)
+    assert [rate for _, rate in told] == [5e6 + 1, 2e6]
+    assert told[1][0] - 0.3 <= LOOK_EVERY_S < 0.9
+
+
+def rates(**bytes_per_s: float | None) -> dict[str, LinkStats]:
+    return {peer: LinkStats(bandwidth_bytes_per_s=rate) for peer, rate in bytes_per_s.items()}
+
+
+def test_rates_are_news_when_they_are_new_or_changed_by_more_than_a_twentieth() -> None:
+    news = LinkNews()
+    assert not news.take(rates(b=None), now_s=0.0)
+    assert news.take(rates(b=100.0), now_s=1.0)
+    assert not news.take(rates(b=104.0), now_s=2.0)
+    assert news.take(rates(b=106.0), now_s=3.0)
+    assert news.take(rates(b=106.0, c=1.0), now_s=3.0)
+    news.told(rates(b=50.0, c=1.0))
+    assert not news.take(rates(b=50.0, c=1.0), now_s=4.0)
+    assert news.take(rates(b=47.0, c=1.0), now_s=4.0)
+
+
+def test_rates_that_never_rest_are_told_as_rarely_as_all_else_in_the_long_run() -> None:
+    news = LinkNews()
+    turns = [
+        turn * LOOK_EVERY_S
+        for turn in range(1200)
+        if news.take(rates(b=100.0 + 50.0 * (turn % 2)), now_s=turn * LOOK_EVERY_S)
+    ]
+    assert 10 <= sum(at_s < 10.0 for at_s in turns) <= 12
+    assert len(turns) <= 10 + 600 / 10
 
 
 def test_the_rate_of_late_follows_what_went_and_fades() -> None:
