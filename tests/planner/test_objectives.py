@@ -44,6 +44,13 @@ def solve(problem=PROBLEM, *, progress=lambda _: None, start=None, best_known=No
     )
 
 
+@pytest.fixture(scope="module")
+def found():
+    """The plan for the problem as it is, and what was told while it was searched."""
+    heard: list[Incumbent] = []
+    return solve(progress=heard.append), tuple(heard)
+
+
 def trials(problem=PROBLEM, *, policy=RUNTIME_POLICY, goal=None) -> Trials:
     return Trials(
         problem,
@@ -136,9 +143,8 @@ def test_the_same_seed_gives_the_same_plan_and_forecast():
     assert first.forecast == second.forecast
 
 
-def test_progress_rises_in_the_objective():
-    heard: list[Incumbent] = []
-    plan = solve(progress=heard.append)
+def test_progress_rises_in_the_objective(found):
+    plan, heard = found
     values = [incumbent.objective_value for incumbent in heard]
     assert values == sorted(values)
     assert plan.forecast.simulated.seeds == (1, 2)
@@ -172,8 +178,8 @@ def test_pins_and_hops_hold_whatever_the_objective():
     assert solve(rules=PlacementRules(max_hops=2)).hops <= 2
 
 
-def test_latency_limits_hold_in_the_simulation_and_cost_throughput():
-    free = solve()
+def test_latency_limits_hold_in_the_simulation_and_cost_throughput(found):
+    free, _ = found
     limit = free.forecast.simulated.tpot.p50_s / 2
     plan = solve(objective="latency", tpot_limit_s=limit)
     simulated = plan.forecast.simulated
@@ -201,16 +207,15 @@ def test_a_limit_that_no_plan_keeps_is_said_with_the_nearest_that_was_reached():
         solve(objective="latency", ttft_limit_s=1e-6, limit_percentile="p95", time_limit_s=5.0)
 
 
-def test_what_the_search_for_flow_finds_is_shown_at_once_and_marked():
-    heard: list[Incumbent] = []
-    plan = solve(progress=heard.append, time_limit_s=5.0)
+def test_what_the_search_for_flow_finds_is_shown_at_once_and_marked(found):
+    plan, heard = found
     assert heard[0].placer.endswith(FOR_FLOW)
     assert heard[0].objective_value > 0
     assert not plan.placer.endswith(FOR_FLOW)
 
 
-def test_a_forecast_tells_which_share_of_the_nodes_was_simulated():
-    plan = solve(time_limit_s=5.0)
+def test_a_forecast_tells_which_share_of_the_nodes_was_simulated(found):
+    plan, _ = found
     assert plan.forecast.simulated.simulated_share == 1.0
     document = plan_to_dict(plan)
     shares = replace(plan.forecast.simulated, simulated_share=0.25)
@@ -235,21 +240,21 @@ def test_cost_prefers_the_cheap_machine_that_serves_as_much():
     assert problem_from_dict(problem_to_dict(priced)) == priced
 
 
-def test_fewest_nodes_meets_the_demand_with_fewer():
-    demand = solve().forecast.simulated.decode_tokens_per_s / 4
+def test_fewest_nodes_meets_the_demand_with_fewer(found):
+    demand = found[0].forecast.simulated.decode_tokens_per_s / 4
     plan = solve(objective="fewest_nodes", demand_tokens_per_s=demand)
     assert plan.forecast.simulated.decode_tokens_per_s >= demand
     assert len(plan.placement.layers) < 4
 
 
-def test_a_search_goes_on_from_what_is_known():
-    found = solve()
+def test_a_search_goes_on_from_what_is_known(found):
+    plan, _ = found
     known = Incumbent(
         elapsed_s=1.0,
-        flow_tokens_per_s=found.flow.value_tokens_per_s,
-        upper_bound_tokens_per_s=found.upper_bound_tokens_per_s,
+        flow_tokens_per_s=plan.flow.value_tokens_per_s,
+        upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
         placer="before",
-        placement=found.placement,
+        placement=plan.placement,
     )
     heard: list[Incumbent] = []
     solve(best_known=known, progress=heard.append)
