@@ -184,6 +184,11 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
         "schedule": 2.0,
         "options": {"expires": 2.0},
     },
+    "tend-predictions": {
+        "task": "helixweb.monitoring.tasks.tend_predictions",
+        "schedule": 30.0,
+        "options": {"expires": 30.0},
+    },
     "prune-metrics": {
         "task": "helixweb.monitoring.tasks.prune_samples",
         "schedule": 300.0,

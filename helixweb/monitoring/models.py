@@ -130,3 +130,21 @@ class TracedRequest(models.Model):
     def nodes(self) -> list[str]:
         """Its stages in order."""
         return [name for name in self.path.split("\n") if name]
+
+
+class LivePrediction(models.Model):
+    """What the simulator says of a deployment at the load it had at `at`: so many requests
+    `running` at once, of such lengths on average. `forecast` as a simulation's."""
+
+    deployment = models.OneToOneField(
+        "deployment.Deployment", on_delete=models.CASCADE, related_name="live_prediction"
+    )
+    generation = models.PositiveIntegerField()
+    running = models.FloatField()
+    mean_prompt_tokens = models.FloatField()
+    mean_output_tokens = models.FloatField()
+    forecast = models.JSONField()
+    at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"prediction of {self.deployment} at {self.running:.1f} requests"

@@ -5,6 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from helixweb.common.serializers import StrictFieldsMixin
+from helixweb.monitoring.agreement import Quantity
 from helixweb.monitoring.bottleneck import Limit
 from helixweb.monitoring.history import FIELDS
 
@@ -78,3 +79,59 @@ class FindingSerializer(serializers.Serializer[Any]):
     headline = serializers.CharField()
     evidence = serializers.CharField()
     advice = serializers.CharField()
+
+
+class FigureSerializer(serializers.Serializer[Any]):
+    """Tokens/s, or seconds, at the load there was."""
+
+    quantity = serializers.ChoiceField(choices=[quantity.value for quantity in Quantity])
+    predicted = serializers.FloatField(allow_null=True)
+    measured = serializers.FloatField(allow_null=True)
+    holds = serializers.BooleanField(allow_null=True)
+
+
+class NodeStepsSerializer(serializers.Serializer[Any]):
+    """`longer`: a share of what its profile says; `error`: one standard error of that."""
+
+    name = serializers.CharField()
+    profile = serializers.CharField()
+    predicted_ms = serializers.FloatField(allow_null=True)
+    measured_ms = serializers.FloatField(allow_null=True)
+    longer = serializers.FloatField(allow_null=True)
+    error = serializers.FloatField(allow_null=True)
+    estimated = serializers.BooleanField(help_text="Nobody has measured its profile.")
+    holds = serializers.BooleanField(allow_null=True)
+
+
+class LinkRateSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    counted_bytes_per_s = serializers.FloatField()
+    measured_bytes_per_s = serializers.FloatField()
+    seen_full = serializers.BooleanField()
+    holds = serializers.BooleanField(allow_null=True)
+
+
+class MeanTokensSerializer(serializers.Serializer[Any]):
+    phase = serializers.CharField()
+    planned = serializers.FloatField()
+    measured = serializers.FloatField(allow_null=True)
+    holds = serializers.BooleanField(allow_null=True)
+
+
+class BrokenSerializer(serializers.Serializer[Any]):
+    """An assumption that does not hold, and what to do."""
+
+    text = serializers.CharField()
+    advice = serializers.CharField()
+    node = serializers.CharField()
+
+
+class AgreementSerializer(serializers.Serializer[Any]):
+    """Predicted against measured; `running`: requests at once on average over the last minute."""
+
+    running = serializers.FloatField(allow_null=True)
+    figures = FigureSerializer(many=True)
+    nodes = NodeStepsSerializer(many=True)
+    links = LinkRateSerializer(many=True)
+    lengths = MeanTokensSerializer(many=True)
+    broken = BrokenSerializer(many=True)

@@ -25,9 +25,16 @@ def expected_busy_s(
     steps: Steps, times: LayerTimes, *, layers: int, mean_prompt_tokens: float
 ) -> float:
     """Seconds that one or more should have taken: decodes spread evenly, prompts whole."""
+    return sum(_parts_s(steps, times, layers=layers, mean_prompt_tokens=mean_prompt_tokens))
+
+
+def _parts_s(
+    steps: Steps, times: LayerTimes, *, layers: int, mean_prompt_tokens: float
+) -> tuple[float, float]:
+    """For its decodes, for its prompts."""
     decodes_s = steps.steps * times.decode_s(steps.decode_tokens / steps.steps)
     prompts = steps.prompt_tokens / mean_prompt_tokens
-    return layers * (decodes_s + prompts * times.prompt_s(mean_prompt_tokens))
+    return layers * decodes_s, layers * prompts * times.prompt_s(mean_prompt_tokens)
 
 
 class StepTimes:
@@ -39,6 +46,13 @@ class StepTimes:
 
     def expected_s(self, node: str, steps: Steps, *, layers: int) -> float | None:
         """Seconds that `node` should have taken; None without steps, or times in its profile."""
+        parts = self.expected_parts_s(node, steps, layers=layers)
+        return None if parts is None else sum(parts)
+
+    def expected_parts_s(
+        self, node: str, steps: Steps, *, layers: int
+    ) -> tuple[float, float] | None:
+        """The same for decodes and for prompts."""
         if steps.steps <= 0:
             return None
         profile = self._problem.profile_of(node).name
@@ -51,4 +65,4 @@ class StepTimes:
         if times is None:
             return None
         mean_prompt_tokens = self._problem.workload.mean_prompt_tokens
-        return expected_busy_s(steps, times, layers=layers, mean_prompt_tokens=mean_prompt_tokens)
+        return _parts_s(steps, times, layers=layers, mean_prompt_tokens=mean_prompt_tokens)

@@ -4,6 +4,8 @@ from celery import shared_task
 from django.utils import timezone
 
 from helixweb.monitoring import services
+from helixweb.monitoring.predicting import predict_live
+from helixweb.monitoring.refining import refine_profiles
 from helixweb.monitoring.rollups import roll_up
 from helixweb.monitoring.traces import prune_traces
 
@@ -15,3 +17,11 @@ def prune_samples() -> None:
     roll_up(now)
     services.prune_samples(now)
     prune_traces(now)
+
+
+@shared_task
+def tend_predictions() -> None:
+    """Beat: say what is to be expected at the present load, and refine profiles from traffic."""
+    now = timezone.now()
+    predict_live(now)
+    refine_profiles(now)

@@ -23,7 +23,8 @@ PAGES = (
     "/plans/by-id/{plan}/what-if", "/plans/by-id/{plan}/replan",
     "/plans/compare?plan={plan}&plan={second_plan}", "/plans/mixes/new/{cluster}",
     "/plans/mixes/{mix}/", "/deployments/", "/deployments/new?plan={plan}",
-    "/deployments/{deployment}/", "/deployments/{failing}/", "/monitor/?cluster={cluster}&range=1h",
+    "/deployments/{deployment}/", "/deployments/{deployment}/predictions/",
+    "/deployments/{failing}/", "/monitor/?cluster={cluster}&range=1h",
     "/requests/", "/requests/{request}/", "/playground/", "/settings/", "/settings/users/",
     "/settings/api-keys/", "/settings/join-tokens/", "/settings/jobs/", "/settings/about/",
 )  # fmt: skip

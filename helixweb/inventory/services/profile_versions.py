@@ -106,6 +106,28 @@ def keep_version(
         )
 
 
+def keep_refined(
+    row: Profile, found: ComputeProfile, *, evidence: Mapping[str, Any], now: datetime
+) -> ProfileVersion:
+    """Keep what traffic showed beside the others; the newest such, if no plan uses it, is
+    replaced, so that they do not pile up."""
+    with transaction.atomic():
+        newest = row.versions.order_by("-number").first()
+        is_free = newest is not None and newest.origin == Origin.REFINED
+        if (
+            newest is None
+            or not is_free
+            or newest.document == profile_to_dict(compute_profile(row))
+        ):
+            return keep_version(
+                row, found, origin=Origin.REFINED, node="", evidence=evidence, now=now
+            )
+        newest.document, newest.evidence = profile_to_dict(found), dict(evidence)
+        newest.recorded_at = now
+        newest.save()
+        return newest
+
+
 def use_version(version: ProfileVersion) -> Profile:
     """Have plans use it from now on; those that were computed stay. Raises InvalidProblem."""
     row = version.profile

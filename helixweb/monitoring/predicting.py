@@ -1,0 +1,133 @@
+"""What is to be expected of what serves, at the load it has: simulated now and then.
+
+A plan's own forecast is for requests that always wait; what is measured is of the load there was.
+"""
+
+import itertools
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Avg, F
+
+from helixweb.deployment.models import Deployment, Status
+from helixweb.monitoring.models import LivePrediction, MetricSample, TracedRequest
+from helixweb.planning.simulating import forecast_to_json
+from helixweb.planning.stored import stored_plan, stored_problem
+from planner.domain.errors import PlannerError
+from planner.domain.serving_policy import RUNTIME_POLICY
+from planner.simulator.forecast import Forecast
+from planner.simulator.simulate import SimulationOptions, simulate
+from planner.workload.demand import Backlog
+from planner.workload.request import Lengths
+
+logger = logging.getLogger(__name__)
+# Load and figures are means over so long; lengths are those of the last requests.
+LOOKED_BACK = timedelta(seconds=60)
+LENGTHS_OF = 200
+LEAST_RUNNING = 0.5
+# What is known is good enough for a load that differs by less, and for so long.
+CHANGED = 0.15
+KEPT_FOR = timedelta(minutes=10)
+# Larger ones take the worker longer than is worth it.
+MOST_NODES, MOST_RUNNING = 100, 1000
+WARM_UP_S, WINDOW_S = 60.0, 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresentLoad:
+    """Requests at once, running or waiting, and what they are like, on average."""
+
+    running: float
+    mean_prompt_tokens: float
+    mean_output_tokens: float
+
+
+def predict_live(now: datetime) -> None:
+    """Of all that serves and has requests."""
+    serving = Deployment.objects.filter(status__in=(Status.READY, Status.DEGRADED))
+    for deployment in serving.select_related("plan").defer("serving_plan"):
+        load = present_load(deployment, now=now)
+        if load is None or _is_known(deployment, load, now=now):
+            continue
+        try:
+            forecast = forecast_at(deployment, load)
+        except PlannerError as error:
+            logger.warning("%s cannot be predicted: %s", deployment, error)
+            continue
+        if forecast is not None:
+            LivePrediction.objects.update_or_create(
+                deployment=deployment,
+                defaults={
+                    "generation": deployment.generation,
+                    "running": load.running,
+                    "mean_prompt_tokens": load.mean_prompt_tokens,
+                    "mean_output_tokens": load.mean_output_tokens,
+                    "forecast": forecast_to_json(forecast),
+                    "at": now,
+                },
+            )
+
+
+def present_load(deployment: Deployment, *, now: datetime) -> PresentLoad | None:
+    """None: there is hardly any."""
+    samples = MetricSample.objects.filter(
+        cluster=deployment.cluster_id,
+        generation=deployment.generation,
+        second__gte=int((now - LOOKED_BACK).timestamp()),
+        simulated_plan=None,
+    )
+    running = samples.aggregate(mean=Avg(F("running") + F("waiting")))["mean"]
+    if running is None or running < LEAST_RUNNING:
+        return None
+    ended = TracedRequest.objects.filter(
+        cluster=deployment.cluster_id, generation=deployment.generation, tpot_s__isnull=False
+    ).order_by("-arrived_at", "-pk")
+    lengths = list(ended.values_list("prompt_tokens", "output_tokens")[:LENGTHS_OF])
+    if not lengths:
+        return None
+    prompts, outputs = zip(*lengths, strict=True)
+    return PresentLoad(
+        running=running,
+        mean_prompt_tokens=sum(prompts) / len(prompts),
+        mean_output_tokens=sum(outputs) / len(outputs),
+    )
+
+
+def forecast_at(deployment: Deployment, load: PresentLoad) -> Forecast | None:
+    """None: it is too large to be simulated every now and then. Raises PlannerError."""
+    problem, plan = stored_problem(deployment.plan), stored_plan(deployment.plan)
+    running = max(1, round(load.running))
+    if len(problem.cluster.nodes) > MOST_NODES or running > MOST_RUNNING:
+        return None
+    lengths = Lengths(
+        prompt_tokens=max(1, round(load.mean_prompt_tokens)),
+        output_tokens=max(1, round(load.mean_output_tokens)),
+    )
+    return simulate(
+        problem,
+        placement=plan.placement,
+        routing_weights=plan.routing_weights,
+        demand=Backlog(
+            lengths=itertools.repeat(lengths),
+            prompts_in_flight=running,
+            requests_in_flight=running,
+        ),
+        policy=RUNTIME_POLICY,
+        partial_inference=plan.partial_inference,
+        options=SimulationOptions(
+            warm_up_s=WARM_UP_S, window_s=WINDOW_S, page_tokens=deployment.page_tokens
+        ),
+    )
+
+
+def _is_known(deployment: Deployment, load: PresentLoad, *, now: datetime) -> bool:
+    row = LivePrediction.objects.filter(
+        deployment=deployment, generation=deployment.generation, at__gt=now - KEPT_FOR
+    ).first()
+    if row is None:
+        return False
+    return all(
+        abs(getattr(row, name) - getattr(load, name)) <= CHANGED * getattr(row, name)
+        for name in ("running", "mean_prompt_tokens", "mean_output_tokens")
+    )

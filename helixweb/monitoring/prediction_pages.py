@@ -1,0 +1,66 @@
+"""Predicted against measured of a deployment: the page, and the same by REST."""
+
+import dataclasses
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from helixweb.common import events
+from helixweb.deployment.models import Deployment
+from helixweb.monitoring.agreement import Agreement
+from helixweb.monitoring.models import LivePrediction
+from helixweb.monitoring.predictions import agreement_of
+from helixweb.monitoring.serializers import AgreementSerializer
+
+
+@require_GET
+@never_cache
+def predictions(request: HttpRequest, pk: int) -> HttpResponse:
+    """What the plan's assumptions are worth now, and what to do."""
+    last_event_id = events.latest_id()
+    deployment = _deployment(pk)
+    context = {
+        "deployment": deployment,
+        "agreement": agreement_of(deployment, now=timezone.now()),
+        "prediction": LivePrediction.objects.filter(
+            deployment=deployment, generation=deployment.generation
+        ).first(),
+        "nodes": {node.name: node.pk for node in deployment.cluster.nodes.only("name")},
+        "last_event_id": last_event_id,
+    }
+    return render(request, "monitoring/predictions.html", context)
+
+
+class PredictionsView(APIView):
+    @extend_schema(responses=AgreementSerializer)
+    def get(self, request: Request, pk: int) -> Response:
+        """What was predicted of a deployment at its load, what is measured, and what to do."""
+        agreement = agreement_of(_deployment(pk), now=timezone.now())
+        return Response(AgreementSerializer(_document(agreement)).data)
+
+
+def _document(agreement: Agreement) -> dict[str, Any]:
+    return {
+        "running": agreement.running,
+        **{
+            kind: [
+                {**dataclasses.asdict(line), "holds": line.holds}
+                for line in getattr(agreement, kind)
+            ]
+            for kind in ("figures", "nodes", "links", "lengths")
+        },
+        "broken": [dataclasses.asdict(line) for line in agreement.broken],
+    }
+
+
+def _deployment(pk: int) -> Deployment:
+    rows = Deployment.objects.select_related("cluster", "plan", "model")
+    return get_object_or_404(rows.defer("serving_plan", "plan__document", "plan__problem"), pk=pk)

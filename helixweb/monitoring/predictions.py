@@ -1,0 +1,133 @@
+"""Gathers what was predicted and measured of a deployment, for `agreement.py`. Reads only."""
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from django.db.models import Avg
+
+from helixweb.deployment.live_links import live_links
+from helixweb.deployment.models import Deployment
+from helixweb.inventory.models import Origin, Profile
+from helixweb.monitoring.agreement import (
+    Agreement,
+    Figure,
+    LinkRate,
+    MeanTokens,
+    NodeSteps,
+    Quantity,
+)
+from helixweb.monitoring.link_loads import link_loads
+from helixweb.monitoring.models import LivePrediction, MetricSample
+from helixweb.monitoring.predicting import LOOKED_BACK, PresentLoad, present_load
+from helixweb.monitoring.step_factors import Observed, observed_steps
+from helixweb.planning.simulating import forecast_from_json
+from helixweb.planning.stored import stored_plan, stored_problem
+
+LEAST_WINDOWS = 3
+LEAST_BUSY_S = 1.0
+
+
+def agreement_of(deployment: Deployment, *, now: datetime) -> Agreement:
+    """`deployment` with its plan."""
+    load = present_load(deployment, now=now)
+    return Agreement(
+        running=None if load is None else load.running,
+        figures=tuple(_figures(deployment, now=now)),
+        nodes=tuple(_nodes(deployment, now=now)),
+        links=tuple(_links(deployment, now=now)),
+        lengths=_lengths(deployment, load),
+    )
+
+
+def _figures(deployment: Deployment, *, now: datetime) -> Iterator[Figure]:
+    measured = MetricSample.objects.filter(
+        cluster=deployment.cluster_id,
+        generation=deployment.generation,
+        second__gte=int((now - LOOKED_BACK).timestamp()),
+        simulated_plan=None,
+    ).aggregate(output=Avg("output_tokens_per_s"), ttft=Avg("ttft_p50_s"), tpot=Avg("tpot_p50_s"))
+    row = LivePrediction.objects.filter(
+        deployment=deployment, generation=deployment.generation
+    ).first()
+    forecast = None if row is None else forecast_from_json(row.forecast)
+    predicted: tuple[float | None, float | None, float | None] = (None, None, None)
+    if forecast is not None:
+        predicted = (
+            forecast.decode_tokens_per_s, forecast.ttft.p50_s or None, forecast.tpot.p50_s or None,
+        )  # fmt: skip
+    for quantity, foreseen, key in zip(
+        Quantity, predicted, ("output", "ttft", "tpot"), strict=True
+    ):
+        yield Figure(quantity=quantity, predicted=foreseen, measured=measured[key])
+
+
+def _nodes(deployment: Deployment, *, now: datetime) -> Iterator[NodeSteps]:
+    problem, plan = stored_problem(deployment.plan), stored_plan(deployment.plan)
+    observed = observed_steps(deployment, now=now)
+    measured = _measured_profiles(deployment)
+    for name in plan.placement.layers:
+        profile = problem.profile_of(name).name
+        seen = observed[name]
+        busy_s = sum(one.busy.busy_s for one in seen)
+        foreseen_s = sum(one.busy.decode_s + one.busy.prompt_s for one in seen)
+        steps = sum(one.steps for one in seen)
+        known = len(seen) >= LEAST_WINDOWS and busy_s >= LEAST_BUSY_S and foreseen_s > 0
+        yield NodeSteps(
+            name=name,
+            profile=profile,
+            predicted_ms=1e3 * foreseen_s / steps if known else None,
+            measured_ms=1e3 * busy_s / steps if known else None,
+            longer=busy_s / foreseen_s - 1 if known else None,
+            error=_standard_error(seen) if known else None,
+            estimated=profile not in measured,
+        )
+
+
+def _standard_error(seen: Sequence[Observed]) -> float:
+    """Of the ratio of all, from how those of single windows spread."""
+    ratios = [
+        one.busy.busy_s / foreseen_s
+        for one in seen
+        if (foreseen_s := one.busy.decode_s + one.busy.prompt_s) > 0
+    ]
+    return statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.inf
+
+
+def _measured_profiles(deployment: Deployment) -> set[str]:
+    """Names of those that are not mere estimates."""
+    rows = Profile.objects.filter(cluster=deployment.cluster_id, model=deployment.model_id)
+    return set(rows.exclude(origin=Origin.ESTIMATED).values_list("name", flat=True))
+
+
+def _links(deployment: Deployment, *, now: datetime) -> Iterator[LinkRate]:
+    full = {
+        f"{link.source} → {link.target}"
+        for link in live_links(deployment, now=now)
+        if not link.stats.bandwidth_is_floor
+    }
+    for load in link_loads(deployment, now=now):
+        if load.measured_bytes_per_s > 0:
+            yield LinkRate(
+                name=load.name,
+                counted_bytes_per_s=load.counted_bytes_per_s,
+                measured_bytes_per_s=load.measured_bytes_per_s,
+                seen_full=load.name in full,
+            )
+
+
+def _lengths(deployment: Deployment, load: PresentLoad | None) -> tuple[MeanTokens, ...]:
+    workload = stored_problem(deployment.plan).workload
+    return (
+        MeanTokens(
+            phase="prompt",
+            planned=workload.mean_prompt_tokens,
+            measured=None if load is None else load.mean_prompt_tokens,
+        ),
+        MeanTokens(
+            phase="decode",
+            planned=workload.mean_output_tokens,
+            measured=None if load is None else load.mean_output_tokens,
+        ),
+    )

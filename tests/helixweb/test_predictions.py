@@ -1,0 +1,234 @@
+"""What was predicted of a deployment is held against what it does, in words and by REST."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from metric_samples import bare_sample
+from process_doubles import FakeCluster
+from rest_framework.test import APIClient
+
+from helixweb.deployment import services as deployment
+from helixweb.deployment.models import Deployment, Status
+from helixweb.deployment.options import DeployOptions
+from helixweb.inventory import services as inventory
+from helixweb.inventory.models import Origin, Profile
+from helixweb.monitoring.agreement import (
+    Agreement,
+    Figure,
+    LinkRate,
+    MeanTokens,
+    NodeSteps,
+    Quantity,
+)
+from helixweb.monitoring.models import LivePrediction, MetricSample, TracedRequest
+from helixweb.monitoring.predicting import predict_live
+from helixweb.monitoring.predictions import agreement_of
+from helixweb.monitoring.refining import refine_profiles
+from helixweb.planning.simulating import forecast_from_json
+from planner.serialization import plan_from_dict, problem_from_dict
+from planner.timing import layer_times_of
+
+pytestmark = pytest.mark.usefixtures("time_stands_still")
+
+EVERY_S, WINDOWS = 10, 6
+
+
+class Served:
+    """A deployment whose nodes take `longer` times what their profiles say for their decodes."""
+
+    def __init__(self, joined: FakeCluster, user: Any) -> None:
+        deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+        Deployment.objects.update(status=Status.READY)
+        self.row = Deployment.objects.select_related("plan", "cluster").get()
+        self.problem = problem_from_dict(joined.plan.problem)
+        self.plan = plan_from_dict(joined.plan.document)
+        self.now = timezone.now()
+
+    def node_at(self, name: str, second: int, *, longer: float) -> dict[str, Any]:
+        """Counters of four decodes a step, four hundred steps a second."""
+        layers, steps = len(self.plan.placement.layers[name]), 400 * second
+        step_s = layers * layer_times_of(self.problem, name).decode_s(4)
+        return {
+            "uptime_s": float(second),
+            "busy_s_total": longer * steps * step_s,
+            "delayed_s_total": 0.0,
+            "stage_tokens_total": 4 * steps,
+            "stage_prompt_tokens_total": 0,
+            "steps_total": steps,
+        }
+
+    def samples(self, *, longer: float = 1.0, slow: str = "", **values: Any) -> None:
+        for window in range(WINDOWS + 1):
+            second = EVERY_S * (window + 1)
+            at = self.now - timedelta(seconds=EVERY_S * (WINDOWS - window))
+            nodes = {
+                name: self.node_at(name, second, longer=longer if name == slow else 1.0)
+                for name in self.plan.placement.layers
+            }
+            numbers = {"ttft_p50_s": 0.2, "tpot_p50_s": 0.02, "running": 4} | values
+            bare_sample(
+                self.row.cluster,
+                at,
+                generation=self.row.generation,
+                nodes=nodes,
+                output=numbers.pop("output", 100.0),
+                **numbers,
+            ).save()
+
+    def requests(self, *, prompt_tokens: int = 64, output_tokens: int = 32) -> None:
+        for number in range(5):
+            traced(self.row, number, self.now, prompt_tokens, output_tokens)
+
+
+def traced(row: Deployment, number: int, at: datetime, prompt: int, output: int) -> None:
+    TracedRequest.objects.create(
+        cluster=row.cluster, request=f"{number:016x}", arrived_at=at, generation=row.generation,
+        model_name="tiny-llama", outcome="length", prompt_tokens=prompt, output_tokens=output,
+        queue_s=0.0, ttft_s=0.2, tpot_s=0.02, e2e_s=1.0, attempts=1, path="", detail={},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def served(user: Any, measured_problem: dict[str, Any]) -> Served:
+    cluster = inventory.import_problem_document(measured_problem, user=user)
+    return Served(FakeCluster(cluster, user), user)
+
+
+def test_a_node_that_takes_longer_than_its_profile_is_named_with_the_remedy(
+    served: Served, browser: Client, api: APIClient
+) -> None:
+    slow = min(served.plan.placement.layers)
+    served.samples(slow=slow, longer=1.3)
+    served.requests()
+    found = api.get(f"/api/v1/deployments/{served.row.pk}/predictions/").json()
+    (broken,) = found["broken"]
+    assert broken["node"] == slow
+    assert broken["text"] == f"Steps of {slow} take 30% longer than its profile says."
+    assert "measure the node again" in broken["advice"]
+    node = next(line for line in found["nodes"] if line["name"] == slow)
+    assert node["longer"] == pytest.approx(0.3, abs=0.01)
+    assert not node["holds"]
+    assert all(line["holds"] for line in found["nodes"] if line["name"] != slow)
+    page = browser.get(f"/deployments/{served.row.pk}/predictions/").content.decode()
+    assert broken["text"] in page
+    assert f"Measure {slow}" in page
+
+
+def test_requests_unlike_those_the_plan_is_for_are_told(served: Served) -> None:
+    served.samples()
+    served.requests(prompt_tokens=200)
+    (broken,) = agreement_of(served.row, now=served.now).broken
+    assert broken.text == "Prompts have 200 tokens on average; the plan is for 64."
+
+
+def test_what_nobody_measured_is_told(served: Served) -> None:
+    Profile.objects.filter(name="small").update(origin=Origin.ESTIMATED)
+    served.samples()
+    served.requests()
+    found = agreement_of(served.row, now=served.now)
+    names = {node.name for node in found.nodes if node.estimated}
+    assert names == set(served.plan.placement.layers) - {"tower"}
+    (broken,) = found.broken
+    assert "the plan stands on estimates" in broken.text
+
+
+def test_without_requests_nothing_is_claimed(served: Served, browser: Client) -> None:
+    assert agreement_of(served.row, now=served.now).broken == ()
+    page = browser.get(f"/deployments/{served.row.pk}/predictions/").content.decode()
+    assert "No request ran in the last minute" in page
+
+
+def test_the_present_load_is_simulated_and_again_when_it_changes(
+    served: Served, browser: Client
+) -> None:
+    predict_live(served.now)
+    assert not LivePrediction.objects.exists()
+    served.samples(running=4)
+    served.requests()
+    predict_live(served.now)
+    row = LivePrediction.objects.get()
+    forecast = forecast_from_json(row.forecast)
+    assert row.running == pytest.approx(4)
+    assert forecast.requests_running == pytest.approx(4, rel=0.05)
+    predict_live(served.now + timedelta(seconds=30))
+    assert LivePrediction.objects.get().at == row.at
+    MetricSample.objects.update(running=8)
+    predict_live(served.now + timedelta(seconds=30))
+    assert forecast_from_json(LivePrediction.objects.get().forecast).requests_running > 6
+    figures = agreement_of(served.row, now=served.now).figures
+    assert [figure.quantity for figure in figures] == list(Quantity)
+    assert all(figure.predicted is not None for figure in figures)
+    page = browser.get(f"/deployments/{served.row.pk}/predictions/").content.decode()
+    assert "Predicted by simulation of 8" in page
+
+
+def test_traffic_refines_a_profile_beside_what_plans_use(served: Served) -> None:
+    slow = next(
+        name for name in served.plan.placement.layers
+        if served.problem.profile_of(name).name == "big"
+    )  # fmt: skip
+    served.samples(slow=slow, longer=1.5)
+    refine_profiles(served.now)
+    profile = Profile.objects.get(name="big")
+    version = profile.versions.get(origin=Origin.REFINED)
+    # Of six observations: drawn to 1 a little.
+    assert version.evidence["decode"]["factor"] == pytest.approx(1.4, abs=0.1)
+    assert version.evidence["nodes"] == [slow]
+    assert profile.origin == Origin.IMPORTED
+    refine_profiles(served.now)
+    assert profile.versions.filter(origin=Origin.REFINED).count() == 1
+    served.row.cluster.metric_samples.all().delete()
+    served.samples(slow=slow, longer=1.1)
+    refine_profiles(served.now)
+    again = profile.versions.get(origin=Origin.REFINED)
+    assert again.pk == version.pk
+    assert again.evidence["decode"]["factor"] == pytest.approx(1.1, abs=0.05)
+    inventory.use_version(again)
+    profile.refresh_from_db()
+    assert profile.origin == Origin.REFINED
+    assert profile.tokens_per_s[0] < 400
+
+
+def test_little_work_refines_nothing(served: Served) -> None:
+    served.samples(longer=1.5)
+    MetricSample.objects.filter(second__lt=served.now.timestamp() - 15).delete()
+    refine_profiles(served.now)
+    assert not Profile.objects.filter(versions__isnull=False).exists()
+
+
+def agreement(**changes: Any) -> Agreement:
+    values: dict[str, Any] = {
+        "running": 4.0, "figures": (), "nodes": (), "links": (), "lengths": (),
+    }  # fmt: skip
+    return Agreement(**values | changes)
+
+
+def test_a_link_that_does_less_is_told_once_it_was_seen_full() -> None:
+    link = {"name": "a → b", "counted_bytes_per_s": 12.5e6, "measured_bytes_per_s": 5e6}
+    (broken,) = agreement(links=[LinkRate(**link, seen_full=True)]).broken
+    assert broken.text == "The link a → b does 40 Mbit/s; the plan counts on 100 Mbit/s."
+    assert agreement(links=[LinkRate(**link, seen_full=False)]).broken == ()
+
+
+def test_what_no_assumption_explains_is_told_as_that() -> None:
+    off = Figure(quantity=Quantity.TTFT, predicted=0.1, measured=0.3)
+    (broken,) = agreement(figures=[off]).broken
+    assert broken.text == "What was measured of TTFT, median is not what was predicted."
+    lengths = [MeanTokens(phase="decode", planned=10, measured=20)]
+    (broken,) = agreement(figures=[off], lengths=lengths).broken
+    assert broken.text.startswith("Answers have 20 tokens")
+
+
+def test_what_spreads_widely_is_no_news() -> None:
+    steps = {
+        "name": "n", "profile": "p", "predicted_ms": 1.0, "measured_ms": 1.3, "longer": 0.3,
+        "estimated": False,
+    }  # fmt: skip
+    assert NodeSteps(**steps, error=0.2).holds
+    assert not NodeSteps(**steps, error=0.02).holds
+    quicker = NodeSteps(**steps | {"longer": -0.3}, error=0.02)
+    (broken,) = agreement(nodes=[quicker]).broken
+    assert broken.text == "Steps of n take 30% less than its profile says."
