@@ -15,9 +15,12 @@ from helixweb.deployment.options import (
     MAX_PAGE_TOKENS,
     MAX_RANKS,
     MAX_REQUESTS,
+    MAX_THETA,
     MAX_TOKENS,
     MIN_HIGH_WATER,
+    MIN_THETA,
     DeployOptions,
+    trouble_of_backend,
 )
 
 OPTION_NAMES = [field.name for field in fields(DeployOptions)]
@@ -54,6 +57,27 @@ class RanksByNodeField(forms.Field):
                 )
             ranks[name] = int(number)
         return ranks
+
+
+class BackendByNodeField(forms.Field):
+    """`NODE=BACKEND` or `NODE=http://…` separated by blanks; a mapping when cleaned."""
+
+    widget = forms.TextInput
+
+    def to_python(self, value: Any) -> dict[str, str]:
+        backends: dict[str, str] = {}
+        for word in str(value or "").split():
+            name, _equals, backend = word.partition("=")
+            if trouble := trouble_of_backend(backend):
+                raise forms.ValidationError(
+                    _("%(word)s: %(trouble)s") % {"word": repr(word), "trouble": trouble}
+                )
+            if not name or name in backends:
+                raise forms.ValidationError(
+                    _("%(word)s does not say which node, or is there twice.") % {"word": repr(word)}
+                )
+            backends[name] = backend
+        return backends
 
 
 class DeployForm(forms.Form):
@@ -123,12 +147,30 @@ class DeployForm(forms.Form):
         help_text=gettext_lazy("NODE=RANKS, separated by blanks, for example gpu-a=2 gpu-b=4."),
     )
 
+    backend_by_node = BackendByNodeField(
+        required=False,
+        label=gettext_lazy("Nodes whose instances something else runs"),
+        help_text=gettext_lazy(
+            "NODE=helix, vllm or transformers, or NODE=http://… for a server that is there."
+        ),
+    )
+    theta = forms.FloatField(
+        required=False,
+        min_value=MIN_THETA,
+        max_value=MAX_THETA,
+        label=gettext_lazy("Theta of the load-aware router"),
+        initial=DEFAULTS.theta,
+        help_text=gettext_lazy("How much an instance that gets full counts as busier."),
+    )
+
     @staticmethod
     def initial_of(row: Deployment) -> dict[str, Any]:
         """The options that a deployment had, as the form shows them."""
         by_node = row.tensor_parallel_by_node.items()
+        backends = row.backend_by_node.items()
         return {name: getattr(row, name) for name in OPTION_NAMES} | {
-            "tensor_parallel_by_node": " ".join(f"{node}={ranks}" for node, ranks in by_node)
+            "tensor_parallel_by_node": " ".join(f"{node}={ranks}" for node, ranks in by_node),
+            "backend_by_node": " ".join(f"{node}={backend}" for node, backend in backends),
         }
 
     def deploy_options(self) -> DeployOptions:

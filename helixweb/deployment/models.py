@@ -4,6 +4,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from planner.routers.load_aware import DEFAULT_THETA
 from runtime.protocol.control import Phase
 from runtime.protocol.node_log import LogLevel, LogSource
 
@@ -56,6 +57,9 @@ class Deployment(models.Model):
     max_context_tokens = models.PositiveIntegerField()
     tensor_parallel = models.PositiveIntegerField(default=1)
     tensor_parallel_by_node = models.JSONField(default=dict)
+    # What runs a node's instances, where it is not what the plan says: a backend, or a URL.
+    backend_by_node = models.JSONField(default=dict)
+    theta = models.FloatField(default=DEFAULT_THETA)
     # Some of its nodes run no model but take its times from a profile.
     emulated = models.BooleanField(default=False)
     serving_plan = models.JSONField()
@@ -115,7 +119,8 @@ class NodeAssignment(models.Model):
 
     `desired` is the StageAssignment of the deployment's generation, without its peers. What the
     agent reports of an older generation is not written here, so `phase` is idle until it answers
-    the present one. The row outlives its node.
+    the present one. The row outlives its node. With `instances`, AssignedInstance without keys, it
+    runs these instead of the stage; `observed_instances` is what its agent last told of them.
     """
 
     deployment = models.ForeignKey(Deployment, on_delete=models.CASCADE, related_name="assignments")
@@ -124,6 +129,8 @@ class NodeAssignment(models.Model):
     )
     node_name = models.CharField(max_length=64)
     desired = models.JSONField()
+    instances = models.JSONField(default=list)
+    observed_instances = models.JSONField(default=list)
     observed_generation = models.PositiveIntegerField(default=0)
     phase = models.CharField(max_length=10, choices=PHASES, default=Phase.IDLE.value)
     message = models.TextField(blank=True)

@@ -3,6 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from django.utils.translation import gettext as _
+
+from planner.domain.instance import BACKENDS
+from planner.routers.load_aware import DEFAULT_THETA
 
 if TYPE_CHECKING:
     from helixweb.deployment.models import Deployment
@@ -12,6 +18,7 @@ MAX_PAGE_TOKENS = 1024
 MAX_REQUESTS = 2**20
 MAX_RANKS = 64
 MIN_HIGH_WATER = 0.05
+MIN_THETA, MAX_THETA = 0.01, 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +26,9 @@ class DeployOptions:
     """Tokens, and a ratio for the high-water mark.
 
     `max_context_tokens` None: as long as the model's row allows. `tensor_parallel`: ranks that
-    share each layer, on every node but those that `tensor_parallel_by_node` names.
+    share each layer, on every node but those that `tensor_parallel_by_node` names. Of whole-model
+    instances: `backend_by_node` names a backend, or the URL of somebody's server, where it is not
+    the plan's; `theta` is how much a full one counts when they are chosen among (Xiong et al.).
     """
 
     page_tokens: int = 16
@@ -29,6 +38,8 @@ class DeployOptions:
     max_context_tokens: int | None = None
     tensor_parallel: int = 1
     tensor_parallel_by_node: Mapping[str, int] = field(default_factory=dict)
+    backend_by_node: Mapping[str, str] = field(default_factory=dict)
+    theta: float = DEFAULT_THETA
 
     @classmethod
     def of(cls, deployment: "Deployment") -> "DeployOptions":
@@ -37,3 +48,18 @@ class DeployOptions:
 
 
 DEFAULTS = DeployOptions()
+
+
+def trouble_of_backend(text: str) -> str:
+    """Why that is neither a backend nor a URL, and what would be; empty if it is."""
+    if text in BACKENDS:
+        return ""
+    remedy = _("write helix, vllm, transformers, or http(s)://HOST:PORT")
+    try:
+        parts = urlsplit(text)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url or not text.isprintable() or parts.path not in ("", "/"):
+        return _("%(text)s is no backend; %(remedy)s") % {"text": repr(text), "remedy": remedy}
+    return ""

@@ -20,9 +20,12 @@ from helixweb.deployment.options import (
     MAX_PAGE_TOKENS,
     MAX_RANKS,
     MAX_REQUESTS,
+    MAX_THETA,
     MAX_TOKENS,
     MIN_HIGH_WATER,
+    MIN_THETA,
     DeployOptions,
+    trouble_of_backend,
 )
 from helixweb.inventory.models import Node, NodeState
 from helixweb.planning.models import Plan
@@ -30,7 +33,7 @@ from runtime.protocol.node_log import LogLevel
 
 OPTION_FIELDS = [
     "page_tokens", "max_batch_tokens", "kv_high_water", "max_queued_requests", "max_context_tokens",
-    "tensor_parallel", "tensor_parallel_by_node",
+    "tensor_parallel", "tensor_parallel_by_node", "backend_by_node", "theta",
 ]  # fmt: skip
 
 
@@ -48,12 +51,21 @@ class AssignmentSerializer(serializers.ModelSerializer[NodeAssignment]):
     )  # fmt: skip
     node_state = serializers.SerializerMethodField()
     stats = serializers.DictField(read_only=True, allow_null=True)
+    instances = serializers.ListField(
+        child=serializers.DictField(),
+        read_only=True,
+        help_text="Whole-model instances that the node runs instead of a stage.",
+    )
+    observed_instances = serializers.ListField(
+        child=serializers.DictField(), read_only=True, help_text="What its agent says of them."
+    )
 
     class Meta:
         model = NodeAssignment
         fields = [
             "node", "node_name", "node_state", "emulated", "first", "end", "tensor_parallel",
-            "observed_generation", "phase", "message", "loaded_ratio", "stats", "updated_at",
+            "observed_generation", "phase", "message", "loaded_ratio", "stats", "instances",
+            "observed_instances", "updated_at",
         ]  # fmt: skip
         read_only_fields = fields
 
@@ -69,6 +81,7 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
     tensor_parallel_by_node = serializers.DictField(
         child=serializers.IntegerField(), read_only=True
     )
+    backend_by_node = serializers.DictField(child=serializers.CharField(), read_only=True)
     assignments = AssignmentSerializer(many=True, read_only=True)
 
     class Meta:
@@ -128,6 +141,16 @@ class RepairSerializer(serializers.ModelSerializer[Repair]):
         read_only_fields = fields
 
 
+class BackendField(serializers.CharField):
+    """A backend of whole-model instances, or a URL."""
+
+    def run_validation(self, data: Any = serializers.empty) -> Any:
+        text = super().run_validation(data)
+        if trouble := trouble_of_backend(text):
+            raise serializers.ValidationError(trouble)
+        return text
+
+
 class DeployRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     """Which plan, and how its stages shall run; what is left out takes its default."""
 
@@ -157,6 +180,18 @@ class DeployRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
         child=serializers.IntegerField(min_value=1, max_value=MAX_RANKS),
         default=dict,
         help_text="Node to its own number of ranks.",
+    )
+    backend_by_node = serializers.DictField(
+        child=BackendField(),
+        default=dict,
+        help_text="Node to what runs its instances, where it is not the plan's: helix, vllm, "
+        "transformers, or the URL of a server that is there.",
+    )
+    theta = serializers.FloatField(
+        min_value=MIN_THETA,
+        max_value=MAX_THETA,
+        default=DEFAULTS.theta,
+        help_text="How much an instance that gets full counts as busier.",
     )
 
     def deploy_options(self) -> DeployOptions:

@@ -11,7 +11,14 @@ from django.utils.translation import gettext_noop
 from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import announce
 from helixweb.deployment.coordinators import online_ids
-from helixweb.deployment.models import LIVE, SERVING, Deployment, LatestReport, Status
+from helixweb.deployment.models import (
+    LIVE,
+    SERVING,
+    Deployment,
+    LatestReport,
+    NodeAssignment,
+    Status,
+)
 from helixweb.inventory.models import NodeState
 from runtime.protocol.control import Phase
 
@@ -112,6 +119,11 @@ def refusals_of(deployment: Deployment, *, now: datetime) -> list[str]:
     return [message or "" for message in refused.values_list("report__message", flat=True)]
 
 
+def is_elsewhere(row: NodeAssignment) -> bool:
+    """Whether somebody else's server is all that the node is for; coordinators tell how that is."""
+    return bool(row.instances) and all(one["backend"] == "url" for one in row.instances)
+
+
 def _reports(deployment: Deployment, now: datetime) -> list[NodeReport]:
     return [
         NodeReport(
@@ -124,6 +136,7 @@ def _reports(deployment: Deployment, now: datetime) -> list[NodeReport]:
         for row in deployment.assignments.exclude(node__drain__let_go_at__isnull=False)
         .select_related("node")
         .defer("desired", "stats", "node__hardware")
+        if not is_elsewhere(row)
     ]
 
 

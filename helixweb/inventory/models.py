@@ -1,6 +1,7 @@
 """Rows of the inventory. Bytes, seconds and tokens throughout; `services/` is the only writer."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -111,8 +112,9 @@ class LanguageModel(models.Model):
 class Profile(models.Model):
     """Speed and KV room of one kind of node for one model; index j-1 is j layers held.
 
-    `layer_times` (null: not measured) and `batch_limits` are written as in a problem file; the
-    price is in any currency, the same for all of a cluster.
+    `layer_times` (null: not measured), `batch_limits` and `instance_times`, of engines that serve
+    the whole model, by degree, are written as in a problem file; the price is in any currency, the
+    same for all of a cluster.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="profiles")
@@ -125,6 +127,7 @@ class Profile(models.Model):
     kv_capacity_token_layers = models.JSONField(validators=[validate_curve])
     layer_times = models.JSONField(null=True, blank=True)
     batch_limits = models.JSONField(null=True, blank=True)
+    instance_times = models.JSONField(null=True, blank=True)
     price_per_hour = models.FloatField(null=True, blank=True, validators=[validate_positive])
     origin = models.CharField(max_length=10, choices=Origin.choices, default=Origin.ESTIMATED)
     recorded_at = models.DateTimeField(auto_now=True, null=True)
@@ -211,10 +214,16 @@ class Process(models.Model):
         return self.state_at(timezone.now())
 
 
+def gpus_of(hardware: dict[str, Any] | None, declared: int) -> int:
+    """As its agent told, else as declared; 1 without any."""
+    return max(1, len(hardware.get("gpus", ()))) if hardware else max(1, declared)
+
+
 class Node(Process):
     """One machine. Declared by a person or a problem file, real once its agent has joined.
 
-    `price_per_hour` is its own, where it differs from its profile's.
+    `price_per_hour` is its own, where it differs from its profile's. `declared_gpus`: how many it
+    has, as a file says; its agent knows better.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
@@ -224,6 +233,7 @@ class Node(Process):
     price_per_hour = models.FloatField(null=True, blank=True, validators=[validate_positive])
     uuid = models.UUIDField(null=True, blank=True, unique=True)
     hardware = models.JSONField(null=True, blank=True)
+    declared_gpus = models.PositiveIntegerField(default=1)
 
     class Meta:
         ordering = ["pk"]
@@ -238,6 +248,11 @@ class Node(Process):
     def is_emulated(self) -> bool:
         """Its agent says that it takes its times from a profile and runs no model."""
         return bool((self.hardware or {}).get("emulated"))
+
+    @property
+    def gpus(self) -> int:
+        """Devices that instances may share; a machine without a GPU counts as one."""
+        return gpus_of(self.hardware, self.declared_gpus)
 
 
 class Coordinator(Process):

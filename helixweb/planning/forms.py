@@ -59,6 +59,16 @@ LIMITS_OF = {
     "latency": ("ttft_limit_s", "tpot_limit_s"),
     "fewest_nodes": ("demand_tokens_per_s",),
 }
+METHOD_LABELS = {
+    "pipelines": gettext_lazy("Pipelines: every node runs some layers"),
+    "instances": gettext_lazy("Instances: every machine that can runs the whole model"),
+    "mixed": gettext_lazy("Mixed: whichever is forecast to write most"),
+}
+BACKEND_LABELS = {
+    "helix": gettext_lazy("HelixWeb's engine"),
+    "vllm": gettext_lazy("vllm serve"),
+    "transformers": gettext_lazy("transformers serve"),
+}
 WARM_START_LABELS = {
     "best": gettext_lazy("The best baseline or plan known"),
     "none": gettext_lazy("Nothing"),
@@ -227,6 +237,26 @@ class PlanRunForm(SearchForm):
         min_value=0,
         help_text=gettext_lazy("Nodes that are not needed for it are left idle."),
     )
+    method = forms.ChoiceField(
+        required=False,
+        label=gettext_lazy("Serve by"),
+        choices=[(name, METHOD_LABELS[name]) for name in options.METHODS],
+        initial=options.DEFAULTS.method,
+        help_text=gettext_lazy("Instances are weighed by decode throughput only."),
+    )
+    backend = forms.ChoiceField(
+        required=False,
+        label=gettext_lazy("Instances run by"),
+        choices=[(name, BACKEND_LABELS[name]) for name in options.INSTANCE_BACKENDS],
+        initial=options.DEFAULTS.backend,
+    )
+    tensor_parallel = forms.IntegerField(
+        required=False,
+        label=gettext_lazy("GPUs of an instance"),
+        min_value=1,
+        max_value=options.MAX_DEGREE,
+        help_text=gettext_lazy("Blank: the best number on each machine."),
+    )
     cluster = forms.ModelChoiceField(Cluster.objects.all(), empty_label=None)
     model = forms.ModelChoiceField(LanguageModel.objects.all(), empty_label=None)
     start_plan = StartPlanField(
@@ -264,6 +294,12 @@ class PlanRunForm(SearchForm):
                 )
                 % {"choice": _(CHOICES["flow"])},
             )
+        if cleaned.get("method") not in ("", "pipelines", None) and objective != "decode":
+            self.add_error(
+                "method",
+                _("Instances are weighed by decode throughput only: choose '%(choice)s'.")
+                % {"choice": _(CHOICES["decode"])},
+            )
         return cleaned
 
     def plan_options(self) -> PlanOptions:
@@ -272,6 +308,9 @@ class PlanRunForm(SearchForm):
         return replace(
             super().plan_options(),
             objective=objective,
+            method=values["method"] or options.DEFAULTS.method,
+            backend=values["backend"] or options.DEFAULTS.backend,
+            tensor_parallel=values["tensor_parallel"],
             **{key: values[key] for key in LIMITS_OF.get(objective, ())},
         )
 
@@ -466,6 +505,9 @@ def initial_from(search: PlanOptions) -> dict[str, Any]:
     return {
         "time_limit_s": search.time_limit_s,
         "objective": search.objective,
+        "method": search.method,
+        "backend": search.backend,
+        "tensor_parallel": search.tensor_parallel,
         "ttft_limit_s": search.ttft_limit_s,
         "tpot_limit_s": search.tpot_limit_s,
         "demand_tokens_per_s": search.demand_tokens_per_s,

@@ -7,11 +7,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from planner.compute_plan import BASELINES as PLANNER_BASELINES
 from planner.compute_plan import PlanOptions
+from planner.domain.instance import BACKENDS, PLAN_METHODS
 from planner.domain.plan_forecast import Objective
 from planner.placers.base import InvalidOptions
 from planner.placers.choice import PlacerName
 from planner.placers.solvers.choice import SolverName
 
+METHODS, INSTANCE_BACKENDS = PLAN_METHODS, BACKENDS
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 PLACERS: tuple[str, ...] = get_args(PlacerName)
 SOLVERS: tuple[str, ...] = get_args(SolverName)
@@ -23,6 +25,7 @@ MIN_PRUNE_DEGREE, MAX_PRUNE_DEGREE = 1.0, 1000.0
 MAX_RELATIVE_GAP = 0.5
 MAX_SEED = 2**31 - 1
 MAX_LAYERS = 10_000
+MAX_DEGREE = 64
 MAX_KV_RESERVE_TOKENS = 1e12
 MAX_BUDGET_BYTES = 1e18
 MAX_EXPLANATION_SEARCH_S = 60.0

@@ -84,12 +84,31 @@ class PlanOptionsSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
         min_value=0, max_value=options.MAX_SEED, default=options.DEFAULTS.seed
     )
     rules = PlacementRulesSerializer(default=dict)
+    method = serializers.ChoiceField(
+        choices=options.METHODS,
+        default=options.DEFAULTS.method,
+        help_text="Pipelines of stages, instances of the whole model, or mixed: whatever is "
+        "forecast to write most.",
+    )
+    backend = serializers.ChoiceField(
+        choices=options.INSTANCE_BACKENDS,
+        default=options.DEFAULTS.backend,
+        help_text="What runs instances.",
+    )
+    tensor_parallel = serializers.IntegerField(
+        min_value=1,
+        max_value=options.MAX_DEGREE,
+        allow_null=True,
+        default=None,
+        help_text="GPUs of every instance; null: the best number on each machine.",
+    )
 
 
 class FlowOptionsSerializer(PlanOptionsSerializer):
     """How to search where only the flow can be made large."""
 
     objective = serializers.ChoiceField(choices=["flow"], default="flow")
+    method = serializers.ChoiceField(choices=["pipelines"], default="pipelines")
 
 
 class PlanRunRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):

@@ -72,6 +72,8 @@ def deploy(
             max_context_tokens=options.max_context_tokens or plan.model.max_context_tokens,
             tensor_parallel=options.tensor_parallel,
             tensor_parallel_by_node=dict(options.tensor_parallel_by_node),
+            backend_by_node=dict(options.backend_by_node),
+            theta=options.theta,
             serving_plan={},
             follows_generation=followed,
             paused_at=None if live is None or followed is None else live.paused_at,
@@ -149,6 +151,7 @@ def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
             and all(
                 row.node_id == nodes[row.node_name].pk
                 and row.desired == orders.assignments[row.node_name].model_dump(mode="json")
+                and row.instances == orders.instances_of(row.node_name)
                 for row in deployment.assignments.all()
             )
         ):
@@ -247,6 +250,8 @@ def _write_orders(deployment: Deployment, *, now: datetime) -> None:
             defaults={
                 "node": nodes[name],
                 "desired": assignment.model_dump(mode="json"),
+                "instances": orders.instances_of(name),
+                "observed_instances": [],
                 "phase": Phase.IDLE.value,
                 "message": "",
                 "loaded_ratio": None,

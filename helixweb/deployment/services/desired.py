@@ -11,6 +11,7 @@ from helixweb.common.auth import SERVE, sha256_hex
 from helixweb.common.models import ApiKey
 from helixweb.deployment.models import SERVING, Deployment, LinkWeights
 from helixweb.deployment.services.draining import draining_names, is_let_go
+from helixweb.deployment.services.instance_orders import assigned, served
 from helixweb.deployment.services.orders import with_peers
 from helixweb.inventory.models import Coordinator, Node
 from runtime.protocol.control import (
@@ -43,6 +44,10 @@ def desired_state(node: Node) -> DesiredState:
     row = deployment.assignments.filter(node=node).first()
     if row is None:
         return DesiredState(generation=deployment.generation, continues=deployment.is_changing)
+    if row.instances:
+        return DesiredState(
+            generation=deployment.generation, instances=assigned(row.instances, node)
+        )
     assignment = with_peers(
         StageAssignment.model_validate(row.desired),
         name=row.node_name,
@@ -67,6 +72,10 @@ def coordinator_desired(coordinator: Coordinator) -> CoordinatorDesired:
         ).first()
         if weights is not None and weights.counts:
             plan = plan.model_copy(update={"routing_weights": weights.routing_weights})
+        if plan.instances_total:
+            rows = deployment.assignments.exclude(instances=[]).select_related("node")
+            known = tuple(one for row in rows.order_by("node_name") for one in served(row))
+            plan = plan.model_copy(update={"instances": known})
     return CoordinatorDesired(
         generation=deployment.generation if deployment else 0,
         plan=plan,

@@ -1,6 +1,7 @@
 """What agents and the coordinator report: kept, announced, and drawn conclusions from."""
 
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 
@@ -14,6 +15,7 @@ from helixweb.deployment.models import (
     PhaseChange,
     Status,
 )
+from helixweb.deployment.pushing import wake_coordinator
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.draining import follow_drains, note_empty
 from helixweb.deployment.services.taking_over import follow_change
@@ -98,14 +100,19 @@ def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) ->
         observed.loaded_ratio,
     )
     stats = observed.stage.model_dump(mode="json") if observed.stage else None
+    instances = [_without_zeros(one.model_dump(mode="json")) for one in observed.instances]
+    moved = _ports(instances) != _ports(assignment.observed_instances)
     NodeAssignment.objects.filter(pk=assignment.pk).update(
         observed_generation=observed.generation,
         phase=observed.phase.value,
         message=message,
         loaded_ratio=observed.loaded_ratio,
         stats=stats,
+        observed_instances=instances,
         updated_at=now,
     )
+    if moved and assignment.instances:
+        wake_coordinator(assignment.deployment.cluster_id)
     if entered:
         PhaseChange.objects.create(
             assignment=assignment, phase=observed.phase.value, message=message, at=now
@@ -123,6 +130,17 @@ def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) ->
             },
         )
     return entered
+
+
+def _ports(instances: list[dict[str, Any]]) -> dict[str, int | None]:
+    return {one["name"]: one["port"] for one in instances}
+
+
+def _without_zeros(told: dict[str, Any]) -> dict[str, Any]:
+    """The same with texts that every database keeps."""
+    return {
+        key: _kept_text(value) if isinstance(value, str) else value for key, value in told.items()
+    }
 
 
 def _kept_text(message: str) -> str:

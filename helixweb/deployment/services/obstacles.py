@@ -13,6 +13,8 @@ from helixweb.inventory.models import Node, NodeState
 from helixweb.inventory.node_list import in_state
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan
+from planner.domain import plan as domain
+from planner.domain.instance import instance_nodes
 
 
 def find_obstacles(
@@ -20,6 +22,15 @@ def find_obstacles(
 ) -> tuple[str, ...]:
     """One sentence each, with its remedy; empty when the plan can be deployed."""
     return tuple(_obstacles(plan, now, options))
+
+
+def _obstacles_to_instances(stored: domain.Plan, options: DeployOptions) -> Iterator[str]:
+    running = instance_nodes(stored.instances)
+    for name in sorted(set(options.backend_by_node) - running):
+        yield _(
+            "A backend is named for node %(name)s, which runs no instance in this plan; leave it "
+            "out."
+        ) % {"name": name}
 
 
 def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[str]:
@@ -97,6 +108,7 @@ def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[st
             )
             % {"name": name}
         )
+    yield from _obstacles_to_instances(stored, options)
     sharing = [name for name in stored.placement.layers if ranks_of(options, name) > 1]
     hardware = dict(rows.values_list("name", "hardware")) if sharing else {}
     yield from obstacles_to_ranks(

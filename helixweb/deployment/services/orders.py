@@ -2,11 +2,20 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from helixweb.deployment.models import Deployment
+from helixweb.deployment.services.instance_orders import (
+    instance_orders,
+    pipelines_room_tokens,
+    pipelines_tokens_per_s,
+)
 from helixweb.inventory.models import Coordinator, Node
+from planner.domain.cluster import SINK, SOURCE
 from planner.domain.errors import InvalidProblem
 from planner.domain.layer_times import LayerTimes
+from planner.domain.placement import LayerRange, Placement
+from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.serialization import plan_from_dict, problem_from_dict
 from planner.timing import derived_layer_times
@@ -15,7 +24,8 @@ from runtime.protocol.control import PeerAddress, ServingPlan, StageAssignment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """`serving_plan` for coordinators, and an assignment for each node of the placement.
+    """`serving_plan` for coordinators, which knows no address of an instance yet, an assignment for
+    each node of the placement, and `instances` for those that run them.
 
     The assignments are without their peers, which `with_peers` adds: a thousand lists of a thousand
     peers are a hundred megabytes.
@@ -24,6 +34,11 @@ class Orders:
     serving_plan: ServingPlan
     assignments: Mapping[str, StageAssignment]
     coordinator_peers: tuple[PeerAddress, ...]
+    instances: Mapping[str, list[dict[str, Any]]]
+
+    def instances_of(self, name: str) -> list[dict[str, Any]]:
+        """Those of a node that runs these instead of a stage."""
+        return self.instances.get(name, [])
 
 
 def make_orders(
@@ -34,7 +49,9 @@ def make_orders(
     problem = problem_from_dict(deployment.plan.problem)
     times_of = _layer_times(problem)
     used = {name: nodes[name] for name in sorted(plan.placement.layers)}
-    node_peers = {name: _peer(name, node) for name, node in used.items()}
+    instances = instance_orders(deployment, plan)
+    stages = {name: held for name, held in plan.placement.layers.items() if name not in instances}
+    node_peers = {name: _peer(name, node) for name, node in used.items() if name in stages}
     serving_plan = ServingPlan(
         deployment_id=deployment.pk,
         generation=deployment.generation,
@@ -42,14 +59,22 @@ def make_orders(
         checkpoint=deployment.checkpoint,
         num_layers=plan.num_layers,
         partial_inference=plan.partial_inference,
-        placement=plan.placement,
-        routing_weights={source: dict(targets) for source, targets in plan.routing_weights.items()},
+        placement=_stages_only(plan, stages),
+        routing_weights=_weights_among(plan, stages),
         workload=problem.workload,
         max_context_tokens=deployment.max_context_tokens,
         page_tokens=deployment.page_tokens,
         kv_high_water=deployment.kv_high_water,
         max_queued_requests=deployment.max_queued_requests,
         emulated=any(node.is_emulated for node in used.values()),
+        instances_total=sum(map(len, instances.values())),
+        theta=deployment.theta,
+        pipelines_tokens_per_s=pipelines_tokens_per_s(plan) if instances else None,
+        **(
+            {"pipelines_room_tokens": pipelines_room_tokens(plan, problem)}
+            if instances and stages
+            else {}
+        ),
         peers=tuple(node_peers.values()),
     )
     assignments = {
@@ -74,7 +99,25 @@ def make_orders(
         serving_plan=serving_plan,
         assignments=assignments,
         coordinator_peers=tuple(_peer(row.peer, row) for row in coordinators),
+        instances=instances,
     )
+
+
+def _stages_only(plan: Plan, stages: Mapping[str, LayerRange]) -> Placement:
+    """The placement without the nodes that run instances, each a component of its own."""
+    if len(stages) == len(plan.placement.layers):
+        return plan.placement
+    kept = tuple(names for names in plan.placement.components if names <= stages.keys())
+    return Placement(layers=stages, components=kept if len(kept) > 1 else ())
+
+
+def _weights_among(plan: Plan, stages: Mapping[str, LayerRange]) -> dict[str, dict[str, float]]:
+    ends = {SOURCE, SINK, *stages}
+    return {
+        source: {target: weight for target, weight in targets.items() if target in ends}
+        for source, targets in plan.routing_weights.items()
+        if source in ends and stages
+    }
 
 
 def _layer_times(problem: Problem) -> dict[str, LayerTimes | None]:

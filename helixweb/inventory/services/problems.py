@@ -21,6 +21,7 @@ from helixweb.inventory.models import (
     Profile,
     RegionLink,
     SharedBandwidth,
+    gpus_of,
 )
 from helixweb.inventory.services.change_log import record, values_of
 from helixweb.inventory.services.errors import Conflicting, NameTaken
@@ -40,7 +41,7 @@ from planner.serialization import (
 Row = TypeVar("Row", bound=models.Model)
 
 PROFILE_KEYS = ("gpu", "vram_bytes", "max_layers", "tokens_per_s", "kv_capacity_token_layers")
-OPTIONAL_KEYS = ("layer_times", "batch_limits", "price_per_hour")
+OPTIONAL_KEYS = ("layer_times", "batch_limits", "price_per_hour", "instance_times")
 MODEL_NUMBERS = ("num_layers", "activation_bytes_per_token", "token_bytes", "bytes_per_layer")
 
 
@@ -119,7 +120,8 @@ def _model_row(spec: ModelSpec) -> LanguageModel:
     numbers = {key: getattr(spec, key) for key in MODEL_NUMBERS}
     row = LanguageModel.objects.filter(name=spec.name).first()
     if row is None:
-        row = LanguageModel(name=spec.name, **numbers)
+        heads = {"num_heads": spec.num_heads, "num_kv_heads": spec.num_kv_heads}
+        row = LanguageModel(name=spec.name, **numbers, **heads)
         _check([row], "model")
         row.save()
         return row
@@ -158,6 +160,7 @@ def _nodes(problem: Problem, cluster: Cluster) -> Iterable[Node]:
             region=node.region,
             profile_name=node.compute_profile,
             price_per_hour=node.price_per_hour,
+            declared_gpus=node.gpus,
         )
 
 
@@ -223,9 +226,17 @@ def build_problem(cluster: Cluster, model: LanguageModel) -> Problem:
     """
     profiles = {row.name: compute_profile(row) for row in _profile_rows(cluster, model)}
     nodes = [
-        domain.Node(name=name, region=region, compute_profile=profile, price_per_hour=price)
-        for name, region, profile, price in cluster.nodes.order_by("pk").values_list(
-            "name", "region", "profile_name", "price_per_hour"
+        domain.Node(
+            name=name,
+            region=region,
+            compute_profile=profile,
+            price_per_hour=price,
+            gpus=gpus_of(hardware, declared),
+        )
+        for name, region, profile, price, hardware, declared in cluster.nodes.order_by(
+            "pk"
+        ).values_list(
+            "name", "region", "profile_name", "price_per_hour", "hardware", "declared_gpus"
         )
     ]
     if not nodes:
@@ -259,7 +270,12 @@ def build_problem(cluster: Cluster, model: LanguageModel) -> Problem:
 
 
 def model_spec(row: LanguageModel) -> ModelSpec:
-    return ModelSpec(name=row.name, **{key: getattr(row, key) for key in MODEL_NUMBERS})
+    return ModelSpec(
+        name=row.name,
+        num_heads=row.num_heads,
+        num_kv_heads=row.num_kv_heads,
+        **{key: getattr(row, key) for key in MODEL_NUMBERS},
+    )
 
 
 def domain_link(row: Link | RegionLink) -> domain.Link:

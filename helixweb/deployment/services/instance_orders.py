@@ -1,0 +1,123 @@
+"""What a generation tells of whole-model instances, and what of it processes are told now.
+
+A row keeps an instance as `order_of` writes it, without its key, which is derived anew each time.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from helixweb.deployment.models import Deployment, NodeAssignment
+from helixweb.inventory.models import Node
+from planner.domain.instance import PlannedInstance
+from planner.domain.plan import Plan
+from planner.domain.problem import Problem
+from runtime.protocol.instance_orders import AssignedInstance, ServedInstance
+
+_ASSIGNED = ("name", "backend", "model_name", "checkpoint", "gpus", "max_context_tokens")
+
+
+def instance_orders(deployment: Deployment, plan: Plan) -> dict[str, list[dict[str, Any]]]:
+    """Of every node with instances; with a URL it is one, whatever was planned."""
+    orders: dict[str, list[dict[str, Any]]] = {}
+    for one in plan.instances:
+        backend = deployment.backend_by_node.get(one.node, one.backend)
+        mine = orders.setdefault(one.node, [])
+        if not is_url(backend) or not mine:
+            mine.append(_order(deployment, one, backend=backend))
+    return orders
+
+
+def _order(deployment: Deployment, one: PlannedInstance, *, backend: str) -> dict[str, Any]:
+    return {
+        "name": one.node if is_url(backend) else one.name,
+        "backend": "url" if is_url(backend) else backend,
+        "url": backend if is_url(backend) else "",
+        "model_name": deployment.model_name,
+        "checkpoint": deployment.checkpoint,
+        "gpus": list(one.gpus),
+        "max_context_tokens": deployment.max_context_tokens,
+        "kv_room_tokens": one.kv_room_tokens,
+        "prefill": list(one.times.prefill),
+        "decode": list(one.times.decode),
+    }
+
+
+def assigned(orders: Iterable[dict[str, Any]], node: Node) -> tuple[AssignedInstance, ...]:
+    """What the node's agent shall run: all but servers of somebody else."""
+    key = instance_key(node)
+    return tuple(
+        AssignedInstance(**{name: order[name] for name in _ASSIGNED}, api_key=key)
+        for order in orders
+        if order["backend"] != "url"
+    )
+
+
+def served(row: NodeAssignment) -> list[ServedInstance]:
+    """Where coordinators reach the row's instances: those whose port is known, and URLs."""
+    ports = {one["name"]: one["port"] for one in row.observed_instances if one["port"]}
+    found = []
+    for order in row.instances:
+        if order["backend"] == "url":
+            found.append(_served(order, row.node_name, url=order["url"]))
+        elif order["name"] in ports and row.node is not None:
+            host = urlsplit(row.node.data_endpoint).hostname
+            url = f"http://{host}:{ports[order['name']]}"
+            found.append(_served(order, row.node_name, url=url, api_key=instance_key(row.node)))
+    return found
+
+
+def _served(order: dict[str, Any], node: str, *, url: str, api_key: str = "") -> ServedInstance:
+    is_transformers = order["backend"] == "transformers"
+    return ServedInstance(
+        name=order["name"],
+        node=node,
+        url=url,
+        model=order["checkpoint"] if is_transformers else order["model_name"],
+        api_key=api_key,
+        kv_room_tokens=order["kv_room_tokens"],
+        prefill=order["prefill"],
+        decode=order["decode"],
+        lists_model=not is_transformers,
+        has_metrics=not is_transformers,
+        tells_usage=order["backend"] in ("helix", "vllm"),
+    )
+
+
+def instance_key(node: Node) -> str:
+    """The key of the node's instances: the same in every generation; derived, never stored."""
+    text = f"instance:{node.uuid}"
+    digest = hmac.new(settings.SECRET_KEY.encode(), text.encode(), hashlib.sha256)
+    return f"hlxi_{digest.hexdigest()}"
+
+
+def is_url(backend: str) -> bool:
+    return backend.startswith(("http://", "https://"))
+
+
+def pipelines_room_tokens(plan: Plan, problem: Problem) -> int:
+    """Tokens whose KV the plan's stages hold at once: the room of the scarcest layer."""
+    nodes = {one.node for one in plan.instances}
+    room = [0.0] * plan.num_layers
+    for name, held in plan.placement.layers.items():
+        if name not in nodes:
+            capacity = problem.profile_of(name).kv_capacity_token_layers[len(held) - 1]
+            for layer in range(held.first, held.end):
+                room[layer] += capacity / len(held)
+    return max(1, int(min(room)))
+
+
+def pipelines_tokens_per_s(plan: Plan) -> float | None:
+    """Output tokens/s that were forecast of the pipelines beside the instances."""
+    choice = plan.method_choice
+    if choice is None:
+        return None
+    of_all = next(
+        (one.output_tokens_per_s for one in choice.candidates if one.method == choice.chosen), None
+    )
+    rest = (of_all or 0.0) - sum(one.output_tokens_per_s for one in plan.instances)
+    return rest if rest > 0 else None
