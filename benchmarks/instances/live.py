@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -138,7 +138,14 @@ def measured(url: str) -> dict[str, Any]:
     return told
 
 
-async def drive(url: str, requests: Sequence[Lengths], *, rate_per_s: float, seed: int) -> Outcome:
+async def drive(
+    url: str,
+    requests: Sequence[Lengths],
+    *,
+    rate_per_s: float,
+    seed: int,
+    clock: Callable[[], float] = time.monotonic,
+) -> Outcome:
     """The requests with Poisson arrivals; the same for the same seed."""
     chance = random.Random(seed)
     ends: dict[str, float] = {}
@@ -162,15 +169,16 @@ async def drive(url: str, requests: Sequence[Lengths], *, rate_per_s: float, see
             async with request as answer:
                 async for line in answer.aiter_lines():
                     written = line if line.startswith(("data: {", "{")) else written
-                if _output_tokens(written) != length.output_tokens:
+                tokens = _output_tokens(written)
+                if tokens != length.output_tokens:
                     failed += 1
                     print(f"  failed ({answer.status_code}): {written[:300]}", flush=True)
                 name = answer.headers.get("x-helix-instance", "nobody")
-            ends[name] = time.monotonic()
+            ends[name] = clock()
             shares[name] = shares.get(name, 0) + 1
-            return length.output_tokens
+            return tokens or 0
 
-        began_s, running = time.monotonic(), []
+        began_s, running = clock(), []
         for length in requests:
             ids = [chance.randrange(5, 250) for _ in range(length.prompt_tokens)]
             running.append(asyncio.create_task(one(length, ids)))
