@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from planner.commands.files import read_text
-from planner.domain.errors import InvalidProblem
+from planner.domain.errors import InvalidProblem, PlannerError
 from planner.domain.problem import Workload
 from planner.roofline import DATA_SHEETS, DataSheet, LayerShape, data_sheet, roofline_profile
 from planner.serialization.problem_file import profile_to_dict
+
+
+class IncompleteSheet(PlannerError, ValueError):
+    """Some numbers of a GPU, and not all; the message names those that are missing."""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -25,13 +29,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> None:
-    given = (parsed.memory_bytes, parsed.bytes_per_s, parsed.flops)
-    if all(value is not None for value in given):
-        sheet = DataSheet(
-            memory_bytes=parsed.memory_bytes, bytes_per_s=parsed.bytes_per_s, flops=parsed.flops
-        )
-    else:
-        sheet = data_sheet(parsed.gpu)
+    sheet = _sheet(parsed)
     layer, num_layers = _shape(parsed.config)
     name = parsed.name or parsed.gpu
     profile = roofline_profile(
@@ -46,6 +44,26 @@ def run(parsed: argparse.Namespace) -> None:
         ),
     )
     print(json.dumps({"compute_profiles": {name: profile_to_dict(profile)}}, indent=2))
+
+
+def _sheet(parsed: argparse.Namespace) -> DataSheet:
+    """That of the GPU, or what is given instead: all of it. Raises UnknownGpu, IncompleteSheet."""
+    numbers = {
+        "--memory-bytes": parsed.memory_bytes,
+        "--bytes-per-s": parsed.bytes_per_s,
+        "--flops": parsed.flops,
+    }
+    missing = [option for option, value in numbers.items() if value is None]
+    if len(missing) == len(numbers):
+        return data_sheet(parsed.gpu)
+    if missing:
+        raise IncompleteSheet(
+            f"{' and '.join(missing)} is missing; give all of {', '.join(numbers)}, or none for "
+            "the data sheet of --gpu"
+        )
+    return DataSheet(
+        memory_bytes=parsed.memory_bytes, bytes_per_s=parsed.bytes_per_s, flops=parsed.flops
+    )
 
 
 def _shape(path: Path) -> tuple[LayerShape, int]:

@@ -1,11 +1,13 @@
 """Estimates from data sheets, held against what can be reckoned by hand."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from planner.__main__ import main
+from planner.domain.model_spec import ModelSpec
 from planner.domain.problem import Workload
 from planner.roofline import (
     BYTES_SHARE,
@@ -15,7 +17,10 @@ from planner.roofline import (
     LAUNCH_S,
     LayerShape,
     UnknownGpu,
+    UnknownShape,
     data_sheet,
+    is_estimated,
+    layer_shape,
     roofline_profile,
     roofline_times,
 )
@@ -82,6 +87,15 @@ def test_the_command_prints_a_profile_for_a_problem_file(
     assert json.loads(capsys.readouterr().out)["compute_profiles"]["mine"]["max_layers"] == 2
 
 
+@pytest.mark.parametrize("gpu", ["H200", "mine"])
+def test_some_numbers_of_a_gpu_without_the_others_are_refused_not_ignored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], gpu: str
+) -> None:
+    some = ["--memory-bytes", "1e10", "--flops", "1e13"]
+    assert main(["roofline", str(tmp_path / "config.json"), "--gpu", gpu, *some]) == 2
+    assert "--bytes-per-s is missing; give all of" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("content", ["{}", "[]", "{", '{"hidden_size": "x"}'])
 def test_what_is_no_config_or_no_gpu_is_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
@@ -97,3 +111,43 @@ def test_what_is_no_config_or_no_gpu_is_refused_in_one_line(
 def test_a_sheet_of_nothing_is_refused() -> None:
     with pytest.raises(UnknownGpu, match="H300"):
         data_sheet("H300")
+
+
+def spec(**changes: object) -> ModelSpec:
+    values: dict[str, object] = {
+        "name": "llama-70b",
+        "num_layers": 80,
+        "activation_bytes_per_token": 2 * 8192,
+        "token_bytes": 4,
+        "bytes_per_layer": LLAMA_70B.weights_bytes,
+        "num_heads": 64,
+        "num_kv_heads": 8,
+    }
+    return ModelSpec(**values | changes)  # type: ignore[arg-type]
+
+
+def test_the_shape_of_a_layer_follows_from_what_the_planner_knows_of_a_model() -> None:
+    assert layer_shape(spec()) == LLAMA_70B
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"num_heads": None}, "give num_heads"),
+        ({"bytes_per_layer": 1e6}, "no decoder layer in 16 bits"),
+        ({"num_heads": 100_000}, "no decoder layer in 16 bits"),
+    ],
+)
+def test_a_model_of_unknown_shape_is_refused_with_what_lacks(
+    changes: dict[str, object], told: str
+) -> None:
+    with pytest.raises(UnknownShape, match=told):
+        layer_shape(spec(**changes))
+
+
+def test_an_estimate_says_that_it_is_one() -> None:
+    estimated = roofline_profile(
+        "a", A100, LLAMA_70B, gpu="A100-40GB", num_layers=80, workload=WORKLOAD
+    )
+    assert is_estimated(estimated)
+    assert not is_estimated(replace(estimated, gpu="A100-40GB"))
