@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(shell find planner -name "*.
 	  { echo "HelixWeb needs Python 3.11 or newer; $(PYTHON) is older. Try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 2; }
 	@echo "Setting up $(VENV) (once; torch is the large part) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[agent,postgres,dev]'
+	@$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[agent,postgres,dev]'
 	@touch $@
 
 demo: $(STAMP)
