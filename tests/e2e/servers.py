@@ -4,14 +4,18 @@ import contextlib
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import psutil
 
 from helixweb.demo.processes import free_port
+
+_STARTS_WITHIN_S = 60.0
 
 
 class Server(Protocol):
@@ -34,43 +38,51 @@ class PostgresServer:
         self.name = "postgresql"
         self._folder = Path(tempfile.mkdtemp(prefix="helixweb-postgres-"))
         self._binaries = binaries
-        self._as_user: list[str] = []
+        self._user: dict[str, Any] = {}
         if os.geteuid() == 0:  # PostgreSQL refuses to run as root
             account = pwd.getpwnam("postgres")
             os.chown(self._folder, account.pw_uid, account.pw_gid)
-            self._as_user = ["runuser", "-u", "postgres", "--"]
+            self._user = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
         self._data = self._folder / "data"
         self._port = free_port()
         self.url = f"postgres://helix@127.0.0.1:{self._port}/postgres"
-        self._run("initdb", "-D", str(self._data), "-U", "helix", "-A", "trust")
+        command = [binaries / "initdb", "-D", self._data, "-U", "helix", "-A", "trust"]
+        subprocess.run(
+            command, check=True, stdout=subprocess.DEVNULL, cwd=self._folder, **self._user
+        )
         self.start()
 
     def start(self) -> None:
-        settings = f"-p {self._port} -k {self._folder} -c listen_addresses=127.0.0.1 -c fsync=off"
-        self._control("-o", settings, "-l", str(self._folder / "log"), "-w", "start")
+        settings = ["-p", str(self._port), "-k", self._folder, "-c", "listen_addresses=127.0.0.1"]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._binaries / "postgres", "-D", self._data, *settings, "-c", "fsync=off"],
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                **self._user,
+            )
+        deadline = time.monotonic() + _STARTS_WITHIN_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError((self._folder / "log").read_text()[-2000:])
+            time.sleep(0.05)
 
     def kill(self) -> None:
-        main = psutil.Process(int((self._data / "postmaster.pid").read_text().split()[0]))
-        parts = [main, *main.children(recursive=True)]
-        for part in parts:
+        for part in psutil.Process(self._process.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 part.kill()
-        psutil.wait_procs(parts)
+        self._process.kill()
+        self._process.wait()
 
     def close(self) -> None:
-        self._control("-m", "immediate", "-w", "stop")
+        self._process.send_signal(signal.SIGQUIT)  # at once
+        self._process.wait()
         shutil.rmtree(self._folder)
 
-    def _control(self, *arguments: str) -> None:
-        self._run("pg_ctl", "-D", str(self._data), *arguments)
-
-    def _run(self, program: str, *arguments: str) -> None:
-        subprocess.run(
-            [*self._as_user, str(self._binaries / program), *arguments],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            cwd=self._folder,
-        )
+    def _answers(self) -> bool:
+        asked = [self._binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self._port)]
+        return subprocess.run(asked, check=False).returncode == 0
 
 
 class RedisServer:
