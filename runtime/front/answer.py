@@ -1,9 +1,10 @@
 """The answer of one request: from the first instance that begins to give it.
 
 What fails before the first token is asked of one other instance, unseen by the client; if that says
-too that it failed, the request is taken for the reason, and no instance rests for it. After the
-first token the stream ends with an error event: another engine would go on with other words. While
-no instance is open a request waits for one, for a while.
+too that it failed, the request is taken for the reason, and no instance rests for it. What is too
+long for one instance is asked of the others: their contexts may be larger. After the first token
+the stream ends with an error event: another engine would go on with other words. While no instance
+is open a request waits for one, for a while.
 """
 
 import asyncio
@@ -30,6 +31,7 @@ from runtime.front.relay import (
     InstanceFailed,
     InstanceFull,
     Refused,
+    TooLong,
     TooSlow,
     Unreachable,
     stream_events,
@@ -70,10 +72,16 @@ class _Attempts:
     full: dict[str, InstanceFull] = field(default_factory=dict)
     unreachable: dict[str, str] = field(default_factory=dict)
     errored: dict[str, str] = field(default_factory=dict)  # those that said themselves they failed
+    too_long: dict[str, TooLong] = field(default_factory=dict)  # for their contexts
 
     @property
     def failures(self) -> int:
         return len(self.reasons) - len(self.full)
+
+    @property
+    def refusal(self) -> TooLong | None:
+        """That of the last one whose context was too small, if nothing else was wrong."""
+        return None if self.reasons else next(reversed(self.too_long.values()), None)
 
 
 class Answer:
@@ -134,6 +142,8 @@ class Answer:
                 )
             except (InstanceFailed, InstanceFull) as error:
                 self._note(name, error)
+            except TooLong as refusal:
+                self._attempts.too_long[name] = refusal
             except Refused as refusal:
                 response = _passed_on(refusal, name)
                 break
@@ -156,7 +166,7 @@ class Answer:
             finally:
                 desk.balance.end(self._request)
         else:
-            response = _told(self._nobody())
+            response = self._by_nobody()
         await self._respond(response, scope, send)
 
     async def _stream(self, scope: Scope, send: Send, client: ClientStream) -> None:
@@ -170,6 +180,8 @@ class Answer:
                     self._has_failed = True
                     await client.fail(_broken(name, error))
                     return
+            except TooLong as refusal:
+                self._attempts.too_long[name] = refusal
             except Refused as refusal:
                 if client.is_open:
                     await client.fail(_refused_late(refusal))
@@ -180,11 +192,11 @@ class Answer:
                 return
             finally:
                 self._desk.balance.end(self._request)
-        error_told = self._nobody()
         if client.is_open:
-            await client.fail(error_told)
+            refusal = self._attempts.refusal
+            await client.fail(self._nobody() if refusal is None else _refused_late(refusal))
             return
-        await self._respond(_told(error_told), scope, send)
+        await self._respond(self._by_nobody(), scope, send)
 
     async def _relay(self, name: str, client: ClientStream) -> None:
         """Until the end of the stream. What comes before the first token waits for it."""
@@ -225,7 +237,7 @@ class Answer:
         chosen = self._choose()
         if chosen is None and self._attempts.reasons:
             self._doubt()
-        if chosen is not None or self._attempts.reasons:
+        if chosen is not None or self._attempts.reasons or self._attempts.too_long:
             return chosen
         balance = self._desk.balance
         with suppress(TimeoutError):
@@ -246,7 +258,8 @@ class Answer:
             prompt_tokens=desk.tokens.prompt_tokens(asked),
             predicted_output_tokens=expected * asked.choices,
         )
-        chosen = desk.balance.choose(self._request, size, without=tuple(self._attempts.reasons))
+        tried = (*self._attempts.reasons, *self._attempts.too_long)
+        chosen = desk.balance.choose(self._request, size, without=tried)
         if chosen is not None:
             desk.ledger.sent(self._request, chosen)
         return chosen
@@ -291,13 +304,20 @@ class Answer:
             per_choice = max(1, output // self._asked.choices)
             self._desk.lengths.observe(self._desk.model_name, self._asker, per_choice)
 
+    def _by_nobody(self) -> Response:
+        refusal = self._attempts.refusal
+        if refusal is None:
+            return _told(self._nobody())
+        return _passed_on(refusal, next(reversed(self._attempts.too_long)))
+
     def _nobody(self) -> ApiError:
         """Why nobody answers."""
         self._has_failed = True
         if self._desk.balance.is_closed and not self._attempts.reasons:
             return stopping()
         reasons, full = self._attempts.reasons, self._attempts.full
-        every = {**self._attempts.unreachable, **reasons}
+        short = dict.fromkeys(self._attempts.too_long, "the request is too long for its context")
+        every = {**self._attempts.unreachable, **short, **reasons}
         told = "; ".join(f"{name}: {reason}" for name, reason in every.items())
         if full and len(full) == len(reasons):
             known = [one.retry_after_s for one in full.values() if one.retry_after_s is not None]

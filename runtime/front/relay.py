@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,6 +17,7 @@ from runtime.instances.command_lines import Door
 MOST_ANSWER_BYTES = 64 << 20
 _OURS = frozenset({401, 403, 404, 405})  # the client was let in and its model is right: our fault
 _MOST_SHOWN = 200
+_CONTEXT_WORDS = re.compile(r"(?i)maximum (?:context|model) length|max_model_len")
 _CONNECT_TIMEOUT_S = 5.0
 _KEEP_IDLE_S = 2.0
 
@@ -69,12 +71,16 @@ def relay_client(request_timeout_s: float) -> httpx.AsyncClient:
     )
 
 
+class TooLong(Refused):
+    """It does not fit the context of this instance; another's may be larger."""
+
+
 async def whole_answer(
     http: httpx.AsyncClient, door: Door, asked: Asked, *, patience_s: float
 ) -> dict[str, Any]:
     """The answer of one that does not stream, of which nothing comes before all of it does.
 
-    Raises InstanceFailed, InstanceFull, Refused, TooSlow.
+    Raises InstanceFailed, InstanceFull, Refused (TooLong), TooSlow.
     """
     waits = httpx.Timeout(http.timeout)
     waits.read = None  # bounded as a whole
@@ -99,7 +105,7 @@ async def whole_answer(
 async def stream_events(http: httpx.AsyncClient, door: Door, asked: Asked) -> AsyncGenerator[Event]:
     """Events as they come, the last is the end of the stream.
 
-    Raises InstanceFailed, InstanceFull, Refused.
+    Raises InstanceFailed, InstanceFull, Refused (TooLong).
     """
     reader, open_choices = EventReader(), asked.choices
     async with _sent(http, door, asked, waits=http.timeout) as response:
@@ -123,6 +129,16 @@ async def stream_events(http: httpx.AsyncClient, door: Door, asked: Asked) -> As
     if open_choices > 0 or not reader.is_between_events:
         raise InstanceFailed("its answer ended in the middle")
     yield Event(body=None)
+
+
+def _tells_of_context(content: bytes) -> bool:
+    """Our code for it, which is OpenAI's, or vLLM's words."""
+    try:
+        error = json.loads(content)["error"]
+        code, message = error.get("code"), str(error.get("message"))
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return False
+    return code == "context_length_exceeded" or _CONTEXT_WORDS.search(message) is not None
 
 
 @asynccontextmanager
@@ -158,7 +174,8 @@ def _refusal(response: httpx.Response, content: bytes) -> Exception:
         return InstanceFull(said, retry_after_s=_seconds(response.headers.get("retry-after")))
     if 400 <= status < 500 and status not in _OURS:
         kind = response.headers.get("content-type", "application/json")
-        return Refused(status=status, content=content, media_type=kind)
+        refused = TooLong if status == 400 and _tells_of_context(content) else Refused
+        return refused(status=status, content=content, media_type=kind)
     return Errored(said)
 
 

@@ -20,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 USAGE = {"v0": "vllm:gpu_cache_usage_perc", "v1": "vllm:kv_cache_usage_perc", "v9": "vllm:kv_fill"}
+NUMBERS = ("step_s", "break_after", "context")
 ROOM_TOKENS = 4096
 
 
@@ -28,11 +29,12 @@ class Engine:
 
     def __init__(self, model: str) -> None:
         self.behaviour: dict[str, Any] = {
-            "mode": "well", "metrics": "v1", "step_s": 0.0, "break_after": 2, "word": "w"
+            "mode": "well", "metrics": "v1", "step_s": 0.0, "break_after": 2, "word": "w",
+            "context": 4096.0,
         }  # fmt: skip
         for pair in filter(None, model.partition(":")[2].split(",")):
             name, _, value = pair.partition("=")
-            self.behaviour[name] = float(value) if name in ("step_s", "break_after") else value
+            self.behaviour[name] = float(value) if name in NUMBERS else value
         self.lock = threading.Lock()
         self.released = threading.Event()
         self.running = 0
@@ -92,6 +94,9 @@ class Handler(BaseHTTPRequestHandler):
             self._json(500, {"error": {"message": "CUDA error: out of memory", "code": 500}})
         elif mode == "garbage":
             self._answer(200, b"\x00<html>nonsense", kind="text/event-stream")
+        elif asked.get("max_tokens", 16) > engine.behaviour["context"]:
+            words = f"This model's maximum context length is {engine.behaviour['context']:g} tokens"
+            self._json(400, {"error": {"message": words, "code": 400}})
         elif asked.get("max_tokens", 16) > 1000:
             self._json(400, {"error": {"message": "max_tokens is too large", "code": 400}})
         else:

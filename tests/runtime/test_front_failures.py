@@ -119,6 +119,24 @@ def test_a_stream_that_breaks_before_its_first_token_is_asked_of_another() -> No
     with_front({"bad": "m:mode=breaks,break_after=0", "good": "m"}, test)
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_is_too_long_for_one_context_is_answered_by_a_larger_one(stream: bool) -> None:
+    async def test(front: Front) -> None:
+        for _ in range(2):
+            told = await front.ask({**TEXT, "max_tokens": 90, "stream": stream})
+            assert (told.status, told.instance) == (200, "large")
+        told = await front.ask({**TEXT, "max_tokens": 200, "stream": stream})
+        assert told.status == 400
+        assert "maximum context length is" in told.body["error"]["message"]
+        assert front.balance.open_instances() == ["small", "large"]
+        front.instances["large"].engine.behaviour["mode"] = "errors"
+        told = await front.ask({**TEXT, "max_tokens": 90, "stream": stream})
+        assert told.status == 502  # the larger one is at fault
+        assert "small: the request is too long for its context" in told.body["error"]["message"]
+
+    with_front({"small": "m:context=50", "large": "m:context=100"}, test)
+
+
 def test_when_nobody_can_answer_every_reason_is_told() -> None:
     async def test(front: Front) -> None:
         told = await front.ask(CHAT)
