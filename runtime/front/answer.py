@@ -193,8 +193,8 @@ class Answer:
             finally:
                 self._desk.balance.end(self._request)
         if client.is_open:
-            refusal = self._attempts.refusal
-            await client.fail(self._nobody() if refusal is None else _refused_late(refusal))
+            too_long = self._attempts.refusal
+            await client.fail(self._nobody() if too_long is None else _refused_late(too_long))
             return
         await self._respond(self._by_nobody(), scope, send)
 
