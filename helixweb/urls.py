@@ -5,6 +5,7 @@ from drf_spectacular.views import SpectacularAPIView
 
 from helixweb.common.api import UnknownAddressView
 
+handler500 = "helixweb.common.database_away.answer_fault"
 API_APPS = ("inventory", "planning", "deployment", "monitoring")
 
 urlpatterns = [

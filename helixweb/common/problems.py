@@ -1,10 +1,12 @@
 """Errors of the REST API as RFC 9457 problem documents."""
 
+import logging
 from http import HTTPStatus
 from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.db import InterfaceError, OperationalError
 from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.response import Response
@@ -13,6 +15,8 @@ from rest_framework.views import set_rollback
 from planner.domain.errors import PlannerError
 
 CONTENT_TYPE = "application/problem+json"
+
+logger = logging.getLogger(__name__)
 
 
 class Conflict(exceptions.APIException):
@@ -33,6 +37,26 @@ class TooLarge(exceptions.APIException):
     default_code = "too_large"
 
 
+class DatabaseAway(exceptions.APIException):
+    """It is being restarted, cannot be reached, or is held by others for too long."""
+
+    status_code = 503
+    default_detail = (
+        "The database does not answer, so nobody knows whether anything was changed. Look, and ask "
+        "again, in a few seconds; if that does not help, see the log of the site."
+    )
+    default_code = "database_away"
+    wait = 2  # seconds
+
+
+def is_database_away(error: BaseException | None) -> bool:
+    """Whether `error` says so. That a table is missing is no such thing."""
+    if not isinstance(error, OperationalError | InterfaceError):
+        return False
+    words = str(error)
+    return not words.startswith(("no such", "near "))
+
+
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
     """Turn what a view raised into a problem document; None lets a bug surface as a 500."""
     if isinstance(error, Http404):
@@ -43,6 +67,9 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
         error = TooLarge()
     elif isinstance(error, PlannerError):
         error = exceptions.ValidationError({"detail": [str(error)]})
+    elif is_database_away(error):
+        logger.error("%s: %s", context["request"].path, error)
+        error = DatabaseAway()
     if not isinstance(error, exceptions.APIException):
         return None
     headers = {}
