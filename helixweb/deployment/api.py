@@ -1,5 +1,7 @@
 """REST for people: deployments."""
 
+from dataclasses import asdict
+
 from django.db.models import Prefetch
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
@@ -14,6 +16,7 @@ from rest_framework.serializers import BaseSerializer
 from rest_framework.views import APIView
 
 from helixweb.deployment import services
+from helixweb.deployment.instance_view import instances_view
 from helixweb.deployment.models import Deployment, Drain, NodeAssignment, Profiling, Repair
 from helixweb.deployment.node_log import log_tail
 from helixweb.deployment.presentation import timeline_of
@@ -80,6 +83,13 @@ class DeploymentViewSet(viewsets.ReadOnlyModelViewSet[Deployment]):
         """Let in what waits."""
         resumed = services.resume(self.get_object(), user=request.user)
         return Response(DeploymentSerializer(resumed).data)
+
+    @extend_schema(responses=OpenApiTypes.OBJECT)
+    @action(detail=True, filter_backends=[])
+    def instances(self, request: Request, pk: str) -> Response:
+        """How its whole-model instances are, and what coordinators send them; empty without any."""
+        view = instances_view(self.get_object(), now=timezone.now())
+        return Response({"instances": [] if view is None else [asdict(one) for one in view.rows]})
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     @action(detail=True, filter_backends=[])

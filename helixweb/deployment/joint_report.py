@@ -9,6 +9,7 @@ from itertools import zip_longest
 from typing import Any, TypeVar
 
 from runtime.protocol.control import CoordinatorReport, DrainProgress, LinkStats, NodeTraffic
+from runtime.protocol.instance_orders import InstanceTraffic
 
 NumberT = TypeVar("NumberT", int, float)
 
@@ -52,6 +53,7 @@ def joint_report(
         "paused": any(report.paused for report in heard),
         "window_s": max(report.window_s for report in heard),
         "nodes": _nodes(heard, silent),
+        "instances": _instances(heard),
         "edge_tokens_total": _sums(report.edge_tokens_total for report in everybody),
         "latency_counts": _latency_counts(everybody),
         "traces": tuple(trace for report in heard for trace in report.traces),
@@ -129,6 +131,28 @@ def _nodes(
                 ready=node.ready or bool(before and before.ready),
             )
     return nodes
+
+
+def _instances(heard: Sequence[CoordinatorReport]) -> dict[str, InstanceTraffic]:
+    """Open if one coordinator sends there; what it says of itself it says to all alike."""
+    instances: dict[str, InstanceTraffic] = {}
+    for report in heard:
+        for name, one in report.instances.items():
+            before = instances.get(name)
+            if before is None:
+                instances[name] = one
+                continue
+            better = one if one.open and not before.open else before
+            instances[name] = better.model_copy(
+                update={
+                    "requests": before.requests + one.requests,
+                    "answered_total": before.answered_total + one.answered_total,
+                    "failed_total": before.failed_total + one.failed_total,
+                    "output_tokens_total": before.output_tokens_total + one.output_tokens_total,
+                    "output_tokens_per_s": before.output_tokens_per_s + one.output_tokens_per_s,
+                }
+            )
+    return instances
 
 
 def _draining(reports: Sequence[CoordinatorReport]) -> dict[str, DrainProgress]:

@@ -32,6 +32,7 @@ class NodeReport:
     message: str
     removed: bool
     lost: bool
+    runs_instances: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +48,14 @@ def verdict_in_service(reports: Sequence[NodeReport], *, refusals: Sequence[str]
     Degraded when all were ready and one is not heard any more: its stage may serve on, or not.
     """
     failures = list(refusals)
-    failures += [
+    failed = [report for report in reports if report.phase is Phase.FAILED]
+    told = [
         f"{report.name}: {report.message or 'the stage failed; its log on the node says why'}"
-        for report in reports
-        if report.phase is Phase.FAILED
+        for report in failed
     ]
+    if _routed_around(reports) and not failures:
+        return Verdict(status=Status.DEGRADED, message="\n".join(told))
+    failures += told
     failures += [
         f"{report.name} was removed from the cluster; deploy a plan without it"
         for report in reports
@@ -66,6 +70,17 @@ def verdict_in_service(reports: Sequence[NodeReport], *, refusals: Sequence[str]
             return Verdict(status=Status.DEGRADED, message=f"{nodes} {', '.join(lost)} lost")
         return Verdict(status=Status.READY)
     return Verdict(status=Status.DEPLOYING)
+
+
+def _routed_around(reports: Sequence[NodeReport]) -> bool:
+    """Whether all that failed are instances, and another answers requests meanwhile."""
+    failed = [report for report in reports if report.phase is Phase.FAILED]
+    gone = any(report.removed for report in reports)
+    others = any(
+        report.phase is Phase.READY and report.runs_instances and not report.lost
+        for report in reports
+    )
+    return bool(failed) and not gone and others and all(one.runs_instances for one in failed)
 
 
 def verdict_while_stopping(reports: Sequence[NodeReport]) -> Verdict:
@@ -132,6 +147,7 @@ def _reports(deployment: Deployment, now: datetime) -> list[NodeReport]:
             message=row.message,
             removed=row.node is None,
             lost=row.node is not None and row.node.state_at(now) is not NodeState.ONLINE,
+            runs_instances=bool(row.instances),
         )
         for row in deployment.assignments.exclude(node__drain__let_go_at__isnull=False)
         .select_related("node")

@@ -12,6 +12,7 @@ from helixweb.common.problems import Conflict
 from helixweb.common.queries import query_id
 from helixweb.deployment import services
 from helixweb.deployment.forms import DeployForm
+from helixweb.deployment.instance_view import instances_view
 from helixweb.deployment.models import SERVING, Deployment, Repair
 from helixweb.deployment.presentation import (
     change_of,
@@ -106,6 +107,7 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         "deployment": row,
         "can_stop": row.status in SERVING,
+        "instances": instances_view(row, now=now) if row.is_live else None,
         "before": services.deployment_before(row) if row.status in SERVING else None,
         "change": change_of(row),
         "page": page,

@@ -23,6 +23,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from helixweb.common import events
 from helixweb.common.queries import query_id
+from helixweb.deployment.instance_view import instances_view
 from helixweb.deployment.services import current_generation
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring import chat_proxy
@@ -76,6 +77,9 @@ def monitor(request: HttpRequest) -> HttpResponse:
         "ranges": RANGES,
         "serving": serving,
         "charts": node_charts(serving) if serving else None,
+        "instances": instances_view(serving.deployment, now=now)
+        if serving and serving.deployment
+        else None,
         "page": Paginator(serving.nodes, NODES_PER_PAGE).get_page(request.GET.get("page"))
         if serving
         else None,

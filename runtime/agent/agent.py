@@ -128,6 +128,7 @@ class Agent:
                 await self._leave(hurry)
             hurry.set()
             await self._keeper.stop(hurry=hurry, within_s=0)
+            await self._keeper.close()
             await self._profiling.stop()
             await self._supervisor.stop()
 

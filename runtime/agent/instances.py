@@ -62,6 +62,7 @@ class InstanceKeeper:
         self._is_free = is_free
         self._clock = clock
         self._look_every_s = look_every_s
+        self._http = httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False)
         self._wanted: tuple[AssignedInstance, ...] = ()
         self._kept: dict[str, _Kept] = {}
         self._refused: dict[str, str] = {}
@@ -84,14 +85,14 @@ class InstanceKeeper:
     async def run(self) -> None:
         """Until cancelled; then call `stop`."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        async with httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False) as http:
-            while True:
-                await self._step(http)
-                self._tell_changes()
-                self._to_look.clear()
-                with suppress(TimeoutError):
-                    idle = not self._wanted and not self._kept
-                    await asyncio.wait_for(self._to_look.wait(), None if idle else _LOOK_S)
+        await self._end_left_over()
+        while True:
+            await self._step()
+            self._tell_changes()
+            self._to_look.clear()
+            with suppress(TimeoutError):
+                idle = not self._wanted and not self._kept
+                await asyncio.wait_for(self._to_look.wait(), None if idle else _LOOK_S)
 
     async def stop(self, *, hurry: asyncio.Event, within_s: float) -> None:
         """End them all: after their requests, unless in a `hurry` or that lasts too long."""
@@ -99,8 +100,19 @@ class InstanceKeeper:
         for kept in self._kept.values():
             self._end(kept)
         ending = [kept.ending for kept in self._kept.values() if kept.ending is not None]
-        if not ending:
-            return
+        if ending:
+            await self._wait_until_ended(ending, hurry=hurry, within_s=within_s)
+        self._forget_ended()
+
+    async def close(self) -> None:
+        """After `stop`: what could not be ended as it should is killed."""
+        for kept in self._kept.values():
+            kept.process.kill()
+        await self._http.aclose()
+
+    async def _wait_until_ended(
+        self, ending: list[asyncio.Task[None]], *, hurry: asyncio.Event, within_s: float
+    ) -> None:
         hurried = asyncio.create_task(hurry.wait())
         everything = asyncio.create_task(asyncio.wait(ending))
         waits: set[asyncio.Task[object]] = {everything, hurried}
@@ -109,9 +121,13 @@ class InstanceKeeper:
         for kept in self._kept.values():
             kept.instance.hurry()
         await everything
-        self._forget_ended()
 
-    async def _step(self, http: httpx.AsyncClient) -> None:
+    async def _end_left_over(self) -> None:
+        """What an earlier life of this agent, that was killed, left running."""
+        for path in self._directory.glob("*.pid"):
+            await ServerProcess(self._directory, name=path.stem).end_left_over()
+
+    async def _step(self) -> None:
         wanted = {order.name: order for order in self._wanted}
         self._forget_ended()
         for name, kept in self._kept.items():
@@ -121,9 +137,9 @@ class InstanceKeeper:
             return
         for name, order in wanted.items():
             if name not in self._kept and name not in self._refused:
-                await self._begin(order, http)
+                await self._begin(order)
 
-    async def _begin(self, order: AssignedInstance, http: httpx.AsyncClient) -> None:
+    async def _begin(self, order: AssignedInstance) -> None:
         settings, host = self._settings, self._settings.host
         try:
             port = await asyncio.to_thread(
@@ -147,7 +163,7 @@ class InstanceKeeper:
             ),
             launch=launch_of(spec, model_name=order.model_name, api_key=order.api_key, host=host),
             process=process,
-            http=http,
+            http=self._http,
             clock=self._clock,
             patience=Patience(start_s=spec.start_patience_s, drain_s=spec.drain_patience_s),
             requests_under_way=lambda: 0,  # its metrics say
@@ -180,6 +196,7 @@ class InstanceKeeper:
             kept.running.cancel()
             if (error := kept.ending.exception()) is not None:
                 logger.error("instance %s could not be stopped", name, exc_info=error)
+                kept.process.kill()
             del self._kept[name]
 
     def _tell_changes(self) -> None:

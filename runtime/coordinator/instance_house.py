@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -32,6 +33,7 @@ _HOLD_S = 30.0
 _WHOLE_ANSWER_S = 900.0
 _QUANTILE = 0.6
 _LOOK_AGAIN_S = 1.0
+_RATE_WINDOW_S = 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +128,7 @@ class House:
         )
         self.face = create_front(desk=desk, instances=self.instances, keys=around.keys)
         self._tasks: list[asyncio.Task[None]] = []
+        self._told: dict[str, deque[tuple[float, int]]] = {}  # when, and tokens until then
 
     @property
     def is_up(self) -> bool:
@@ -169,6 +172,16 @@ class House:
     def nodes(self) -> frozenset[str]:
         return frozenset(one.node for one in self._served.values())
 
+    def _tokens_per_s(self, name: str) -> float:
+        """Output over the last seconds that were told of."""
+        now_s, total = self._around.clock(), self.balance.output_tokens[name]
+        told = self._told.setdefault(name, deque())
+        while told and told[0][0] < now_s - _RATE_WINDOW_S:
+            told.popleft()
+        told.append((now_s, total))
+        since_s, before = told[0]
+        return (total - before) / (now_s - since_s) if now_s > since_s else 0.0
+
     def traffic(self) -> dict[str, InstanceTraffic]:
         """What is told of each instance, the pipelines among them."""
         open_ones = self.balance.open_instances()
@@ -187,6 +200,7 @@ class House:
                 answered_total=self.balance.answered[name],
                 failed_total=self.balance.failures[name],
                 output_tokens_total=self.balance.output_tokens[name],
+                output_tokens_per_s=self._tokens_per_s(name),
             )
         return told
 

@@ -61,7 +61,7 @@ class ServerProcess:
 
     async def start(self, launch: Launch) -> None:
         """Start it; that it cannot be shows as its end."""
-        await asyncio.to_thread(self._end_left_over)
+        await self.end_left_over()
         self._tail.clear()
         self._log.begin(" ".join(launch.argv))
         try:
@@ -79,6 +79,10 @@ class ServerProcess:
         logger.info("instance %s: started process %d", self._name, self._process.pid)
         self._remember(self._process.pid)
         self._reading = asyncio.create_task(self._follow(self._process))
+
+    async def end_left_over(self) -> None:
+        """End what an earlier life of this process started under this name and left running."""
+        await asyncio.to_thread(self._end_left_over)
 
     def terminate(self) -> None:
         """Ask it to end."""

@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from helixweb.charts.chart import Chart
 from helixweb.deployment import node_stages, profiling
+from helixweb.deployment.instance_view import InstancesView, instances_view
 from helixweb.deployment.models import Drain, PhaseChange, Profiling
 from helixweb.deployment.node_log_page import LogView, log_view
 from helixweb.deployment.node_stages import NodeStage
@@ -54,6 +55,14 @@ def models_to_measure() -> list[LanguageModel]:
 @register.simple_tag
 def stage_memory(node: Node, stage: NodeStage) -> Chart | None:
     return node_stages.memory_chart(node, stage.stats) if stage.stats else None
+
+
+@register.simple_tag
+def node_instances(node: Node, stage: NodeStage | None) -> InstancesView | None:
+    """What it runs instead of a stage in the deployment at work."""
+    if stage is None:
+        return None
+    return instances_view(stage.deployment, now=timezone.now(), node_name=node.name)
 
 
 @register.simple_tag

@@ -1,0 +1,149 @@
+"""What pages show of the whole-model instances of a deployment: rows of agents and coordinators."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.utils.translation import gettext_noop
+
+from helixweb.deployment.coordinators import online_ids
+from helixweb.deployment.joint_report import joint_report
+from helixweb.deployment.models import Deployment, LatestReport, NodeAssignment
+from helixweb.planning.stored import stored_plan
+from runtime.protocol.control import CoordinatorReport
+from runtime.protocol.instance_orders import PIPELINES, InstanceTraffic
+
+ELSEWHERE = "url"
+# Conditions of runtime.instances.health in the words of pages, and the colour of their badge.
+CONDITIONS = {
+    "idle": (gettext_noop("not started"), ""),
+    "waiting": (gettext_noop("failed; starts again"), "bad"),
+    "starting": (gettext_noop("starting"), "live"),
+    "ready": (gettext_noop("healthy"), "good"),
+    "unwell": (gettext_noop("unhealthy"), "bad"),
+    "draining": (gettext_noop("draining"), "warn"),
+    "stopping": (gettext_noop("ending"), "warn"),
+}
+UNKNOWN = (gettext_noop("not heard of"), "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceRow:
+    """An instance, as its agent and the coordinators know it; None: nobody says.
+
+    `share` is of all answers begun since the coordinators started. `left_alone`: healthy, and yet
+    gets no requests, as it failed of some.
+    """
+
+    name: str
+    node: str
+    node_id: int | None
+    backend: str
+    url: str
+    gpus: tuple[int, ...]
+    condition: str
+    kind: str
+    left_alone: bool
+    message: str
+    log_tail: str
+    progress: float | None
+    requests: int | None
+    waiting: int | None
+    kv_usage: float | None
+    share: float | None
+    answered: int | None
+    failures: int | None
+    output_tokens_per_s: float | None
+    predicted_tokens_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstancesView:
+    """`pipelines` is what coordinators send to the pipelines beside the instances."""
+
+    rows: tuple[InstanceRow, ...]
+    pipelines: InstanceTraffic | None
+    pipelines_share: float | None
+    theta: float
+
+
+def instances_view(
+    deployment: Deployment, *, now: datetime, node_name: str | None = None
+) -> InstancesView | None:
+    """Those of the deployment, or of one of its nodes; None where there are none."""
+    rows = deployment.assignments.exclude(instances=[]).select_related("node").order_by("pk")
+    if node_name is not None:
+        rows = rows.filter(node_name=node_name)
+    assignments = list(rows.defer("desired", "stats", "node__hardware"))
+    if not assignments:
+        return None
+    traffic = _traffic(deployment, now=now)
+    answered = sum(one.answered_total for one in traffic.values())
+    plan = stored_plan(deployment.plan)
+    predicted = {one.name: one.output_tokens_per_s for one in plan.instances}
+    pipelines = traffic.get(PIPELINES)
+    return InstancesView(
+        rows=tuple(
+            _row(order, assignment, traffic=traffic, answered=answered, predicted=predicted)
+            for assignment in assignments
+            for order in assignment.instances
+        ),
+        pipelines=pipelines,
+        pipelines_share=pipelines.answered_total / answered if pipelines and answered else None,
+        theta=deployment.theta,
+    )
+
+
+def _traffic(deployment: Deployment, *, now: datetime) -> Mapping[str, InstanceTraffic]:
+    """What the coordinators that can be heard say together of its present generation."""
+    told = LatestReport.objects.filter(
+        coordinator__in=online_ids(deployment.cluster_id, now=now),
+        report__generation=deployment.generation,
+    )
+    heard: Sequence[CoordinatorReport] = [
+        CoordinatorReport.model_validate(report) for report in told.values_list("report", flat=True)
+    ]
+    return joint_report(heard).instances if heard else {}
+
+
+def _row(
+    order: dict[str, Any],
+    assignment: NodeAssignment,
+    *,
+    traffic: Mapping[str, InstanceTraffic],
+    answered: int,
+    predicted: Mapping[str, float],
+) -> InstanceRow:
+    name = order["name"]
+    told = {one["name"]: one for one in assignment.observed_instances}.get(name, {})
+    sent = traffic.get(name)
+    is_elsewhere = order["backend"] == ELSEWHERE
+    condition = sent.condition if is_elsewhere and sent else told.get("condition", "")
+    words, kind = CONDITIONS.get(condition, UNKNOWN)
+    left_alone = condition == "ready" and sent is not None and not sent.open
+    message = told.get("message", "")
+    if sent is not None and (is_elsewhere or left_alone) and not message:
+        message = sent.message
+    return InstanceRow(
+        name=name,
+        node=assignment.node_name,
+        node_id=assignment.node_id,
+        backend=order["backend"],
+        url=order["url"],
+        gpus=tuple(order["gpus"]),
+        condition=words,
+        kind="warn" if left_alone else kind,
+        left_alone=left_alone,
+        message=message.partition("; its log ends:")[0],
+        log_tail=told.get("log_tail", "") or message.partition("; its log ends:")[2],
+        progress=told.get("progress"),
+        requests=sent.requests if sent else told.get("requests"),
+        waiting=sent.waiting if sent else None,
+        kv_usage=sent.kv_usage if sent else told.get("kv_usage"),
+        share=sent.answered_total / answered if sent and answered else None,
+        answered=sent.answered_total if sent else None,
+        failures=sent.failed_total if sent else None,
+        output_tokens_per_s=sent.output_tokens_per_s if sent else None,
+        predicted_tokens_per_s=predicted.get(name, 0.0),
+    )
