@@ -1,0 +1,289 @@
+"""Instances behind a coordinator: routed to, counted, drained, followed by another plan's."""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from front_house import There, ask, stand_in
+from instance_house import run, wait_until
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from planner.domain.placement import LayerRange, Placement
+from planner.domain.problem import Workload
+from runtime.coordinator.access import ApiKeys
+from runtime.coordinator.instance_house import Surroundings
+from runtime.coordinator.instance_service import Doorway, InstanceService
+from runtime.coordinator.request_stats import RequestStats
+from runtime.instances.command_lines import Door
+from runtime.protocol.control import CoordinatorDesired, CoordinatorReport, ServingPlan
+from runtime.protocol.instance_orders import PIPELINES, ServedInstance
+
+KEY = "hlx_key"
+OWNER = hashlib.sha256(KEY.encode()).hexdigest()
+NOTHING = CoordinatorReport(
+    generation=1, serving=False, message="no plan", window_s=10, requests_running=0,
+    requests_waiting=0, requests_total=0, requests_failed_total=0, requests_rejected_total=0,
+    prompt_tokens_total=0, output_tokens_total=0, prompt_tokens_per_s=0, output_tokens_per_s=0,
+)  # fmt: skip
+
+
+def served(name: str, there: There) -> ServedInstance:
+    return ServedInstance(
+        name=name,
+        node=name,
+        url=there.door.url,
+        model=there.door.model,
+        api_key=there.door.api_key,
+        kv_room_tokens=4096,
+    )
+
+
+def desired(
+    *instances: ServedInstance,
+    generation: int = 1,
+    total: int | None = None,
+    stages: dict[str, LayerRange] | None = None,
+    **changes: Any,
+) -> CoordinatorDesired:
+    plan = ServingPlan(
+        deployment_id=1,
+        generation=generation,
+        model_name="llama",
+        checkpoint="/model",
+        num_layers=4,
+        partial_inference=True,
+        placement=Placement(layers=stages or {}),
+        routing_weights={},
+        workload=Workload(mean_prompt_tokens=10, mean_output_tokens=10),
+        max_context_tokens=100,
+        instances=instances,
+        instances_total=len(instances) if total is None else total,
+        peers=(),
+    )
+    return CoordinatorDesired(generation=generation, plan=plan, **changes)
+
+
+@dataclass
+class Coordinator:
+    """The door for clients, with an empty face where pipelines' would be."""
+
+    service: InstanceService
+    app: Doorway
+    stats: RequestStats
+
+    async def ask(self, **body: Any) -> Any:
+        asked = {"model": "llama", "prompt": "hello", "max_tokens": 3, **body}
+        return await ask(self.app, "/v1/completions", asked)
+
+    async def is_open(self, *names: str) -> None:
+        def all_open() -> bool:
+            house = self.service.serving
+            return house is not None and set(house.balance.open_instances()) == set(names)
+
+        await wait_until(all_open)
+
+
+@asynccontextmanager
+async def coordinator(pipelines: There | None = None) -> AsyncIterator[Coordinator]:
+    async def refuse(_: Any) -> JSONResponse:
+        return JSONResponse({"error": "the pipelines' own face"}, status_code=503)
+
+    own = Starlette(routes=[Route("/v1/completions", refuse, methods=["POST"])])
+    stats = RequestStats(window_s=10, clock=time.monotonic)
+    async with (
+        httpx.AsyncClient(timeout=5, trust_env=False) as asking,
+        httpx.AsyncClient(timeout=5, trust_env=False) as relaying,
+    ):
+        service = InstanceService(
+            Surroundings(
+                keys=ApiKeys([OWNER]),
+                stats=stats,
+                asking=asking,
+                relaying=relaying,
+                pipelines=Door(url="http://127.0.0.1:9", model="")
+                if pipelines is None
+                else pipelines.door,
+                is_shut=lambda node: service.is_paused or node in service.shut_nodes,
+            )
+        )
+        ticking = asyncio.create_task(service.tick())
+        try:
+            yield Coordinator(service=service, app=Doorway(own, service), stats=stats)
+        finally:
+            ticking.cancel()
+            await asyncio.gather(ticking, return_exceptions=True)
+            await service.stop()
+
+
+def test_requests_go_to_instances_and_are_counted_as_those_of_pipelines() -> None:
+    async def check() -> None:
+        with ExitStack() as stack:
+            a, b = (stack.enter_context(stand_in("m")) for _ in range(2))
+            async with coordinator() as here:
+                here.service.serve(desired(served("a", a), served("b", b)))
+                await here.is_open("a", "b")
+                told = await here.ask(stream=True)
+                assert told.status == 200
+                assert told.headers["x-helix-instance"] in ("a", "b")
+                whole = await here.ask()
+                assert whole.status == 200
+                assert here.stats.requests_total == 2
+                assert here.stats.output_tokens_total == 6
+                assert here.stats.prompt_tokens_total > 0
+                report = here.service.reported(NOTHING)
+                assert report.serving
+                assert report.message == ""
+                assert sum(one.answered_total for one in report.instances.values()) == 2
+                assert sum(one.tokens_total for one in report.nodes.values()) > 0
+                assert all(one.ready for one in report.nodes.values())
+
+    run(check())
+
+
+def test_without_instances_the_pipelines_face_answers() -> None:
+    async def check() -> None:
+        async with coordinator() as here:
+            here.service.serve(desired(stages={"n": LayerRange(first=0, end=4)}))
+            assert (await here.ask()).body == {"error": "the pipelines' own face"}
+            assert here.service.reported(NOTHING) is NOTHING
+
+    run(check())
+
+
+def test_until_an_instance_says_where_it_answers_that_is_what_is_told() -> None:
+    async def check() -> None:
+        async with coordinator() as here:
+            here.service.serve(desired(total=2))
+            report = here.service.reported(NOTHING)
+            assert not report.serving
+            assert report.message == "no instance has told where it answers yet"
+
+    run(check())
+
+
+def test_one_that_fails_is_routed_around_and_told_of() -> None:
+    async def check() -> None:
+        with ExitStack() as stack:
+            broken = stack.enter_context(stand_in("m:mode=errors"))
+            well = stack.enter_context(stand_in("m"))
+            async with coordinator() as here:
+                here.service.serve(desired(served("a", broken), served("b", well)))
+                await here.is_open("a", "b")
+                answers = [await here.ask() for _ in range(4)]
+                assert {told.status for told in answers} == {200}
+                assert {told.headers["x-helix-instance"] for told in answers} == {"b"}
+                told = here.service.reported(NOTHING).instances["a"]
+                assert told.failed_total >= 1
+                assert "500" in told.message
+                assert not told.open
+
+    run(check())
+
+
+def test_pipelines_are_one_more_instance_whose_requests_they_count_themselves() -> None:
+    async def check() -> None:
+        with ExitStack() as stack:
+            one = stack.enter_context(stand_in("m:mode=errors"))
+            pipelines = stack.enter_context(stand_in("m", served="llama"))
+            async with coordinator(pipelines) as here:
+                stages = {"n": LayerRange(first=0, end=4)}
+                here.service.serve(desired(served("a", one), stages=stages))
+                await here.is_open("a", PIPELINES)
+                told = [await here.ask(stream=True) for _ in range(3)]
+                assert {each.headers["x-helix-instance"] for each in told} == {PIPELINES}
+                assert here.stats.output_tokens_total == 0
+                report = here.service.reported(NOTHING)
+                assert report.instances[PIPELINES].answered_total == 3
+                assert set(report.nodes) == {"a"}
+
+    run(check())
+
+
+def test_a_drained_node_gets_no_requests_and_a_pause_holds_them_all() -> None:
+    async def check() -> None:
+        with ExitStack() as stack:
+            a, b = (stack.enter_context(stand_in("m")) for _ in range(2))
+            both = served("a", a), served("b", b)
+            async with coordinator() as here:
+                here.service.serve(desired(*both))
+                await here.is_open("a", "b")
+                here.service.serve(desired(*both, draining=("a",)))
+                for _ in range(3):
+                    assert (await here.ask()).headers["x-helix-instance"] == "b"
+                progress = here.service.reported(NOTHING).draining["a"]
+                assert (progress.requests, progress.needed) == (0, False)
+                here.service.serve(desired(*both, paused=True))
+                waiting = asyncio.create_task(here.ask())
+                await wait_until(lambda: here.service.reported(NOTHING).requests_waiting == 1)
+                assert here.service.reported(NOTHING).paused
+                here.service.serve(desired(*both))
+                assert (await waiting).status == 200
+
+    run(check())
+
+
+def test_the_plan_before_serves_on_until_the_next_ones_instances_are_up() -> None:
+    async def check() -> None:
+        with ExitStack() as stack:
+            old = stack.enter_context(stand_in("m:mode=held"))
+            new = stack.enter_context(stand_in("m"))
+            async with coordinator() as here:
+                here.service.serve(desired(served("old", old)))
+                await here.is_open("old")
+                long = asyncio.create_task(here.ask(stream=True))
+                await wait_until(lambda: here.service.requests_here == 1)
+                here.service.serve(desired(served("new", new), generation=2, total=2))
+                report = here.service.reported(NOTHING)
+                assert (report.coming_generation, report.coming_missing) == (2, ("new",))
+                house = here.service.serving
+                assert house is not None
+                assert house.plan.generation == 1
+                more = served("new", new), served("newer", new)
+                here.service.serve(desired(*more, generation=2))
+                await here.is_open("new", "newer")
+                assert (await here.ask()).headers["x-helix-instance"] in ("new", "newer")
+                report = here.service.reported(NOTHING)
+                assert (report.leaving_generation, report.leaving_requests) == (1, 1)
+                assert old.engine is not None
+                old.engine.released.set()
+                assert (await long).status == 200
+                await wait_until(lambda: here.service.reported(NOTHING).leaving_generation is None)
+
+    run(check())
+
+
+def test_the_same_again_changes_nothing_and_nothing_ends_all() -> None:
+    async def check() -> None:
+        with stand_in("m") as a:
+            async with coordinator() as here:
+                here.service.serve(desired(served("a", a)))
+                await here.is_open("a")
+                house = here.service.serving
+                here.service.serve(desired(served("a", a)))
+                assert here.service.serving is house
+                here.service.serve(CoordinatorDesired(generation=2))
+                assert here.service.serving is None
+                assert (await here.ask()).status == 503
+
+    run(check())
+
+
+def test_a_close_refuses_new_requests_with_a_word_to_come_back() -> None:
+    async def check() -> None:
+        with stand_in("m") as a:
+            async with coordinator() as here:
+                here.service.serve(desired(served("a", a)))
+                await here.is_open("a")
+                here.service.close()
+                told = await here.ask()
+                assert told.status == 503
+                assert told.body["error"]["code"] == "stopping"
+
+    run(check())
