@@ -18,6 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -25,14 +26,13 @@ from typing import Any
 
 from benchmarks.predictions.product import Product, product
 from benchmarks.predictions.streams import Answered, Streams
-from benchmarks.slow_links.start import start
 from planner.domain.serving_policy import RUNTIME_POLICY
 from planner.serialization import plan_from_dict, problem_from_dict
 from planner.simulator.forecast import Forecast
 from planner.simulator.simulate import SimulationOptions, simulate
 from planner.workload.demand import Backlog
 from planner.workload.request import Lengths
-from tests.shaped_links.network import relayed_mesh
+from tests.shaped_links.network import missing_for_shaping, relayed_mesh
 from tests.shaped_links.shaped_pipe import Shape
 
 PARAMETERS = Path(__file__).with_name("parameters.toml")
@@ -40,14 +40,19 @@ PARAMETERS = Path(__file__).with_name("parameters.toml")
 
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.set_defaults(parameters=PARAMETERS)
+    parser.add_argument("--parameters", type=Path, default=PARAMETERS, metavar="FILE.toml")
     parser.add_argument("--folder", type=Path, help="keeps data and logs")
     parser.add_argument("--keep", type=Path, metavar="FILE.json")
     parser.add_argument("--from", dest="kept", type=Path, metavar="FILE.json")
-    arguments, parameters = start(parser, list(argv))
+    arguments = parser.parse_args(argv)
+    parameters = tomllib.loads(arguments.parameters.read_text())
     if arguments.kept is not None:
         found = json.loads(arguments.kept.read_text())
     else:
+        missing = missing_for_shaping()
+        if missing:
+            print(missing, file=sys.stderr)
+            return 1
         folder = arguments.folder or Path(tempfile.mkdtemp(prefix="helixweb-predictions-"))
         print(f"data and logs: {folder}", flush=True)
         found = _measure(folder, parameters)
