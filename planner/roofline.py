@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from planner.domain.errors import PlannerError
 from planner.domain.layer_times import LayerTimes, Points
+from planner.domain.model_spec import ModelSpec
 from planner.domain.problem import Workload
 from planner.domain.profile import ComputeProfile
 
@@ -27,6 +28,10 @@ _DECODES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 class UnknownGpu(PlannerError, ValueError):
     """A GPU without a data sheet here; the message names those there are."""
+
+
+class UnknownShape(PlannerError, ValueError):
+    """A model whose layers' sizes do not follow from what is known; the message says what lacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +96,41 @@ class LayerShape:
     def kv_token_bytes(self) -> float:
         """Keys and values of one token in this layer."""
         return float(2 * self.kv_heads * self.head_size * _ELEMENT_BYTES)
+
+
+def layer_shape(model: ModelSpec) -> LayerShape:
+    """Of a model in 16 bits, from what the planner knows of it; its MLP has what attention leaves.
+
+    Raises UnknownShape.
+    """
+    if model.num_heads is None or model.num_kv_heads is None:
+        raise UnknownShape(
+            f"model {model.name!r} does not say how many heads it has; give num_heads and "
+            "num_kv_heads"
+        )
+    hidden = int(model.activation_bytes_per_token) // _ELEMENT_BYTES
+    parameters = int(model.bytes_per_layer) // _ELEMENT_BYTES
+    head_size = hidden // model.num_heads
+    attention = 2 * hidden * (model.num_heads + model.num_kv_heads) * head_size
+    intermediate = (parameters - attention) // (3 * hidden) if hidden else 0
+    if head_size < 1 or intermediate < 1:
+        raise UnknownShape(
+            f"model {model.name!r} has {model.bytes_per_layer:g} bytes a layer, rows of "
+            f"{model.activation_bytes_per_token:g} bytes and {model.num_heads} heads, which is no "
+            "decoder layer in 16 bits; correct these numbers"
+        )
+    return LayerShape(
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        query_heads=model.num_heads,
+        kv_heads=model.num_kv_heads,
+        head_size=head_size,
+    )
+
+
+def is_estimated(profile: ComputeProfile) -> bool:
+    """Whether it was made here: nobody has measured it."""
+    return profile.gpu.endswith(f"({ESTIMATED})")
 
 
 def data_sheet(gpu: str) -> DataSheet:

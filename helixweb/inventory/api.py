@@ -30,6 +30,7 @@ from helixweb.inventory.serializers import (
     ChangeSerializer,
     ClusterSerializer,
     CoordinatorSerializer,
+    EstimateSerializer,
     ImportSerializer,
     JoinTokenSerializer,
     LanguageModelSerializer,
@@ -174,6 +175,21 @@ class ProfileViewSet(RowViewSet):
     def export(self, request: Request, pk: str) -> Response:
         """The profile as a `helixweb.profile/1` document."""
         return Response(services.export_profile(self.get_object()))
+
+    @extend_schema(request=EstimateSerializer, responses={201: ProfileSerializer})
+    @action(detail=False, methods=["post"], filter_backends=[])
+    def estimate(self, request: Request) -> Response:
+        """A profile from the data sheet of a GPU that nobody has measured; marked so."""
+        asked = EstimateSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        row = services.estimate_profile(
+            given["cluster"],
+            given["model"],
+            gpu=given["gpu"],
+            name=given.get("name", given["gpu"]),
+        )
+        return Response(ProfileSerializer(row).data, status=status.HTTP_201_CREATED)
 
     @extend_schema(request=ProfileImportSerializer, responses={201: ProfileVersionSerializer})
     @action(detail=False, methods=["post"], url_path="import", filter_backends=[])

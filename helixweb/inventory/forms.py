@@ -30,6 +30,7 @@ from helixweb.inventory.validators import (
     validate_positive,
 )
 from planner.domain.cluster import COORDINATOR
+from planner.roofline import DATA_SHEETS
 from planner.units import bytes_per_s_from_mbit_per_s, mbit_per_s_from_bytes_per_s
 
 MAX_PROBLEM_BYTES = 8_000_000
@@ -354,6 +355,19 @@ class BlankableJSONField(forms.JSONField):
 
     def prepare_value(self, value: Any) -> Any:
         return "" if value is None else super().prepare_value(value)
+
+
+class EstimateForm(forms.Form):
+    """Which GPU, for which model."""
+
+    model = forms.ModelChoiceField(LanguageModel.objects.all(), empty_label=None)
+    gpu = forms.ChoiceField(choices=[(gpu, gpu) for gpu in sorted(DATA_SHEETS)], label="GPU")
+    name = forms.CharField(
+        required=False,
+        max_length=PROFILE_NAME_LENGTH,
+        validators=[validate_name],
+        help_text=gettext_lazy("Blank: as the GPU."),
+    )
 
 
 class ProfileForm(forms.Form):

@@ -24,7 +24,8 @@ from helixweb.inventory.models import (
     RegionLink,
     SharedBandwidth,
 )
-from helixweb.inventory.validators import validate_curve, validate_members
+from helixweb.inventory.validators import validate_curve, validate_members, validate_name
+from planner.roofline import DATA_SHEETS
 
 AGENT_FIELDS = ["data_endpoint", "version", "joined_at", "last_seen_at"]
 LINK_FIELDS = [
@@ -155,6 +156,17 @@ class ProfileImportSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     cluster = serializers.PrimaryKeyRelatedField(queryset=Cluster.objects.all())
     name = serializers.CharField(required=False, max_length=PROFILE_NAME_LENGTH)
     document = serializers.DictField()
+
+
+class EstimateSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """A GPU that nobody has measured; `name` as the GPU's if left out."""
+
+    cluster = serializers.PrimaryKeyRelatedField(queryset=Cluster.objects.all())
+    model = serializers.PrimaryKeyRelatedField(queryset=LanguageModel.objects.all())
+    gpu = serializers.ChoiceField(choices=sorted(DATA_SHEETS))
+    name = serializers.CharField(
+        required=False, max_length=PROFILE_NAME_LENGTH, validators=[validate_name]
+    )
 
 
 class NodeSerializer(RowSerializer):

@@ -83,6 +83,7 @@ urlpatterns = [
     ),
     path("profiles/import", profiles.profile_import, name="profile-import"),
     path("clusters/<int:pk>/profiles/new", profiles.profile_new, name="profile-new"),
+    path("clusters/<int:pk>/profiles/estimate", profiles.profile_estimate, name="profile-estimate"),
     path(
         "clusters/<int:pk>/profiles/<int:profile_pk>/delete",
         profiles.profile_delete,

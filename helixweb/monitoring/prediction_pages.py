@@ -27,13 +27,15 @@ def predictions(request: HttpRequest, pk: int) -> HttpResponse:
     """What the plan's assumptions are worth now, and what to do."""
     last_event_id = events.latest_id()
     deployment = _deployment(pk)
+    agreement = agreement_of(deployment, now=timezone.now())
+    ids = dict(deployment.cluster.nodes.values_list("name", "pk"))
     context = {
         "deployment": deployment,
-        "agreement": agreement_of(deployment, now=timezone.now()),
+        "agreement": agreement,
+        "broken": [(line, ids.get(line.node)) for line in agreement.broken],
         "prediction": LivePrediction.objects.filter(
             deployment=deployment, generation=deployment.generation
         ).first(),
-        "nodes": {node.name: node.pk for node in deployment.cluster.nodes.only("name")},
         "last_event_id": last_event_id,
     }
     return render(request, "monitoring/predictions.html", context)

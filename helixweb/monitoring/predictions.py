@@ -24,6 +24,7 @@ from helixweb.monitoring.predicting import LOOKED_BACK, PresentLoad, present_loa
 from helixweb.monitoring.step_factors import Observed, observed_steps
 from helixweb.planning.simulating import forecast_from_json
 from helixweb.planning.stored import stored_plan, stored_problem
+from planner.roofline import is_estimated
 
 LEAST_WINDOWS = 3
 LEAST_BUSY_S = 1.0
@@ -81,7 +82,7 @@ def _nodes(deployment: Deployment, *, now: datetime) -> Iterator[NodeSteps]:
             measured_ms=1e3 * busy_s / steps if known else None,
             longer=busy_s / foreseen_s - 1 if known else None,
             error=_standard_error(seen) if known else None,
-            estimated=profile not in measured,
+            estimated=profile not in measured or is_estimated(problem.profile_of(name)),
         )
 
 

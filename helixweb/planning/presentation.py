@@ -17,6 +17,7 @@ from planner.domain.flow import NodeFlow
 from planner.domain.placement import LayerRange
 from planner.domain.plan import Plan as DomainPlan
 from planner.domain.problem import Problem
+from planner.roofline import is_estimated
 
 FIGURES: dict[str, Callable[["PlanView"], Chart]] = {
     "flow": lambda view: view.flow,
@@ -55,6 +56,7 @@ class PlanView:
     bottlenecks: tuple[str, ...]
     nodes: tuple[PlacedNode, ...]
     idle_nodes: tuple[str, ...]
+    estimated_nodes: tuple[str, ...]  # nobody has measured their profiles
 
 
 @kept
@@ -83,6 +85,9 @@ def plan_view(problem: Problem, plan: DomainPlan) -> PlanView:
         ),
         idle_nodes=tuple(
             node.name for node in problem.cluster.nodes if node.name not in plan.placement.layers
+        ),
+        estimated_nodes=tuple(
+            name for name, _layers in placed if is_estimated(problem.profile_of(name))
         ),
     )
 

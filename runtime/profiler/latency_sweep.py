@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from planner.latency_model import Timing
 from runtime.engine.kv_cache import KvCache
-from runtime.engine.model_runner import ModelRunner
+from runtime.engine.limits import EngineLimits
 from runtime.models.decoder import LoadedDecoder
-from runtime.profiler.step_times import run_step
+from runtime.profiler.step_times import run_step, runner_as_staged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,12 @@ def measure_latencies(
         page_tokens=page_tokens,
         device=decoder.device,
     )
-    runner = ModelRunner(decoder, cache, max_context_tokens=longest)
+    limits = EngineLimits(
+        page_tokens=page_tokens,
+        max_batch_tokens=max(batches) * max(lengths),
+        max_context_tokens=longest,
+    )
+    runner = runner_as_staged(decoder, cache, limits, depths=(layers,))
 
     def timing(batch: int, tokens: int, *, position: int, n_tokens: int) -> Timing:
         seconds = run_step(

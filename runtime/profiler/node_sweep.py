@@ -10,9 +10,17 @@ from functools import partial
 
 from planner.latency_model import Fit, LatencyModel, Timing, fit_extended_model
 from runtime.engine.kv_cache import KvCache
-from runtime.engine.model_runner import ModelRunner
+from runtime.engine.limits import EngineLimits
 from runtime.models.decoder import LoadedDecoder
-from runtime.profiler.step_times import DEEP, SHALLOW, StepRuns, StepTimes, run_step, step_cost
+from runtime.profiler.step_times import (
+    DEEP,
+    SHALLOW,
+    StepRuns,
+    StepTimes,
+    run_step,
+    runner_as_staged,
+    step_cost,
+)
 from runtime.protocol.profiling import FittedEquation, MeasuredPoint
 
 # Together well below three minutes, with reading the checkpoint.
@@ -91,8 +99,15 @@ class NodeSweep:
         self._cache = KvCache(
             decoder.config, pages=pages, page_tokens=page_tokens, device=decoder.device
         )
-        self._runner = ModelRunner(
-            decoder.repeating(DEEP), self._cache, max_context_tokens=longest_tokens
+        self._runner = runner_as_staged(
+            decoder.repeating(DEEP),
+            self._cache,
+            EngineLimits(
+                page_tokens=page_tokens,
+                max_batch_tokens=max(_PROMPTS),
+                max_context_tokens=longest_tokens,
+            ),
+            depths=(SHALLOW, DEEP),
         )
         self.points: list[MeasuredPoint] = []
 

@@ -12,6 +12,7 @@ PAGES = (
     "/clusters/{spare}/network/", "/clusters/{cluster}/shared-bandwidths/new",
     "/clusters/{spare}/shared-bandwidths/{shared}/edit",
     "/clusters/{spare}/shared-bandwidths/{shared}/delete", "/clusters/{cluster}/profiles/new",
+    "/clusters/{cluster}/profiles/estimate",
     "/clusters/{spare}/profiles/{spare_profile}/delete", "/nodes/", "/nodes/?q=nobody",
     "/clusters/{cluster}/nodes/new", "/clusters/{cluster}/nodes/{node}/",
     "/clusters/{spare}/nodes/{spare_node}/", "/clusters/{cluster}/nodes/{node}/edit",

@@ -12,8 +12,13 @@ from rest_framework.test import APIClient
 from helixweb.deployment.models import Profiling
 from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile, ProfileVersion
+from helixweb.planning import attempts
+from helixweb.planning import services as planning
+from planner.compute_plan import PlanOptions, compute_plan
 from planner.domain.errors import InvalidProblem
 from planner.domain.layer_times import LayerTimes
+from planner.placers.base import NeverCancelled
+from planner.serialization import problem_from_dict
 from runtime.protocol.profiling import (
     FittedEquation,
     MeasuredPoint,
@@ -51,6 +56,7 @@ class Measured:
 
     def __init__(self, cluster: Cluster, user: Any) -> None:
         self.cluster = FakeCluster(cluster, user)
+        self.user = user
 
     def agent(self, name: str) -> FakeAgent:
         return self.cluster.agents[name]
@@ -305,3 +311,43 @@ def test_versions_are_numbered_however_soon_they_follow(measured: Measured) -> N
     found = services.import_profile(measured.cluster.cluster, services.export_profile(profile))
     assert found.number == 2
     assert found.recorded_at <= timezone.now()
+
+
+def test_a_gpu_that_nobody_measured_is_estimated_and_marked_where_plans_use_it(
+    measured: Measured, api: APIClient, browser: Client
+) -> None:
+    model = LanguageModel.objects.create(
+        name="llama", num_layers=4, activation_bytes_per_token=8192, bytes_per_layer=4e8,
+        num_heads=32, num_kv_heads=8,
+    )  # fmt: skip
+    cluster = measured.cluster.cluster
+    asked = {"cluster": cluster.pk, "model": model.pk, "gpu": "L4"}
+    answer = api.post("/api/v1/profiles/estimate/", asked)
+    assert answer.status_code == 201, answer.content
+    assert answer.json()["origin"] == "estimated"
+    assert answer.json()["gpu"] == "L4 (estimated from its data sheet)"
+    assert api.post("/api/v1/profiles/estimate/", asked).status_code == 409
+    wrong = api.post("/api/v1/profiles/estimate/", asked | {"gpu": "Abacus"})
+    assert wrong.status_code == 400
+    page = f"/clusters/{cluster.pk}/profiles/estimate"
+    assert browser.post(page, {"model": model.pk, "gpu": "T4", "name": ""}).status_code == 302
+    told = browser.post(page, {"model": measured.cluster.model.pk, "gpu": "T4", "name": "x"})
+    assert "give num_heads" in told.content.decode()
+    nodes = Node.objects.filter(cluster=cluster)
+    nodes.update(profile_name="L4")
+    options = PlanOptions(objective="flow", time_limit_s=1)
+    run = planning.start_plan_run(cluster=cluster, model=model, options=options, user=measured.user)
+    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
+    assert attempt is not None
+    found = compute_plan(
+        problem_from_dict(run.problem),
+        options=options,
+        progress=lambda _: None,
+        cancel=NeverCancelled(),
+    )
+    attempts.finish_with_plan(run=run, attempt=attempt, plan=found, now=timezone.now())
+    shown = browser.get(f"/plans/{run.pk}/").content.decode()
+    names = ", ".join(
+        sorted(found.placement.layers, key=lambda name: (found.placement.layers[name].first, name))
+    )
+    assert f"Speeds of {names} are estimates from data sheets" in shown

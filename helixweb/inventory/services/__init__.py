@@ -34,6 +34,7 @@ from helixweb.inventory.services.problems import (
 )
 from helixweb.inventory.services.profile_versions import (
     delete_version,
+    estimate_profile,
     export_profile,
     import_profile,
     import_profile_text,
@@ -69,6 +70,7 @@ __all__ = [
     "delete_version",
     "demo_cluster",
     "demo_problem",
+    "estimate_profile",
     "export_profile",
     "import_problem",
     "import_problem_document",

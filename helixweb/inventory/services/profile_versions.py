@@ -13,10 +13,17 @@ from django.utils.translation import gettext as _
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile, ProfileVersion
 from helixweb.inventory.services import rows
 from helixweb.inventory.services.errors import Conflicting
-from helixweb.inventory.services.problems import OPTIONAL_KEYS, PROFILE_KEYS, compute_profile
+from helixweb.inventory.services.problems import (
+    OPTIONAL_KEYS,
+    PROFILE_KEYS,
+    compute_profile,
+    model_spec,
+)
 from planner.document import Section, parse_document
 from planner.domain.errors import InvalidProblem
+from planner.domain.problem import Workload
 from planner.domain.profile import ComputeProfile
+from planner.roofline import data_sheet, layer_shape, roofline_profile
 from planner.serialization import profile_from_dict, profile_to_dict
 
 PROFILE_FORMAT = "helixweb.profile/1"
@@ -133,6 +140,32 @@ def use_version(version: ProfileVersion) -> Profile:
     row = version.profile
     found = profile_from_dict(version.document, name=row.name)
     return rows.update(row, origin=version.origin, **_fields(found))
+
+
+def estimate_profile(cluster: Cluster, model: LanguageModel, *, gpu: str, name: str) -> Profile:
+    """A profile of a GPU that nobody has measured, from its data sheet, and marked so.
+
+    Raises UnknownGpu, UnknownShape, InvalidProblem, NameTaken.
+    """
+    found = roofline_profile(
+        name,
+        data_sheet(gpu),
+        layer_shape(model_spec(model)),
+        gpu=gpu,
+        num_layers=model.num_layers,
+        workload=Workload(
+            mean_prompt_tokens=cluster.mean_prompt_tokens,
+            mean_output_tokens=cluster.mean_output_tokens,
+        ),
+    )
+    return rows.create(
+        Profile,
+        cluster=cluster,
+        model=model,
+        name=name,
+        origin=Origin.ESTIMATED,
+        **_fields(found),
+    )
 
 
 def export_profile(row: Profile) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from helixweb.common.queries import query_id
 from helixweb.inventory import services
-from helixweb.inventory.forms import ProfileForm, ProfileImportForm
+from helixweb.inventory.forms import EstimateForm, ProfileForm, ProfileImportForm
 from helixweb.inventory.models import (
     Cluster,
     LanguageModel,
@@ -159,6 +159,33 @@ def profile_new(request: HttpRequest, pk: int) -> HttpResponse:
     def save() -> str:
         services.create(Profile, cluster=cluster, **form.row_fields())
         return back_url
+
+    return edit_page(request, form, page=page, save=save)
+
+
+@require_http_methods(["GET", "POST"])
+def profile_estimate(request: HttpRequest, pk: int) -> HttpResponse:
+    """From the data sheet of a GPU that nobody has measured."""
+    cluster = get_object_or_404(Cluster, pk=pk)
+    form = EstimateForm(request.POST or None)
+    page = Page(
+        title=_("Estimate a profile"),
+        submit=_("Estimate profile"),
+        back_url=reverse("cluster", args=[pk]),
+        back_title=cluster.name,
+        intro=_(
+            "From a GPU's data sheet, for one that nobody has measured; plans say where they stand "
+            "on it. Kinds that were measured were off by up to 60 percent; measure the node once "
+            "it has joined."
+        ),
+    )
+
+    def save() -> str:
+        given = form.cleaned_data
+        row = services.estimate_profile(
+            cluster, given["model"], gpu=given["gpu"], name=given["name"] or given["gpu"]
+        )
+        return reverse("profile", args=[row.pk])
 
     return edit_page(request, form, page=page, save=save)
 

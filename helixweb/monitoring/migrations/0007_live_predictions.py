@@ -5,24 +5,35 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('deployment', '0013_whole_model_instances'),
-        ('monitoring', '0006_long_columns_last'),
+        ("deployment", "0013_whole_model_instances"),
+        ("monitoring", "0006_long_columns_last"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='LivePrediction',
+            name="LivePrediction",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('generation', models.PositiveIntegerField()),
-                ('running', models.FloatField()),
-                ('mean_prompt_tokens', models.FloatField()),
-                ('mean_output_tokens', models.FloatField()),
-                ('forecast', models.JSONField()),
-                ('at', models.DateTimeField()),
-                ('deployment', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='live_prediction', to='deployment.deployment')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("generation", models.PositiveIntegerField()),
+                ("running", models.FloatField()),
+                ("mean_prompt_tokens", models.FloatField()),
+                ("mean_output_tokens", models.FloatField()),
+                ("forecast", models.JSONField()),
+                ("at", models.DateTimeField()),
+                (
+                    "deployment",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="live_prediction",
+                        to="deployment.deployment",
+                    ),
+                ),
             ],
         ),
     ]
