@@ -29,6 +29,8 @@ WORDS_OF_ROWS = (
     gettext_noop("succeeded"), gettext_noop("cancelled"),
     gettext_noop("search"), gettext_noop("explanation"), gettext_noop("simulation"),
     gettext_noop("mix"),
+    # ways to serve that a plan weighed
+    gettext_noop("pipelines"), gettext_noop("instances"), gettext_noop("instances and pipelines"),
     # what limits
     gettext_noop("silent node"), gettext_noop("slow node"), gettext_noop("KV cache"),
     gettext_noop("compute"), gettext_noop("admission"), gettext_noop("nothing"),
