@@ -17,7 +17,7 @@ from planner.robust import survival
 from planner.serialization import plan_from_dict, problem_from_dict
 
 Status = Explanation.Status
-OPTIONS = PlanOptions(time_limit_s=5)
+OPTIONS = PlanOptions(objective="flow", time_limit_s=5)
 pytestmark = pytest.mark.django_db(transaction=True)
 
 

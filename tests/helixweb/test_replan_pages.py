@@ -19,6 +19,7 @@ from planner.replan import zero_moves
 from planner.serialization import plan_from_dict, plan_to_dict, problem_from_dict
 
 OPTIONS = PlanOptions(time_limit_s=2)
+FOUND_SOON = PlanOptions(objective="flow", time_limit_s=2)
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def plan(cluster: Cluster, user: Any) -> Plan:
     """The plan that runs. Afterwards a second tower joins."""
     run = services.start_plan_run(
-        cluster=cluster, model=LanguageModel.objects.get(), options=OPTIONS, user=user
+        cluster=cluster, model=LanguageModel.objects.get(), options=FOUND_SOON, user=user
     )
     solving.solve(run_id=run.pk)
     Node.objects.create(cluster=cluster, name="tower-2", region="home", profile_name="big")
