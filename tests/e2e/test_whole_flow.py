@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from mixed_cluster import problem_text
 from selenium import webdriver
@@ -23,6 +24,7 @@ from tests.e2e.person import PATIENCE_S, Person
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL_OF = {"mixed24": "llama-70b-like", local_cluster.CLUSTER: local_cluster.MODEL}
+NODE_OF_RANKS = "tower"
 QUESTIONS = ["What is HelixWeb?", "What is a pipeline?", "Where did this answer run?"]
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -68,7 +70,11 @@ def closing() -> Iterator[ExitStack]:
 
 
 def test_a_person_goes_from_login_to_a_chat_answer(
-    scenario: Scenario, browser: webdriver.Chrome, closing: ExitStack, tmp_path: Path
+    scenario: Scenario,
+    browser: webdriver.Chrome,
+    closing: ExitStack,
+    services: dict[str, str],
+    tmp_path: Path,
 ) -> None:
     person = Person(browser, scenario.places.web_url)
     browser.get(scenario.login_link())
@@ -101,6 +107,9 @@ def test_a_person_goes_from_login_to_a_chat_answer(
     assert stream_all(scenario, key) == expected
     deploy_again_while_it_answers(person, site, cluster_id, lambda: stream_all(scenario, key))
     every_kv_page_is_free(person, site, cluster_id)
+    if not services:  # what the nodes run does not depend on them
+        ranks_are_processes_of_a_node(scenario, site, cluster_id)
+        assert stream_all(scenario, key) == expected
     assert person.script_errors() == []
 
     scenario.processes.stop(scenario.web)
@@ -233,6 +242,26 @@ def deploy_again_while_it_answers(
             over.set()
         asking.result()
     assert answers == [expected] * len(answers)
+
+
+def ranks_are_processes_of_a_node(scenario: Scenario, site: Site, cluster_id: int) -> None:
+    """The same plan with two ranks on a node, asked of the web."""
+    (latest, *_) = site.results("deployments/", cluster=cluster_id)
+    options = {"plan": latest["plan"], "tensor_parallel_by_node": {NODE_OF_RANKS: 2}}
+    asked = site.post("deployments/", options)
+    deployment = scenario.ensure_deployed(site, cluster_id, latest["plan"])
+    assert deployment["id"] == asked["id"]
+    told = {row["node_name"]: row["tensor_parallel"] for row in deployment["assignments"]}
+    assert told == dict.fromkeys(told, 1) | {NODE_OF_RANKS: 2}
+    assert {name: _ranks_run_by(scenario, name) for name in told} == told
+
+
+def _ranks_run_by(scenario: Scenario, node: str) -> int:
+    """The stage itself, and its children that follow it."""
+    agent = psutil.Process(scenario.nodes[node].process.pid)
+    (stage,) = [child for child in agent.children() if child.cmdline()[-2:] == ["runtime", "stage"]]
+    followers = [child for child in stage.children() if "spawn_main" in " ".join(child.cmdline())]
+    return 1 + len(followers)
 
 
 def _number(text: str) -> float:
