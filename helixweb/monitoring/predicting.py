@@ -95,10 +95,11 @@ def present_load(deployment: Deployment, *, now: datetime) -> PresentLoad | None
 
 
 def forecast_at(deployment: Deployment, load: PresentLoad) -> Forecast | None:
-    """None: it is too large to be simulated every now and then. Raises PlannerError."""
+    """None: it is too large to be simulated every now and then, or has whole-model instances,
+    which the simulator of pipelines does not know. Raises PlannerError."""
     problem, plan = stored_problem(deployment.plan), stored_plan(deployment.plan)
     running = max(1, round(load.running))
-    if len(problem.cluster.nodes) > MOST_NODES or running > MOST_RUNNING:
+    if plan.instances or len(problem.cluster.nodes) > MOST_NODES or running > MOST_RUNNING:
         return None
     lengths = Lengths(
         prompt_tokens=max(1, round(load.mean_prompt_tokens)),

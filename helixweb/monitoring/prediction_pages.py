@@ -19,6 +19,7 @@ from helixweb.monitoring.agreement import Agreement
 from helixweb.monitoring.models import LivePrediction
 from helixweb.monitoring.predictions import agreement_of
 from helixweb.monitoring.serializers import AgreementSerializer
+from helixweb.planning.stored import stored_plan
 
 
 @require_GET
@@ -32,6 +33,7 @@ def predictions(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         "deployment": deployment,
         "agreement": agreement,
+        "has_instances": bool(stored_plan(deployment.plan).instances),
         "broken": [(line, ids.get(line.node)) for line in agreement.broken],
         "prediction": LivePrediction.objects.filter(
             deployment=deployment, generation=deployment.generation

@@ -1,5 +1,6 @@
 """What was predicted of a deployment is held against what it does, in words and by REST."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.options import DeployOptions
 from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Origin, Profile
+from helixweb.monitoring import predicting, prediction_pages
 from helixweb.monitoring.agreement import (
     Agreement,
     Figure,
@@ -28,6 +30,7 @@ from helixweb.monitoring.predicting import predict_live
 from helixweb.monitoring.predictions import agreement_of
 from helixweb.monitoring.refining import refine_profiles
 from helixweb.planning.simulating import forecast_from_json
+from planner.domain.instance import InstanceTimes, PlannedInstance
 from planner.serialization import plan_from_dict, problem_from_dict
 from planner.timing import layer_times_of
 
@@ -163,6 +166,30 @@ def test_the_present_load_is_simulated_and_again_when_it_changes(
     assert all(figure.predicted is not None for figure in figures)
     page = browser.get(f"/deployments/{served.row.pk}/predictions/").content.decode()
     assert "Predicted by simulation of 8" in page
+
+
+def test_whole_model_instances_are_not_simulated_as_pipelines(
+    served: Served, monkeypatch: pytest.MonkeyPatch, browser: Client
+) -> None:
+    instance = PlannedInstance(
+        name="one",
+        node=min(served.plan.placement.layers),
+        gpus=(0,),
+        tensor_parallel=1,
+        backend="helix",
+        output_tokens_per_s=10.0,
+        kv_room_tokens=1000,
+        times=InstanceTimes(prefill=(0, 0, 0, 1), decode=(0, 0, 0, 1)),
+    )
+    planned = replace(served.plan, instances=(instance,))
+    for module in (predicting, prediction_pages):
+        monkeypatch.setattr(module, "stored_plan", lambda _row: planned)
+    served.samples()
+    served.requests()
+    predict_live(served.now)
+    assert not LivePrediction.objects.exists()
+    page = browser.get(f"/deployments/{served.row.pk}/predictions/").content.decode()
+    assert "instances are not simulated" in page
 
 
 def test_traffic_refines_a_profile_beside_what_plans_use(served: Served) -> None:

@@ -130,6 +130,16 @@ def test_what_was_measured_is_the_nodes_profile_and_what_was_before_is_kept(
     assert services.build_problem(measured.cluster.cluster, measured.cluster.model)
 
 
+def test_what_a_measurement_does_not_tell_stays(measured: Measured, api: APIClient) -> None:
+    times = {"2": {"prefill": [1e-6, 0.0, 0.0, 1e-3], "decode": [0.0, 1e-4, 0.0, 1e-3]}}
+    Profile.objects.filter(name="big").update(price_per_hour=2.5, instance_times=times)
+    measured.measure("tower", api)
+    profile = Profile.objects.get(name="big")
+    assert profile.price_per_hour == 2.5
+    assert profile.instance_times == times
+    assert profile.tokens_per_s == [300.0, 140.0]
+
+
 def test_a_node_that_shares_its_profile_gets_one_of_its_own(
     measured: Measured, api: APIClient
 ) -> None:

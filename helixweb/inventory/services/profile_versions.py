@@ -1,6 +1,7 @@
 """What profiles were found to be, one after another; and profiles as files."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -52,7 +53,8 @@ def take_measured(
     evidence: Mapping[str, Any],
     now: datetime,
 ) -> ProfileVersion:
-    """Keep what was measured of a node and have plans use it. Raises InvalidProblem."""
+    """Keep what was measured of a node and have plans use it; what a measurement does not tell, a
+    price and the times of other engines, stays. Raises InvalidProblem."""
     with transaction.atomic():
         row, name = profile_of_node(node, model)
         if row is None:
@@ -64,9 +66,12 @@ def take_measured(
                 origin=Origin.MEASURED,
                 **_fields(found),
             )
+        known = compute_profile(row)
         version = keep_version(
             row,
-            found,
+            replace(
+                found, price_per_hour=known.price_per_hour, instance_times=known.instance_times
+            ),
             origin=Origin.MEASURED,
             node=node.name,
             evidence=evidence,
