@@ -10,6 +10,7 @@ from typing import Any
 from helixweb.demo.processes import Processes, free_port
 from helixweb.demo.scenario import WORKER_COMMAND, Places, web_command
 from helixweb.demo.site import answers, wait_until
+from tests.e2e import blank_database
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 90
@@ -24,14 +25,14 @@ class BrowsedSite:
 
     @classmethod
     @contextmanager
-    def started(cls, folder: Path) -> Iterator["BrowsedSite"]:
-        """Empty, and without a worker."""
+    def started(cls, folder: Path, database: Path) -> Iterator["BrowsedSite"]:
+        """Empty, a copy of `database`, and without a worker."""
         places = Places(
             data_dir=folder, models_dir=folder, web_port=free_port(), coordinator_port=free_port()
         )
         env = {**places.env, "DATABASE_URL": "", "REDIS_URL": ""}
+        blank_database.put(database, Path(env["HELIX_DATA_DIR"]))
         with Processes(log_dir=folder / "logs", cwd=ROOT, env=env) as processes:
-            processes.run("migrate", [sys.executable, "manage.py", "migrate", "--no-input"])
             processes.start("web", web_command(places.web_port))
             wait_until(
                 "the site answers",

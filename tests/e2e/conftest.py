@@ -15,7 +15,7 @@ import pytest
 from selenium import webdriver
 
 from helixweb.demo import local_cluster
-from tests.e2e import chromium
+from tests.e2e import blank_database, chromium
 from tests.e2e.browsed_site import BrowsedSite
 from tests.e2e.servers import PostgresServer, RedisServer
 
@@ -79,10 +79,18 @@ def trained_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def browsed_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowsedSite]:
+def blank_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The database of a site in which nothing is yet, to be copied."""
+    return blank_database.make(tmp_path_factory.mktemp("blank"))
+
+
+@pytest.fixture(scope="session")
+def browsed_site(
+    tmp_path_factory: pytest.TempPathFactory, blank_sqlite: Path
+) -> Iterator[BrowsedSite]:
     """A site with its worker, for worlds that tests make in it."""
     folder = tmp_path_factory.mktemp("browsed")
-    with BrowsedSite.started(folder) as site:
+    with BrowsedSite.started(folder, blank_sqlite) as site:
         site.start_worker()
         yield site
 

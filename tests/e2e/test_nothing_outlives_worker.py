@@ -1,6 +1,5 @@
 """A worker that is killed leaves nothing behind, beat least of all: the next one brings its own."""
 
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 
 from helixweb.demo.processes import Processes
 from helixweb.demo.scenario import WORKER_COMMAND
+from tests.e2e import blank_database
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
@@ -17,10 +17,10 @@ PATIENCE_S = 60.0
 pytestmark = pytest.mark.e2e
 
 
-def test_the_processes_of_a_killed_worker_end(tmp_path: Path) -> None:
+def test_the_processes_of_a_killed_worker_end(tmp_path: Path, blank_sqlite: Path) -> None:
     env = {"HELIX_DATA_DIR": str(tmp_path / "web"), "DATABASE_URL": "", "REDIS_URL": ""}
+    blank_database.put(blank_sqlite, tmp_path / "web")
     with Processes(log_dir=tmp_path / "logs", cwd=ROOT, env=env) as processes:
-        processes.run("migrate", [sys.executable, "manage.py", "migrate", "--no-input"])
         command = [*WORKER_COMMAND, "--concurrency", "1"]
         worker = psutil.Process(processes.start("worker", command).process.pid)
         wait_until(lambda: len(worker.children()) >= 2)  # beat, and one that runs tasks

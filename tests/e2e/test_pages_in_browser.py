@@ -62,10 +62,10 @@ def test_every_page_is_within_reach_of_everybody(
 
 
 def test_every_page_of_a_new_site_says_what_to_do_next(
-    tmp_path: Path, browser: webdriver.Chrome
+    tmp_path: Path, browser: webdriver.Chrome, blank_sqlite: Path
 ) -> None:
     browser.set_script_timeout(PATIENCE_S)
-    with BrowsedSite.started(tmp_path) as site:
+    with BrowsedSite.started(tmp_path, blank_sqlite) as site:
         person = Person(browser, site.url)
         log_in(person, site.login_link())
         assert dict(problems(person, EMPTY, name="empty")) == {}

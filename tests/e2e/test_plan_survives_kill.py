@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from helixweb.demo.processes import Processes, Running, free_port
+from tests.e2e import blank_database
 
 ROOT = Path(__file__).parents[2]
 PYTHON = sys.executable
@@ -73,16 +74,25 @@ def long_search(name: str) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Site:
-    """A running web with its REST client; workers are started by the test."""
+    """A running web with its REST client; tests share a worker, unless they stop it."""
 
     processes: Processes
     rest: httpx.Client
+    worker: Running | None = None
 
-    def start_worker(self) -> Running:
-        command = [PYTHON, "-m", "celery", "-A", "helixweb", "worker", "-B", "-c", "2"]
-        return self.processes.start("worker", command)
+    def with_worker(self) -> Running:
+        if self.worker is None:
+            command = [PYTHON, "-m", "celery", "-A", "helixweb", "worker", "-B", "-c", "2"]
+            self.worker = self.processes.start("worker", command)
+        return self.worker
+
+    def kill_worker(self) -> None:
+        """And its children, by SIGKILL."""
+        worker, self.worker = self.with_worker(), None
+        os.killpg(worker.process.pid, signal.SIGKILL)
+        self.processes.stop(worker)
 
     def start_run(self, *, name: str, time_limit_s: float) -> str:
         """Import a cluster of its own and queue a run; returns the run's URL."""
@@ -117,6 +127,14 @@ class Site:
         pytest.fail(f"the run did not get there: {run}")
 
 
+MAKE_KEY = """
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from helixweb.common.auth import create_api_key
+call_command("migrate", verbosity=0)
+ada = get_user_model().objects.create_user("ada")
+print(create_api_key(name="e2e", user=ada, scopes=["read", "write"]).secret)
+"""
 BACKENDS = [
     "sqlite",
     pytest.param("postgres-redis", marks=[pytest.mark.postgres, pytest.mark.redis]),
@@ -139,12 +157,10 @@ def site(
     if request.param == "postgres-redis":
         environment["DATABASE_URL"] = request.getfixturevalue("postgres_url")
         environment["REDIS_URL"] = request.getfixturevalue("redis_url")
+    else:
+        blank_database.put(request.getfixturevalue("blank_sqlite"), tmp_path / "data")
     with Processes(log_dir=tmp_path / "logs", cwd=ROOT, env=environment) as processes:
-        processes.run("migrate", [PYTHON, "manage.py", "migrate", "-v0"])
-        processes.run("loginlink", [PYTHON, "manage.py", "loginlink", "ada"])
-        key = processes.run(
-            "apikey", [PYTHON, "manage.py", "apikey", "ada", "e2e", "--scopes", "read,write"]
-        ).strip()
+        key = processes.run("apikey", [PYTHON, "manage.py", "shell", "-v0", "-c", MAKE_KEY]).strip()
         port = url.rpartition(":")[2]
         processes.start(
             "web", [PYTHON, "-m", "uvicorn", "helixweb.asgi:application", "--port", port]
@@ -173,14 +189,13 @@ def _is_searching(run: dict[str, Any]) -> bool:
 def test_a_run_whose_worker_is_killed_is_finished_by_a_second_attempt(
     site: Site, tmp_path: Path
 ) -> None:
-    worker = site.start_worker()
+    site.with_worker()
     url = site.start_run(name=f"killed-{tmp_path.name}", time_limit_s=6)
     before = site.wait_for(url, _is_searching)
-    os.killpg(worker.process.pid, signal.SIGKILL)  # the worker and its children
-    site.processes.stop(worker)
+    site.kill_worker()
     assert site.rest.get(url).json()["status"] == "running"
 
-    worker = site.start_worker()
+    site.with_worker()
     after = site.wait_for(url, lambda run: run["finished_at"] is not None)
     assert (after["status"], after["attempt"]) == ("succeeded", 2), after
     assert after["flow_tokens_per_s"] >= before["flow_tokens_per_s"]
@@ -188,11 +203,10 @@ def test_a_run_whose_worker_is_killed_is_finished_by_a_second_attempt(
     assert plan["document"]["format"] == "helixweb.plan/1"
     incumbents = site.rest.get(f"{url}incumbents/", params={"limit": 1000}).json()["results"]
     assert {row["attempt"] for row in incumbents} == {1, 2}
-    site.processes.stop(worker)
 
 
 def test_cancelling_a_running_search_keeps_its_best_so_far(site: Site, tmp_path: Path) -> None:
-    worker = site.start_worker()
+    site.with_worker()
     url = site.start_run(name=f"cancelled-{tmp_path.name}", time_limit_s=600)
     before = site.wait_for(url, _is_searching)
     assert site.rest.post(f"{url}cancel/").status_code == 202
@@ -201,11 +215,10 @@ def test_cancelling_a_running_search_keeps_its_best_so_far(site: Site, tmp_path:
     plan = site.rest.get(f"/api/v1/plans/{after['plan']}/").json()
     assert plan["flow_tokens_per_s"] >= before["flow_tokens_per_s"] > 0
     assert plan["document"]["stop_reason"] == "cancelled"
-    site.processes.stop(worker)
 
 
 def test_a_worker_works_on_when_any_of_its_processes_is_killed(site: Site, tmp_path: Path) -> None:
-    worker = site.start_worker()
+    worker = site.with_worker()
     site.wait_for(site.start_run(name=f"before-{tmp_path.name}", time_limit_s=1), _has_ended)
     killed: set[int] = set()
     while len(killed) < 6:  # each may be the one that waits for work
@@ -214,7 +227,6 @@ def test_a_worker_works_on_when_any_of_its_processes_is_killed(site: Site, tmp_p
             child.kill()
     url = site.start_run(name=f"after-{tmp_path.name}", time_limit_s=1)
     assert site.wait_for(url, _has_ended)["status"] == "succeeded"
-    site.processes.stop(worker)
 
 
 def _has_ended(run: dict[str, Any]) -> bool:
