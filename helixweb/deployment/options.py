@@ -50,6 +50,11 @@ class DeployOptions:
 DEFAULTS = DeployOptions()
 
 
+def is_url(backend: str) -> bool:
+    """Whether it names somebody's server."""
+    return backend.startswith(("http://", "https://"))
+
+
 def trouble_of_backend(text: str) -> str:
     """Why that is neither a backend nor a URL, and what would be; empty if it is."""
     if text in BACKENDS:

@@ -97,6 +97,20 @@ def place_instances(
     )
 
 
+def check_instances(problem: Problem, *, degree: int | None = None) -> None:
+    """Raises NoDegree where `place_instances` would for the size of machines or the degree, without
+    an estimate of any."""
+    whole = [
+        node
+        for node in problem.cluster.nodes
+        if max_layers(problem, node.name) >= problem.model.num_layers
+    ]
+    if not whole:
+        raise NoDegree(_nobody_holds(problem))
+    for node in whole:
+        _check_degree(problem, degree, gpus=node.gpus, names=[node.name])
+
+
 def machine_of(problem: Problem, node_name: str) -> tuple[Machine, WholeModel]:
     """The node, which holds all layers, as the degree search sees it. Raises InvalidProblem where
     its profile says nothing about speed."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from runtime.agent.identity import DataDir
 from runtime.agent.instance_specs import InstanceSettings
-from runtime.agent.instances import InstanceKeeper, with_instances
+from runtime.agent.instances import InstanceKeeper, goes_on, with_instances
 from runtime.agent.joining import Joined
 from runtime.agent.node_log import NodeLog, tell_log
 from runtime.agent.profiling import PROFILE_COMMAND, Profiling, profiling_settings, stage_traffic
@@ -250,7 +250,8 @@ class Agent:
             return
         logger.info("generation %d is wanted", desired.generation)
         self._desired = desired
-        self._keeper.want(desired.instances)
+        if not goes_on(desired):
+            self._keeper.want(desired.instances)
         try:
             self._data_dir.save_desired(desired)
         except OSError as error:  # a full disk must not end the stage

@@ -22,7 +22,7 @@ from runtime.instances.command_lines import door_of, launch_of
 from runtime.instances.health import Condition, Patience
 from runtime.instances.instance import LOOK_EVERY_S, SupervisedInstance
 from runtime.instances.process import ServerProcess
-from runtime.protocol.control import ObservedState, Phase
+from runtime.protocol.control import DesiredState, ObservedState, Phase
 from runtime.protocol.instance_orders import MOST_SAID, AssignedInstance, ObservedInstance
 
 _LOOK_S = 0.3
@@ -242,6 +242,12 @@ def progress_of(log_tail: str) -> float | None:
     """The last percentage that the log names, as loaders write it; None without any."""
     found = _PERCENT.findall(log_tail)
     return None if not found else min(1.0, int(found[-1]) / 100)
+
+
+def goes_on(desired: DesiredState) -> bool:
+    """Whether what instances there are serve on: the node is left out of a plan whose coordinator
+    has not taken over yet."""
+    return desired.continues and not desired.instances and desired.assignment is None
 
 
 def with_instances(

@@ -25,7 +25,8 @@ PAGES = (
     "/plans/compare?plan={plan}&plan={second_plan}", "/plans/mixes/new/{cluster}",
     "/plans/mixes/{mix}/", "/deployments/", "/deployments/new?plan={plan}",
     "/deployments/{deployment}/", "/deployments/{deployment}/predictions/",
-    "/deployments/{failing}/", "/monitor/?cluster={cluster}&range=1h",
+    "/deployments/{failing}/", "/plans/{instances_run}/", "/deployments/{instances}/",
+    "/clusters/{instances_cluster}/nodes/{instances_node}/", "/monitor/?cluster={cluster}&range=1h",
     "/requests/", "/requests/{request}/", "/playground/", "/settings/", "/settings/users/",
     "/settings/api-keys/", "/settings/join-tokens/", "/settings/jobs/", "/settings/about/",
 )  # fmt: skip

@@ -67,6 +67,7 @@ def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
     _one_fails(broken, generation=failing.generation)
     ids["drain"] = drain(broken.agents["laptop"].row, user=user, now=now).pk
     torn, frayed = (_offered(f"{name}-{kind}", user=user, now=now) for kind in ("torn", "frayed"))
+    ids |= _instances(f"{name}-instances", user=user, now=now)
     _heard_for_an_hour(now)
     _lose(LOST, torn, frayed, now=now)
     ids |= {
@@ -185,6 +186,43 @@ def _all_ready(doubles: Any, plan: Any, *, generation: int) -> tuple[str, str]:
         agent.beat(Phase.LOADING, generation=generation, message="reading weights")
         agent.beat(Phase.READY, generation=generation, stage=stage)
     return source, target
+
+
+def _instances(cluster_name: str, *, user: Any, now: datetime) -> dict[str, Any]:
+    """A cluster of whole-model instances, one of which has failed, and its pages."""
+    from helixweb.deployment.options import DeployOptions
+    from helixweb.deployment.services import deploy
+    from helixweb.inventory import services as inventory
+    from runtime.protocol.control import Phase
+    from runtime.protocol.instance_orders import InstanceTraffic
+    from tests.helixweb.instance_doubles import Instances, beat_all, told
+
+    cluster = inventory.import_problem_document(_problem(), user=user, cluster_name=cluster_name)
+    doubles = Instances(cluster, user, whole=2, method="instances")
+    run = _finished_run(doubles.plan, user=user, now=now)
+    doubles.plan.delete()
+    doubles.plan = run.plan
+    deployment = deploy(run.plan, user=user, options=DeployOptions(), now=now)
+    beat_all(doubles, deployment)
+    well, failed = sorted(doubles.plan.document["placement"])
+    last = "Loading safetensors checkpoint shards: 50%\ntorch.OutOfMemoryError: CUDA out of memory"
+    doubles.agents[failed].beat(
+        Phase.FAILED,
+        generation=deployment.generation,
+        message=f"instance {failed}: exited with status 1",
+        instances=[told(failed, "waiting", message="exited with status 1", log_tail=last)],
+    )
+    traffic = InstanceTraffic(
+        node=well, condition="ready", open=True, requests=3, waiting=1, kv_usage=0.4,
+        answered_total=120, failed_total=2, output_tokens_per_s=210.0,
+    )  # fmt: skip
+    doubles.coordinator.report(generation=deployment.generation, instances={well: traffic})
+    return {
+        "instances_run": run.pk,
+        "instances": deployment.pk,
+        "instances_cluster": cluster.pk,
+        "instances_node": doubles.agents[failed].row.pk,
+    }
 
 
 def _some_log(agent: Any, *, now: datetime) -> None:

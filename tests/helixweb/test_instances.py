@@ -6,95 +6,25 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
-from process_doubles import FakeCluster
 from rest_framework.test import APIClient
 
 from helixweb.deployment.models import Deployment, Status
-from helixweb.inventory import services as inventory
-from helixweb.inventory.models import Cluster, LanguageModel, Node, Profile
+from helixweb.deployment.services.repairing import repair
+from helixweb.inventory.models import Cluster, LanguageModel, Node, Replanning
 from helixweb.planning import attempts
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.searches import search_for
-from planner.compute_plan import PlanOptions
-from planner.domain.instance import PlanMethod
 from planner.placers.base import NeverCancelled
-from planner.plan_instances import plan_by_method
-from planner.serialization import plan_to_dict, problem_from_dict, problem_to_dict
 from runtime.protocol.control import Phase
-from runtime.protocol.instance_orders import PIPELINES, InstanceTraffic, ObservedInstance
+from runtime.protocol.instance_orders import PIPELINES, InstanceTraffic
+from tests.helixweb.instance_doubles import Instances, beat_all, plan_by, told
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
-
-
-class Instances(FakeCluster):
-    """A cluster in which `whole` nodes hold all layers, and a plan by that method."""
-
-    def __init__(self, cluster: Cluster, user: Any, *, whole: int, method: PlanMethod) -> None:
-        super().__init__(cluster, user)
-        make_whole(cluster, self.model, list(self.agents)[:whole])
-        self.plan = plan_by(cluster, self.model, method)
-
-    def deploy(self, api: APIClient, **options: Any) -> Deployment:
-        answer = api.post("/api/v1/deployments/", {"plan": self.plan.pk, **options}, format="json")
-        assert answer.status_code == 202, answer.content
-        return Deployment.objects.get(pk=answer.json()["id"])
-
-
-def make_whole(cluster: Cluster, model: LanguageModel, names: list[str]) -> None:
-    layers = model.num_layers
-    Profile.objects.create(
-        cluster=cluster,
-        model=model,
-        name="whole",
-        gpu="big",
-        vram_bytes=1e9,
-        max_layers=layers,
-        tokens_per_s=[1000.0 / held for held in range(1, layers + 1)],
-        kv_capacity_token_layers=[90_000.0 - 500 * held for held in range(1, layers + 1)],
-        layer_times={
-            "prompt": [[1000.0, 0.1]],
-            "decode": [[1.0, 0.001], [100.0, 0.01]],
-        },
-        # an engine that is much faster than a stage of all layers
-        instance_times={"1": {"prefill": [1e-6, 0, 0, 1e-3], "decode": [0, 1e-5, 0, 1e-3]}},
-    )
-    Node.objects.filter(cluster=cluster, name__in=names).update(profile_name="whole")
-
-
-def plan_by(cluster: Cluster, model: LanguageModel, method: PlanMethod) -> Plan:
-    document = problem_to_dict(inventory.build_problem(cluster, model))
-    plan = plan_by_method(
-        problem_from_dict(document),
-        options=PlanOptions(method=method, time_limit_s=1.0, solver="highs"),
-        progress=lambda incumbent: None,
-        cancel=NeverCancelled(),
-    )
-    return Plan.objects.create(
-        cluster=cluster,
-        model=model,
-        document=plan_to_dict(plan),
-        problem=document,
-        flow_tokens_per_s=plan.flow.value_tokens_per_s,
-        upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
-        hops=plan.hops,
-    )
 
 
 @pytest.fixture
 def two(cluster: Cluster, user: Any) -> Instances:
     return Instances(cluster, user, whole=2, method="instances")
-
-
-def told(name: str, condition: str = "ready", **more: Any) -> dict[str, Any]:
-    told = ObservedInstance(name=name, condition=condition, port=20_000 + len(name), **more)
-    return told.model_dump(mode="json")
-
-
-def beat_all(there: Instances, deployment: Deployment) -> None:
-    for name in there.plan.document["placement"]:
-        there.agents[name].beat(
-            Phase.READY, generation=deployment.generation, instances=[told(name)]
-        )
 
 
 def test_nodes_are_told_their_instances_and_coordinators_where_these_answer(
@@ -336,3 +266,77 @@ def test_pipelines_beside_instances_have_a_row_of_their_own(
     page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
     assert "the pipelines" in page
     assert "100.0 %" in page
+
+
+def test_a_model_that_no_machine_holds_is_refused_before_a_run_is_queued(
+    api: APIClient, cluster: Cluster
+) -> None:
+    model = LanguageModel.objects.get()
+    body = {"cluster": cluster.pk, "model": model.pk, "options": {"method": "instances"}}
+    answer = api.post("/api/v1/plan-runs/", body, format="json")
+    refused(answer, "no machine holds all 4 layers")
+    assert not PlanRun.objects.exists()
+
+
+def test_a_degree_that_does_not_divide_is_refused_on_the_form(
+    browser: Client, two: Instances
+) -> None:
+    form = {
+        "cluster": two.cluster.pk,
+        "model": two.model.pk,
+        "time_limit_s": "60",
+        "objective": "decode",
+        "placer": "auto",
+        "solver": "auto",
+        "seed": "0",
+        "warm_start": "best",
+        "gap_percent": "0.1",
+        "method": "instances",
+        "tensor_parallel": "3",
+    }
+    answer = browser.post("/plans/new", form)
+    assert answer.status_code == 422
+    assert "degree of 3 does not divide the 1 GPUs" in answer.content.decode()
+
+
+def test_an_emulated_node_runs_no_instance(api: APIClient, two: Instances) -> None:
+    first = min(two.plan.document["placement"])
+    node = Node.objects.get(cluster=two.cluster, name=first)
+    node.hardware = {**(node.hardware or {}), "emulated": True}
+    node.save()
+    body = {"plan": two.plan.pk}
+    refused(api.post("/api/v1/deployments/", body, format="json"), first, "emulated")
+
+
+def test_nobody_plans_anew_because_an_instance_was_lost(api: APIClient, two: Instances) -> None:
+    Cluster.objects.filter(pk=two.cluster.pk).update(replanning=Replanning.AUTOMATIC)
+    deployment = two.deploy(api)
+    beat_all(two, deployment)
+    two.silence(min(two.plan.document["placement"]))
+    repair(deployment.pk, now=timezone.now())
+    assert not deployment.repairs.exists()
+
+
+def test_a_roll_back_deploys_with_the_backends_that_were(api: APIClient, two: Instances) -> None:
+    first = min(two.plan.document["placement"])
+    before = two.deploy(api, backend_by_node={first: "vllm"}, theta=5.0)
+    beat_all(two, before)
+    now = two.deploy(api)
+    answer = api.post(f"/api/v1/deployments/{now.pk}/roll-back/")
+    assert answer.status_code == 202, answer.content
+    again = Deployment.objects.get(pk=answer.json()["id"])
+    assert (again.backend_by_node, again.theta) == ({first: "vllm"}, 5.0)
+    (order,) = two.agents[first].desired().instances
+    assert order.backend == "vllm"
+
+
+def test_what_serves_goes_on_while_the_next_plan_comes_up(api: APIClient, two: Instances) -> None:
+    first, second = sorted(two.plan.document["placement"])
+    before = two.deploy(api)
+    beat_all(two, before)
+    Node.objects.filter(cluster=two.cluster, name=first).update(profile_name="small")
+    two.plan = plan_by(two.cluster, two.model, "instances")
+    assert list(two.plan.document["placement"]) == [second]
+    two.deploy(api)
+    left_out = two.agents[first].desired()
+    assert (left_out.continues, left_out.instances) == (True, ())

@@ -14,9 +14,9 @@ from instance_house import COMMAND, run, wait_until
 
 from planner.domain.instance import Backend
 from runtime.agent.instance_specs import CannotRun, InstanceSettings, spec_of
-from runtime.agent.instances import InstanceKeeper, progress_of, with_instances
+from runtime.agent.instances import InstanceKeeper, goes_on, progress_of, with_instances
 from runtime.instances.process import ServerProcess
-from runtime.protocol.control import ObservedState, Phase
+from runtime.protocol.control import DesiredState, ObservedState, Phase
 from runtime.protocol.instance_orders import AssignedInstance, ObservedInstance
 from runtime.protocol.instances import HelixInstance
 
@@ -213,6 +213,12 @@ def test_a_node_whose_instances_still_end_is_stopping() -> None:
     seen = with_instances(IDLE, (told("draining"),), wanted=0)
     assert (seen.phase, seen.message) == (Phase.STOPPING, "ending draining")
     assert with_instances(IDLE, (), wanted=0) == IDLE
+
+
+def test_a_node_that_is_left_out_serves_on_until_the_next_plan_has_taken_over() -> None:
+    assert goes_on(DesiredState(generation=4, continues=True))
+    assert not goes_on(DesiredState(generation=4))
+    assert not goes_on(DesiredState(generation=4, continues=True, instances=(order(),)))
 
 
 def test_progress_is_the_last_percentage_that_a_log_names() -> None:

@@ -12,7 +12,7 @@ from helixweb.common.models import ApiKey
 from helixweb.deployment.models import SERVING, Deployment, LinkWeights
 from helixweb.deployment.services.draining import draining_names, is_let_go
 from helixweb.deployment.services.instance_orders import assigned, served
-from helixweb.deployment.services.orders import with_peers
+from helixweb.deployment.services.orders import weights_among, with_peers
 from helixweb.inventory.models import Coordinator, Node
 from runtime.protocol.control import (
     CoordinatorDesired,
@@ -71,7 +71,8 @@ def coordinator_desired(coordinator: Coordinator) -> CoordinatorDesired:
             deployment=deployment, generation=deployment.generation
         ).first()
         if weights is not None and weights.counts:
-            plan = plan.model_copy(update={"routing_weights": weights.routing_weights})
+            among = weights_among(plan.placement.layers, weights.routing_weights)
+            plan = plan.model_copy(update={"routing_weights": among})
         if plan.instances_total:
             rows = deployment.assignments.exclude(instances=[]).select_related("node")
             known = tuple(one for row in rows.order_by("node_name") for one in served(row))

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 from helixweb.deployment.models import Deployment, NodeAssignment
+from helixweb.deployment.options import is_url
 from helixweb.inventory.models import Node
 from planner.domain.instance import PlannedInstance
 from planner.domain.plan import Plan
@@ -93,10 +94,6 @@ def instance_key(node: Node) -> str:
     text = f"instance:{node.uuid}"
     digest = hmac.new(settings.SECRET_KEY.encode(), text.encode(), hashlib.sha256)
     return f"hlxi_{digest.hexdigest()}"
-
-
-def is_url(backend: str) -> bool:
-    return backend.startswith(("http://", "https://"))
 
 
 def pipelines_room_tokens(plan: Plan, problem: Problem) -> int:

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from datetime import datetime
 
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from helixweb.deployment.coordinators import coordinators_of, is_online
 from helixweb.deployment.models import Drain
-from helixweb.deployment.options import DEFAULTS, DeployOptions
+from helixweb.deployment.options import DEFAULTS, DeployOptions, is_url
 from helixweb.deployment.tensor_parallel import obstacles_to_ranks, ranks_of
 from helixweb.inventory.models import Node, NodeState
 from helixweb.inventory.node_list import in_state
@@ -24,8 +25,17 @@ def find_obstacles(
     return tuple(_obstacles(plan, now, options))
 
 
-def _obstacles_to_instances(stored: domain.Plan, options: DeployOptions) -> Iterator[str]:
+def _obstacles_to_instances(
+    stored: domain.Plan, options: DeployOptions, rows: QuerySet[Node]
+) -> Iterator[str]:
     running = instance_nodes(stored.instances)
+    emulated = rows.filter(name__in=running, hardware__emulated=True)
+    for name in sorted(emulated.values_list("name", flat=True)):
+        if not is_url(options.backend_by_node.get(name, "")):
+            yield _(
+                "Node %(name)s is emulated and runs no model, so no instance either; compute a "
+                "plan of pipelines, or without it."
+            ) % {"name": name}
     for name in sorted(set(options.backend_by_node) - running):
         yield _(
             "A backend is named for node %(name)s, which runs no instance in this plan; leave it "
@@ -108,7 +118,7 @@ def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[st
             )
             % {"name": name}
         )
-    yield from _obstacles_to_instances(stored, options)
+    yield from _obstacles_to_instances(stored, options, rows)
     sharing = [name for name in stored.placement.layers if ranks_of(options, name) > 1]
     hardware = dict(rows.values_list("name", "hardware")) if sharing else {}
     yield from obstacles_to_ranks(

@@ -60,7 +60,7 @@ def make_orders(
         num_layers=plan.num_layers,
         partial_inference=plan.partial_inference,
         placement=_stages_only(plan, stages),
-        routing_weights=_weights_among(plan, stages),
+        routing_weights=weights_among(stages, plan.routing_weights),
         workload=problem.workload,
         max_context_tokens=deployment.max_context_tokens,
         page_tokens=deployment.page_tokens,
@@ -111,11 +111,14 @@ def _stages_only(plan: Plan, stages: Mapping[str, LayerRange]) -> Placement:
     return Placement(layers=stages, components=kept if len(kept) > 1 else ())
 
 
-def _weights_among(plan: Plan, stages: Mapping[str, LayerRange]) -> dict[str, dict[str, float]]:
+def weights_among(
+    stages: Mapping[str, LayerRange], weights: Mapping[str, Mapping[str, float]]
+) -> dict[str, dict[str, float]]:
+    """Without those of nodes that run instances; none where there are no stages."""
     ends = {SOURCE, SINK, *stages}
     return {
         source: {target: weight for target, weight in targets.items() if target in ends}
-        for source, targets in plan.routing_weights.items()
+        for source, targets in weights.items()
         if source in ends and stages
     }
 

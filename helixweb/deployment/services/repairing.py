@@ -60,8 +60,8 @@ def repair(deployment_id: int, *, now: datetime) -> None:
         .filter(pk=deployment_id, status__in=SERVING)
         .first()
     )
-    if deployment is None:
-        return
+    if deployment is None or stored_plan(deployment.plan).instances:
+        return  # requests go around an instance that is lost; whole models are not moved unasked
     policy = deployment.cluster.replanning
     row = deployment.repairs.filter(state__in=OPEN).first()
     changed = changes_of(deployment, now=now)

@@ -23,9 +23,10 @@ from helixweb.planning.options import (
 )
 from planner.compute_plan import PlanOptions
 from planner.domain.problem import Problem
-from planner.feasibility import check_rules
+from planner.feasibility import check_rules, restricted_problem
 from planner.objectives.goal import goal_for
 from planner.placers.base import InvalidOptions
+from planner.placers.whole_machines import check_instances
 from planner.serialization import problem_to_dict
 
 
@@ -42,7 +43,7 @@ def start_plan_run(
 
     With `survive_one_loss` it is for the flow that is left when the worst node is lost, and the
     objective must be the flow. Raises InvalidProblem for an incomplete inventory, InvalidOptions,
-    InvalidRules and ModelDoesNotFit, before anything is written.
+    InvalidRules, ModelDoesNotFit and NoDegree, before anything is written.
     """
     if survive_one_loss and options.objective != "flow":
         raise InvalidOptions(
@@ -58,7 +59,10 @@ def start_plan_run(
             % {"id": start_plan.pk, "name": repr(cluster.name)}
         )
     problem = build_problem(cluster, model)
-    check_rules(problem, options.rules)
+    if options.method == "instances":
+        check_instances(restricted_problem(problem, options.rules), degree=options.tensor_parallel)
+    else:
+        check_rules(problem, options.rules)
     # Refuses an objective that the problem lacks something for: a price of a node.
     goal_for(
         problem,

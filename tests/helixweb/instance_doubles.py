@@ -1,0 +1,84 @@
+"""Clusters of doubles that serve whole-model instances."""
+
+from typing import Any
+
+from rest_framework.test import APIClient
+
+from helixweb.deployment.models import Deployment
+from helixweb.inventory import services as inventory
+from helixweb.inventory.models import Cluster, LanguageModel, Node, Profile
+from helixweb.planning.models import Plan
+from planner.compute_plan import PlanOptions
+from planner.domain.instance import PlanMethod
+from planner.placers.base import NeverCancelled
+from planner.plan_instances import plan_by_method
+from planner.serialization import plan_to_dict, problem_from_dict, problem_to_dict
+from runtime.protocol.control import Phase
+from runtime.protocol.instance_orders import ObservedInstance
+from tests.helixweb.process_doubles import FakeCluster
+
+
+class Instances(FakeCluster):
+    """A cluster in which `whole` nodes hold all layers, and a plan by that method."""
+
+    def __init__(self, cluster: Cluster, user: Any, *, whole: int, method: PlanMethod) -> None:
+        super().__init__(cluster, user)
+        make_whole(cluster, self.model, list(self.agents)[:whole])
+        self.plan = plan_by(cluster, self.model, method)
+
+    def deploy(self, api: APIClient, **options: Any) -> Deployment:
+        answer = api.post("/api/v1/deployments/", {"plan": self.plan.pk, **options}, format="json")
+        assert answer.status_code == 202, answer.content
+        return Deployment.objects.get(pk=answer.json()["id"])
+
+
+def make_whole(cluster: Cluster, model: LanguageModel, names: list[str]) -> None:
+    layers = model.num_layers
+    Profile.objects.create(
+        cluster=cluster,
+        model=model,
+        name="whole",
+        gpu="big",
+        vram_bytes=1e9,
+        max_layers=layers,
+        tokens_per_s=[1000.0 / held for held in range(1, layers + 1)],
+        kv_capacity_token_layers=[90_000.0 - 500 * held for held in range(1, layers + 1)],
+        layer_times={
+            "prompt": [[1000.0, 0.1]],
+            "decode": [[1.0, 0.001], [100.0, 0.01]],
+        },
+        # an engine that is much faster than a stage of all layers
+        instance_times={"1": {"prefill": [1e-6, 0, 0, 1e-3], "decode": [0, 1e-5, 0, 1e-3]}},
+    )
+    Node.objects.filter(cluster=cluster, name__in=names).update(profile_name="whole")
+
+
+def plan_by(cluster: Cluster, model: LanguageModel, method: PlanMethod) -> Plan:
+    document = problem_to_dict(inventory.build_problem(cluster, model))
+    plan = plan_by_method(
+        problem_from_dict(document),
+        options=PlanOptions(method=method, time_limit_s=1.0, solver="highs"),
+        progress=lambda incumbent: None,
+        cancel=NeverCancelled(),
+    )
+    return Plan.objects.create(
+        cluster=cluster,
+        model=model,
+        document=plan_to_dict(plan),
+        problem=document,
+        flow_tokens_per_s=plan.flow.value_tokens_per_s,
+        upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
+        hops=plan.hops,
+    )
+
+
+def told(name: str, condition: str = "ready", **more: Any) -> dict[str, Any]:
+    told = ObservedInstance(name=name, condition=condition, port=20_000 + len(name), **more)
+    return told.model_dump(mode="json")
+
+
+def beat_all(there: Instances, deployment: Deployment) -> None:
+    for name in there.plan.document["placement"]:
+        there.agents[name].beat(
+            Phase.READY, generation=deployment.generation, instances=[told(name)]
+        )
