@@ -15,7 +15,7 @@ from planner.refinement import Busy
 
 # One observation is of so long; shorter ones would be of few steps.
 EVERY_S = 10
-LOOKED_BACK = timedelta(minutes=30)
+LOOKED_BACK = timedelta(minutes=10)
 _COUNTERS = (
     "busy_s_total", "delayed_s_total", "stage_tokens_total", "stage_prompt_tokens_total",
     "steps_total", "uptime_s",

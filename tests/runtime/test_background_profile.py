@@ -8,6 +8,7 @@ import random
 import sys
 from collections.abc import Callable, Collection, Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 
 import fake_profiler
 import pytest
@@ -26,12 +27,20 @@ from runtime.engine.limits import EngineLimits
 from runtime.engine.model_runner import ModelRunner
 from runtime.models.decoder import Decoder, LoadedDecoder
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
-from runtime.profiler import step_times
+from runtime.profiler import background, step_times
 from runtime.profiler.background import Left, Turns, measure_node
 from runtime.profiler.node_sweep import sweep_shapes
 from runtime.profiler.step_times import StepRuns
 from runtime.protocol.profiling import ProfileOrder, ProfilingPhase
-from runtime.protocol.profiling_pipe import AGAIN, GO, ProfilingLaunch, parse_profiling_event
+from runtime.protocol.profiling_pipe import (
+    AGAIN,
+    GO,
+    Asking,
+    CannotMeasure,
+    Measured,
+    ProfilingLaunch,
+    parse_profiling_event,
+)
 
 SETTINGS = ProfilingSettings(
     host="127.0.0.1", memory_budget_bytes=50_000_000, relative_speed=0.5, threads=1
@@ -79,7 +88,7 @@ def test_a_node_without_a_stage_serves_nothing() -> None:
     assert stage_traffic(LocalState(), now_s=1) is None
 
 
-class Measured:
+class Watched:
     """A `Profiling` over `fake_profiler`, with traffic as the test says."""
 
     def __init__(self, directory: Path, *, settings: ProfilingSettings = SETTINGS) -> None:
@@ -115,7 +124,7 @@ def run(work: Coroutine[None, None, None]) -> None:
 
 def test_an_order_is_measured_once_and_its_result_stays_until_it_is_taken(tmp_path: Path) -> None:
     async def life() -> None:
-        measured = Measured(tmp_path)
+        measured = Watched(tmp_path)
         measured.profiling.want(order())
         await measured.until(ProfilingPhase.DONE)
         measured.profiling.want(order())
@@ -136,7 +145,7 @@ def test_measuring_waits_for_traffic_to_pause_and_does_the_disturbed_step_again(
     tmp_path: Path,
 ) -> None:
     async def life() -> None:
-        measured = Measured(tmp_path)
+        measured = Watched(tmp_path)
         seconds, steps = itertools.count(1e12), itertools.count()
         measured.traffic = lambda: heard(next(seconds), next(steps), is_busy=True)
         measured.profiling.want(order())
@@ -157,7 +166,7 @@ def test_measuring_waits_for_traffic_to_pause_and_does_the_disturbed_step_again(
 )
 def test_a_measurement_that_fails_says_why(tmp_path: Path, behaviour: str, told: str) -> None:
     async def life() -> None:
-        measured = Measured(tmp_path)
+        measured = Watched(tmp_path)
         measured.profiling.want(order(behaviour))
         await measured.until(ProfilingPhase.FAILED)
         assert measured.profiling.progress is not None
@@ -172,7 +181,7 @@ def test_an_emulated_node_has_nothing_to_measure(tmp_path: Path) -> None:
         settings = ProfilingSettings(
             host="127.0.0.1", memory_budget_bytes=1, relative_speed=1, threads=1, emulated=True
         )
-        measured = Measured(tmp_path, settings=settings)
+        measured = Watched(tmp_path, settings=settings)
         measured.profiling.want(order())
         await measured.until(ProfilingPhase.FAILED)
         await measured.profiling.stop()
@@ -183,7 +192,7 @@ def test_an_emulated_node_has_nothing_to_measure(tmp_path: Path) -> None:
 
 def test_an_order_that_is_withdrawn_ends_the_process(tmp_path: Path) -> None:
     async def life() -> None:
-        measured = Measured(tmp_path)
+        measured = Watched(tmp_path)
         seconds = itertools.count(1e12)
         measured.traffic = lambda: heard(next(seconds), is_busy=True)
         measured.profiling.want(order())
@@ -247,13 +256,13 @@ def test_steps_are_timed_with_the_runner_that_a_stage_would_have(
     made: list[ModelRunner] = []
     wholes: list[list[range]] = []
 
-    class Watched(ModelRunner):
+    class Recording(ModelRunner):
         def run_with(self, decoder: Decoder, *, whole: Collection[range]) -> None:
             wholes.append(list(whole))
             super().run_with(decoder, whole=whole)
 
     def make(decoder: LoadedDecoder, cache: KvCache, limits: EngineLimits) -> ModelRunner:
-        made.append(Watched(decoder, cache, max_context_tokens=limits.max_context_tokens))
+        made.append(Recording(decoder, cache, max_context_tokens=limits.max_context_tokens))
         return made[-1]
 
     monkeypatch.setattr(step_times, "make_runner", make)
@@ -264,3 +273,57 @@ def test_steps_are_timed_with_the_runner_that_a_stage_would_have(
     assert len(made) == 1
     # Both depths are whole there, so that a GPU plays decodes of either as recorded.
     assert wholes == [[range(1), range(5)]]
+
+
+class Pipes:
+    """Stdin with answers, stdout that is kept; the process that tests stays as nice as it is."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+        self.out = io.BytesIO()
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(said)))
+        monkeypatch.setattr("sys.stdout", SimpleNamespace(buffer=self.out))
+        monkeypatch.setattr(os, "nice", lambda _by: 0)
+
+    @property
+    def last(self) -> Asking | Measured | CannotMeasure:
+        return parse_profiling_event(self.out.getvalue().splitlines()[-1])
+
+
+def test_the_process_answers_with_what_it_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tiny_checkpoint(tmp_path, sizes=TinySizes(num_layers=2), seed=1)
+    monkeypatch.setattr(step_times, "_ENOUGH_S", 0.0)
+    pipes = Pipes(monkeypatch, _launch(tmp_path).to_line() + GO * 100)
+    assert background.main([]) == 0
+    assert isinstance(pipes.last, Measured)
+    assert pipes.last.measurement.max_layers == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, "config.json"),
+        ({"memory_budget_bytes": 1000}, "hold no layer"),
+    ],
+)
+def test_the_process_says_in_one_line_why_it_cannot_measure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, int], told: str
+) -> None:
+    if change:
+        make_tiny_checkpoint(tmp_path, sizes=TinySizes(num_layers=2), seed=1)
+        monkeypatch.setattr(step_times, "_ENOUGH_S", 0.0)
+    launch = _launch(tmp_path).model_copy(update=change)
+    pipes = Pipes(monkeypatch, launch.to_line() + GO * 100)
+    assert background.main([]) == 1
+    assert isinstance(pipes.last, CannotMeasure)
+    assert told in pipes.last.message
+
+
+def test_the_process_ends_when_nobody_wants_to_know_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tiny_checkpoint(tmp_path, sizes=TinySizes(num_layers=2), seed=1)
+    pipes = Pipes(monkeypatch, _launch(tmp_path).to_line() + GO)
+    assert background.main([]) == 1
+    assert isinstance(pipes.last, Asking)
