@@ -1,7 +1,8 @@
 """Fans the event outbox out to every open stream of this process; one database poll for all.
 
 Rows may commit out of id order, so the poll re-reads the last seconds and skips what it has
-delivered; a stream that reconnects with Last-Event-ID is replayed from the table.
+delivered; a stream that reconnects with Last-Event-ID, which is a `Place`, is replayed from the
+table.
 """
 
 import asyncio
@@ -13,9 +14,11 @@ from datetime import timedelta
 
 from asgiref.sync import sync_to_async
 from django.db import Error
+from django.db.models import Q
 from django.utils import timezone
 
 from helixweb.common.connections import returns_connection
+from helixweb.common.event_place import Place, missing_of
 from helixweb.common.models import Event
 
 logger = logging.getLogger(__name__)
@@ -124,8 +127,8 @@ class Broadcaster:
         """What was not delivered yet; of the rest of the overlap only ids are read."""
         settled_before = timezone.now() - OVERLAP
         if self._cursor == 0:
-            newest = Event.objects.filter(created_at__lt=settled_before).order_by("-id").first()
-            self._cursor = newest.pk if newest else 0
+            self._cursor = _newest_settled()
+        settled, before = self._cursor, set(self._delivered)
         fresh = []
         recent = Event.objects.filter(id__gt=self._cursor).order_by("id")
         for pk, created_at in recent.values_list("pk", "created_at"):
@@ -136,19 +139,24 @@ class Broadcaster:
                 self._cursor = pk
         self._delivered = {pk for pk in self._delivered if pk > self._cursor}
         rows = Event.objects.filter(pk__in=fresh).order_by("id") if fresh else ()
-        return [frame_of(event) for event in rows]
+        frames = []
+        for event in rows:
+            before.add(event.pk)
+            place = Place(max(before), missing_of(before, after=settled))
+            frames.append(frame_of(event, place))
+        return frames
 
 
 BROADCASTER = Broadcaster()
 
 
-async def stream(topics: Iterable[str], *, last_event_id: int | None) -> AsyncIterator[bytes]:
-    """SSE frames of `topics`: what came after `last_event_id`, then what comes."""
+async def stream(topics: Iterable[str], *, place: Place | None) -> AsyncIterator[bytes]:
+    """SSE frames of `topics`: what was not read at `place`, then what comes."""
     wanted = frozenset(topics)
     subscription = await BROADCASTER.subscribe(wanted)
     try:
         yield b"retry: 2000\n\n"
-        missed = await sync_to_async(_missed)(wanted, last_event_id)
+        missed = await sync_to_async(_missed)(wanted, place)
         replayed = {frame.pk for frame in missed}
         for frame in missed:
             yield frame.content
@@ -166,15 +174,41 @@ async def stream(topics: Iterable[str], *, last_event_id: int | None) -> AsyncIt
 
 
 @returns_connection
-def _missed(topics: frozenset[str], last_event_id: int | None) -> list[Frame]:
-    if last_event_id is None:
+def _missed(topics: frozenset[str], place: Place | None) -> list[Frame]:
+    if place is None:
         return []
-    found = Event.objects.filter(topic__in=topics, id__gt=last_event_id)
-    return [frame_of(event) for event in found.order_by("id")]
+    settled = _newest_settled()
+    recent = Event.objects.filter(id__gt=settled).values_list("pk", flat=True)
+    never_came = missing_of(recent, after=settled)
+    wanted = Q(id__gt=place.newest) | Q(id__in=place.missing)
+    found = list(Event.objects.filter(wanted, topic__in=topics).order_by("id"))
+    late = {event.pk for event in found if event.pk < place.newest}
+    frames, newest = [], place.newest
+    for event in found:
+        late.discard(event.pk)
+        newest = max(newest, event.pk)
+        missing = frozenset(pk for pk in never_came | late if pk < newest)
+        frames.append(frame_of(event, Place(newest, missing)))
+    return frames
 
 
-def frame_of(event: Event) -> Frame:
-    """One event as an SSE frame; `data` carries its topic beside its content."""
-    data = json.dumps({"topic": event.topic, **event.data}, separators=(",", ":"))
-    content = f"id: {event.pk}\nevent: {event.type}\ndata: {data}\n\n".encode()
+def latest_place() -> Place:
+    """Of a reader that reads all rows after this."""
+    settled = _newest_settled()
+    recent = list(Event.objects.filter(id__gt=settled).values_list("pk", flat=True))
+    return Place(max(recent, default=settled), missing_of(recent, after=settled))
+
+
+def _newest_settled() -> int:
+    """The newest event before which no other can come any more; 0: there is none."""
+    settled = Event.objects.filter(created_at__lt=timezone.now() - OVERLAP).order_by("-id")
+    return settled.values_list("pk", flat=True).first() or 0
+
+
+def frame_of(event: Event, place: Place) -> Frame:
+    """One event as an SSE frame; `data` carries its id and topic beside its content. `place`: where
+    its reader is then."""
+    content_of = {"event_id": event.pk, "topic": event.topic, **event.data}
+    data = json.dumps(content_of, separators=(",", ":"))
+    content = f"id: {place}\nevent: {event.type}\ndata: {data}\n\n".encode()
     return Frame(pk=event.pk, topic=event.topic, content=content)

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import transaction
 
-from helixweb.common.broadcaster import BROADCASTER
+from helixweb.common.broadcaster import BROADCASTER, latest_place
 from helixweb.common.models import Event
 
 
@@ -18,6 +18,6 @@ def emit(topic: str, type_: str, data: dict[str, Any]) -> None:
     transaction.on_commit(BROADCASTER.wake)
 
 
-def latest_id() -> int:
-    """The newest event's id: a page that read its rows after this misses nothing by replaying."""
-    return Event.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+def latest_id() -> str:
+    """Where a page is that reads its rows after this: it misses nothing by replaying from here."""
+    return str(latest_place())

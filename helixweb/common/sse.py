@@ -5,15 +5,14 @@ from collections.abc import Iterable
 from django.http import HttpRequest, StreamingHttpResponse
 
 from helixweb.common import broadcaster
-from helixweb.common.queries import parsed_id
+from helixweb.common.event_place import Place
 
 
 def event_stream(request: HttpRequest, topics: Iterable[str]) -> StreamingHttpResponse:
     """`topics` as text/event-stream; honours Last-Event-ID (header, or query after a reload)."""
     text = request.headers.get("Last-Event-ID") or request.GET.get("last_event_id") or ""
-    last_event_id = parsed_id(text)
     response = StreamingHttpResponse(
-        broadcaster.stream(topics, last_event_id=last_event_id), content_type="text/event-stream"
+        broadcaster.stream(topics, place=Place.parse(text)), content_type="text/event-stream"
     )
     response["Cache-Control"] = "no-cache"
     response["X-Accel-Buffering"] = "no"

@@ -47,6 +47,7 @@ class ControlPlane:
         self.key = self.login_link = ""
         self.processes = processes
         self.kills = 0
+        self.commits_at_once = bool(servers)  # SQLite has one writer
         self._folder = folder
         self._servers = {server.name: server for server in servers}
         self._commands = {

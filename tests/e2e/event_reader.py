@@ -1,5 +1,6 @@
 """An open page: reads events, and after a break asks for those that came meanwhile."""
 
+import json
 import re
 import threading
 import time
@@ -17,6 +18,7 @@ class EventReader:
     def __init__(self, url: str, *, topics: list[str], login_link: str) -> None:
         self.seen: list[int] = []
         self.breaks = 0
+        self._last_id = "0"
         self._http = httpx.Client(base_url=url, timeout=30)
         form = self._http.get(login_link).text
         found = _TOKEN.search(form)
@@ -39,7 +41,7 @@ class EventReader:
 
     def _read(self) -> None:
         while not self._closing.is_set():
-            headers = {"Last-Event-ID": str(self.seen[-1] if self.seen else 0)}
+            headers = {"Last-Event-ID": self._last_id}
             try:
                 with self._http.stream(
                     "GET",
@@ -49,10 +51,15 @@ class EventReader:
                     timeout=httpx.Timeout(30, read=_SILENT_S),
                 ) as answer:
                     for line in answer.iter_lines():
-                        if line.startswith("id: "):
-                            self.seen.append(int(line.removeprefix("id: ")))
+                        self._take(line)
                         if self._closing.is_set():
                             return
             except httpx.TransportError:
                 self.breaks += 1
             time.sleep(0.1)
+
+    def _take(self, line: str) -> None:
+        if line.startswith("id: "):
+            self._last_id = line.removeprefix("id: ")
+        elif line.startswith("data: "):
+            self.seen.append(json.loads(line.removeprefix("data: "))["event_id"])

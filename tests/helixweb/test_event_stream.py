@@ -8,10 +8,12 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connection
 from django.test import AsyncClient, Client
+from django.utils import timezone
 
 from helixweb.common import broadcaster, events
-from helixweb.common.broadcaster import QUEUE_LENGTH, Frame, Subscription
+from helixweb.common.broadcaster import OVERLAP, QUEUE_LENGTH, Frame, Subscription
 from helixweb.common.connections import returns_connection
+from helixweb.common.event_place import MOST_MISSING, Place, missing_of
 from helixweb.common.models import Event
 from helixweb.common.queries import parsed_id
 
@@ -33,7 +35,7 @@ async def next_events(stream: AsyncIterator[bytes], count: int) -> list[dict[str
 def test_every_stream_of_a_topic_hears_of_an_event() -> None:
     @async_to_sync
     async def scenario() -> None:
-        streams = [broadcaster.stream(["cluster:1"], last_event_id=None) for _ in range(2)]
+        streams = [broadcaster.stream(["cluster:1"], place=None) for _ in range(2)]
         for stream in streams:
             await anext(stream)
         await emit("cluster:2", "node", {"name": "not ours"})
@@ -41,6 +43,8 @@ def test_every_stream_of_a_topic_hears_of_an_event() -> None:
         for stream in streams:
             (event,) = await next_events(stream, 1)
             assert event["event"] == "node"
+            pk = event["data"].pop("event_id")
+            assert event["id"] == str(pk)
             assert event["data"] == {"topic": "cluster:1", "name": "tower"}
             await stream.aclose()
 
@@ -55,7 +59,7 @@ def test_a_stream_that_reconnects_is_replayed_what_it_missed_and_nothing_twice()
 
     @async_to_sync
     async def scenario() -> None:
-        stream = broadcaster.stream(["cluster:1"], last_event_id=first)
+        stream = broadcaster.stream(["cluster:1"], place=Place(first))
         missed = await next_events(stream, 2)
         await emit("cluster:1", "node", {"number": 3})
         later = await next_events(stream, 1)
@@ -73,7 +77,7 @@ def test_what_this_process_commits_is_delivered_without_waiting_for_a_poll(
 
     @async_to_sync
     async def scenario() -> None:
-        stream = broadcaster.stream(["cluster:1"], last_event_id=None)
+        stream = broadcaster.stream(["cluster:1"], place=None)
         await anext(stream)
         for number in range(2):
             await emit("cluster:1", "node", {"number": number})
@@ -88,7 +92,7 @@ def test_what_this_process_commits_is_delivered_without_waiting_for_a_poll(
 def test_the_last_stream_to_close_stops_the_polling() -> None:
     @async_to_sync
     async def scenario() -> None:
-        stream = broadcaster.stream(["cluster:1"], last_event_id=None)
+        stream = broadcaster.stream(["cluster:1"], place=None)
         await anext(stream)
         assert broadcaster.BROADCASTER._poll is not None
         await stream.aclose()
@@ -132,7 +136,7 @@ def test_the_stream_of_a_page_is_not_cached_and_replays_by_header(user: Any) -> 
 def test_an_open_stream_holds_no_connection() -> None:
     @async_to_sync
     async def scenario() -> None:
-        stream = broadcaster.stream(["cluster:1"], last_event_id=0)
+        stream = broadcaster.stream(["cluster:1"], place=Place(0))
         await anext(stream)
         await emit("cluster:1", "node", {})
         await next_events(stream, 1)
@@ -146,3 +150,62 @@ def test_an_open_stream_holds_no_connection() -> None:
 def test_an_event_id_that_is_none_replays_nothing(browser: Client, text: str) -> None:
     assert parsed_id(text) is None
     assert browser.get(f"/plans/new/fit?cluster={text}").status_code == 404
+
+
+def emit_as(pk: int) -> None:
+    """An event whose id was given out then, and whose row is there only now."""
+    Event.objects.create(pk=pk, topic="cluster:1", type="node", data={"number": pk})
+
+
+@pytest.mark.django_db(transaction=True)  # the poll gives its connection back
+def test_an_event_that_is_committed_late_is_read_once_however_often_the_stream_breaks() -> None:
+    first = Event.objects.create(topic="cluster:1", type="node", data={"number": 0}).pk
+    Event.objects.update(created_at=timezone.now() - 2 * OVERLAP)
+    for pk in (first + 2, first + 4):
+        emit_as(pk)
+    assert events.latest_id() == f"{first + 4}~{first + 1}.{first + 3}"
+
+    @async_to_sync
+    async def scenario() -> None:
+        last = str(first)
+        for late, wanted in ((None, (2, 4)), (1, (1,)), (3, (3,)), (5, (5,))):
+            if late is not None:
+                await sync_to_async(returns_connection(emit_as))(first + late)
+            stream = broadcaster.stream(["cluster:1"], place=Place.parse(last))
+            seen = await next_events(stream, len(wanted))
+            await stream.aclose()
+            assert [event["data"]["number"] - first for event in seen] == list(wanted)
+            last = seen[-1]["id"]
+        assert last == str(first + 5)
+
+    scenario()
+
+
+@pytest.mark.django_db(transaction=True)  # the poll gives its connection back
+def test_an_open_stream_says_what_it_has_not_had() -> None:
+    @async_to_sync
+    async def scenario() -> None:
+        stream = broadcaster.stream(["cluster:1"], place=None)
+        await anext(stream)
+        for pk, place in ((1002, "1002"), (1004, "1004~1003"), (1003, "1004")):
+            await sync_to_async(returns_connection(emit_as))(pk)
+            (event,) = await next_events(stream, 1)
+            assert (event["data"]["number"], event["id"]) == (pk, place)
+        await stream.aclose()
+
+    scenario()
+
+
+@pytest.mark.parametrize("text", ["7", "7~5", "900~5.6.899"])
+def test_a_place_is_read_as_it_is_written(text: str) -> None:
+    assert str(Place.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "x", "7~x", "7~5.", "~5", "7~" + "5." * 5000 + "5"])
+def test_a_place_that_is_none_replays_nothing(text: str) -> None:
+    assert Place.parse(text) is None
+
+
+def test_what_was_tidied_away_is_not_waited_for() -> None:
+    assert missing_of([5000, 5002], after=0) == {5001}
+    assert len(missing_of(range(0, 1000, 2), after=0)) == MOST_MISSING
