@@ -215,7 +215,7 @@ def _live_context(row: Cluster) -> dict[str, Any]:
     }
 
 
-def _context(row: Cluster, *, last_event_id: int) -> dict[str, Any]:
+def _context(row: Cluster, *, last_event_id: str) -> dict[str, Any]:
     live = _live_context(row)
     return live | {
         "network": cluster_network(row),
