@@ -34,7 +34,7 @@ from planner.domain.errors import PlannerError
 State = Repair.State
 # A process that is started again by its supervisor is back within this.
 WAITS_S = 5.0
-SEARCH_S = 5.0
+SEARCH_S = 3.5  # with its queue and what is stored, a plan is there within five
 # A placement that gains less is not worth that requests wait for layers to load.
 LEAST_GAIN = 1.05
 # Of answers with nearly the most flow, the one that loads the fewest bytes.
