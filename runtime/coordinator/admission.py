@@ -32,7 +32,7 @@ class Admission:
         self._clock = clock
         self._tracer = tracer
         self.running: dict[int, LiveRequest] = {}
-        self.waiting = WaitingLine()
+        self.waiting: WaitingLine[LiveRequest] = WaitingLine()
         self.paused = False  # only what ran before is let in
 
     @property

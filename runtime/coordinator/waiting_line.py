@@ -9,20 +9,44 @@ is first come, first served. A lower `priority` goes before, whatever the shares
 from bisect import insort
 from collections import Counter
 from collections.abc import Iterator
+from typing import Generic, Protocol, TypeVar
 
-from runtime.coordinator.live_request import LiveRequest
+from planner.routers.base import RequestSize
 
 _OWNERS_KEPT = 1000
 
 Turn = tuple[int, float, int]  # priority, start in tokens, number of its arrival
 
 
-class WaitingLine:
+class Waiting(Protocol):
+    """What is known of a request that waits."""
+
+    @property
+    def id(self) -> int:
+        """Its own."""
+
+    @property
+    def owner(self) -> str:
+        """Whose share it takes."""
+
+    @property
+    def priority(self) -> int:
+        """Who has a lower one goes before it."""
+
+    @property
+    def size(self) -> RequestSize:
+        """What it takes of the share."""
+
+
+R = TypeVar("R", bound=Waiting)
+
+
+class WaitingLine(Generic[R]):
     """Requests that began anew stand in front of all others, in the order they were put there."""
 
     def __init__(self) -> None:
-        self._front: list[LiveRequest] = []
-        self._line: list[tuple[Turn, LiveRequest]] = []
+        self._front: list[R] = []
+        self._line: list[tuple[Turn, R]] = []
         self._waiting_of: Counter[str] = Counter()
         self._ends: dict[str, float] = {}  # of each owner: where its next request may start
         self._now = 0.0  # the start of whoever was let in last, in tokens
@@ -31,12 +55,12 @@ class WaitingLine:
     def __len__(self) -> int:
         return len(self._front) + len(self._line)
 
-    def __iter__(self) -> Iterator[LiveRequest]:
+    def __iter__(self) -> Iterator[R]:
         yield from self._front
         for _, request in self._line:
             yield request
 
-    def before(self, turn: Turn) -> Iterator[LiveRequest]:
+    def before(self, turn: Turn) -> Iterator[R]:
         """Those whose turn comes before `turn`."""
         yield from self._front
         for other, request in self._line:
@@ -44,7 +68,7 @@ class WaitingLine:
                 return
             yield request
 
-    def turn_of(self, request: LiveRequest) -> Turn:
+    def turn_of(self, request: R) -> Turn:
         """Where a request that has just come would stand."""
         self._arrivals += 1
         start = max(self._now, self._ends.get(request.owner, 0.0))
@@ -64,31 +88,31 @@ class WaitingLine:
     def waiting_of(self, owner: str) -> int:
         return self._waiting_of[owner]
 
-    def add(self, request: LiveRequest, turn: Turn) -> None:
+    def add(self, request: R, turn: Turn) -> None:
         self._charge(request, turn)
         self._waiting_of[request.owner] += 1
         insort(self._line, (turn, request), key=lambda waiting: waiting[0])
 
-    def pass_by(self, request: LiveRequest, turn: Turn) -> None:
+    def pass_by(self, request: R, turn: Turn) -> None:
         """It was let in without waiting."""
         self._charge(request, turn)
         self._let_in(turn)
 
-    def add_front(self, request: LiveRequest) -> None:
+    def add_front(self, request: R) -> None:
         """It ran and begins anew: in front of all others."""
         self._front.insert(0, request)
 
-    def let_in(self, request: LiveRequest) -> None:
+    def let_in(self, request: R) -> None:
         """It runs. Raises ValueError if it does not wait."""
         turn = self._take(request)
         if turn is not None:
             self._let_in(turn)
 
-    def remove(self, request: LiveRequest) -> None:
+    def remove(self, request: R) -> None:
         """It has ended. Raises ValueError if it does not wait."""
         self._take(request)
 
-    def _take(self, request: LiveRequest) -> Turn | None:
+    def _take(self, request: R) -> Turn | None:
         """Its turn; None if it stood in front."""
         if request in self._front:
             self._front.remove(request)
@@ -102,7 +126,7 @@ class WaitingLine:
                 return turn
         raise ValueError(f"request {request.id} does not wait")
 
-    def _charge(self, request: LiveRequest, turn: Turn) -> None:
+    def _charge(self, request: R, turn: Turn) -> None:
         self._ends[request.owner] = turn[1] + request.size.total_tokens
 
     def _let_in(self, turn: Turn) -> None:

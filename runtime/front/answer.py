@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 import logging
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 import httpx
@@ -37,6 +37,7 @@ from runtime.front.relay import (
     stream_events,
     whole_answer,
 )
+from runtime.front.turns import Waiter
 from runtime.instances.command_lines import Door
 from runtime.protocol.openai import ApiError
 
@@ -50,7 +51,8 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
     """What all answers share; `doors` by the names of instances. A request waits `hold_s` at most
-    for an instance that is open, and `whole_answer_s` for an answer that does not stream."""
+    for an instance that is open, and `whole_answer_s` for a place at one, and for an answer that
+    does not stream."""
 
     model_name: str
     doors: dict[str, Door]
@@ -93,16 +95,16 @@ class Answer:
         self._asker = asker
         self._desk = desk
         self._attempts = _Attempts()
-        self._hold_until_s = 0.0
+        self._came_s = 0.0
         self._has_responded = False
         self._has_failed = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._hold_until_s = asyncio.get_running_loop().time() + self._desk.hold_s
+        self._came_s = asyncio.get_running_loop().time()
         ledger = self._desk.ledger
         ledger.arrived(self._request)
         try:
-            with self._desk.balance.visit():
+            with self._desk.balance.visit(self._asker):
                 await unless_disconnected(self._unless_cut(scope, send), receive)
         finally:
             ledger.gone(self._request, failed=self._has_failed)
@@ -234,30 +236,53 @@ class Answer:
         if self._attempts.failures >= MOST_FAILURES:
             self._doubt()
             return None
-        chosen = self._choose()
-        if chosen is None and self._attempts.reasons:
-            self._doubt()
-        if chosen is not None or self._attempts.reasons or self._attempts.too_long:
+        size, turns = self._size(), self._desk.balance.turns
+        waiter = Waiter(id=self._request, owner=self._asker, size=size)
+        if self._attempts.reasons or self._attempts.too_long:
+            chosen = self._choose(size)
+            if chosen is None and self._attempts.reasons:
+                self._doubt()
             return chosen
-        balance = self._desk.balance
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(self._hold_until_s):
-                while chosen is None and not balance.is_closed:
-                    try:
-                        await asyncio.wait_for(balance.opened(), QUIET_S)
-                    except TimeoutError:
-                        if client is not None:
-                            await client.live(None)
-                    chosen = self._choose()
-        return chosen
+        chosen = None if turns else self._choose(size)
+        if chosen is not None:
+            turns.passed(waiter)
+            return chosen
+        with turns.waiting(waiter):
+            return await self._in_turn(waiter, client)
 
-    def _choose(self) -> str | None:
+    async def _in_turn(self, waiter: Waiter, client: ClientStream | None) -> str | None:
+        """As soon as one takes it whose turn it is; None if that takes too long."""
+        balance, clock = self._desk.balance, asyncio.get_running_loop().time
+        while not balance.is_closed:
+            waiter.called.clear()
+            if balance.turns.is_first(waiter):
+                chosen = self._choose(waiter.size)
+                if chosen is not None:
+                    balance.turns.let_in(waiter)
+                    return chosen
+            patience_s = self._desk.hold_s  # for one to open; longer for a place
+            if balance.open_instances():
+                patience_s = max(patience_s, self._desk.whole_answer_s)
+            left_s = self._came_s + patience_s - clock()
+            if left_s <= 0:
+                return None
+            try:
+                await asyncio.wait_for(waiter.called.wait(), min(QUIET_S, left_s))
+            except TimeoutError:
+                if client is not None and left_s > QUIET_S:
+                    await client.live(None)
+        return None
+
+    def _size(self) -> RequestSize:
         desk, asked = self._desk, self._asked
         expected = desk.lengths.predict(desk.model_name, self._asker, max_tokens=asked.max_tokens)
-        size = RequestSize(
+        return RequestSize(
             prompt_tokens=desk.tokens.prompt_tokens(asked),
             predicted_output_tokens=expected * asked.choices,
         )
+
+    def _choose(self, size: RequestSize) -> str | None:
+        desk = self._desk
         tried = (*self._attempts.reasons, *self._attempts.too_long)
         chosen = desk.balance.choose(self._request, size, without=tried)
         if chosen is not None:
@@ -321,13 +346,7 @@ class Answer:
         told = "; ".join(f"{name}: {reason}" for name, reason in every.items())
         if full and len(full) == len(reasons):
             known = [one.retry_after_s for one in full.values() if one.retry_after_s is not None]
-            return ApiError(
-                status=429,
-                message=f"all instances are full ({told}); try again later",
-                code="queue_full",
-                type_="rate_limit_error",
-                retry_after_s=min(known, default=_RETRY_AFTER_S),
-            )
+            return _all_full(told, retry_after_s=min(known, default=_RETRY_AFTER_S))
         if reasons:
             return ApiError(
                 status=502,
@@ -335,6 +354,8 @@ class Answer:
                 code="instances_failed",
                 type_="server_error",
             )
+        if self._desk.balance.open_instances() and not self._attempts.unreachable:
+            return _all_full("nobody took it while it waited in line")
         return ApiError(
             status=503,
             message="no instance is ready"
@@ -362,6 +383,16 @@ def stopping() -> ApiError:
         code="stopping",
         type_="server_error",
         retry_after_s=_RETRY_AFTER_S,
+    )
+
+
+def _all_full(told: str, *, retry_after_s: float = _RETRY_AFTER_S) -> ApiError:
+    return ApiError(
+        status=429,
+        message=f"all instances are full ({told}); try again later",
+        code="queue_full",
+        type_="rate_limit_error",
+        retry_after_s=retry_after_s,
     )
 
 

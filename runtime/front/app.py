@@ -105,12 +105,13 @@ class _Face:
         asked = read_asked(endpoint, await read_body(http), model_name=self._desk.model_name)
         if self._desk.balance.is_closed:
             raise stopping()
-        if self._desk.balance.here >= MOST_UNDER_WAY:
+        owner: str = http.state.owner
+        if not self._desk.balance.has_place(owner, most=MOST_UNDER_WAY):
             raise ApiError(
                 status=429,
-                message=f"{MOST_UNDER_WAY} requests are here; try again later",
+                message=f"{self._desk.balance.here} requests are here; try again later",
                 code="queue_full",
                 type_="rate_limit_error",
                 retry_after_s=_RETRY_AFTER_S,
             )
-        return Answer(asked, request=next(self._numbers), asker=http.state.owner, desk=self._desk)
+        return Answer(asked, request=next(self._numbers), asker=owner, desk=self._desk)

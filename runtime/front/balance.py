@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from planner.routers.base import RequestSize
 from planner.routers.instance_choice import InstanceRouter
+from runtime.front.turns import Turns
 from runtime.instances.health import Condition
 from runtime.instances.instance import Instance
 
@@ -37,10 +39,13 @@ class Balance:
         *,
         router: InstanceRouter,
         clock: Callable[[], float],
+        most_requests: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
+        """`most_requests`: of an instance at once; without a number, as many as come."""
         self._instances = instances
         self._router = router
         self._clock = clock
+        self._most_requests = most_requests
         self._troubles: dict[str, Trouble] = {}
         self._suspicions: dict[str, bytes] = {}  # digest of the request it said it failed of
         self._under_way: dict[int, str] = {}
@@ -50,28 +55,41 @@ class Balance:
         self.failures: Counter[str] = Counter()
         self.output_tokens: Counter[str] = Counter()
         self._produced_s: dict[str, float] = {}
-        self._opened = asyncio.Event()
-        self._here = 0
+        self.turns = Turns()
+        self._here: Counter[str] = Counter()
         self.is_closed = False  # nobody new comes in, and who waits for an instance goes
         self.cut = asyncio.Event()  # who is still here goes
 
     @property
     def here(self) -> int:
         """Requests that were sent to an instance, or wait for one."""
-        return self._here
+        return self._here.total()
+
+    def has_place(self, owner: str, *, most: int) -> bool:
+        """Whether one more of `owner` may come where `most` may be.
+
+        Whoever has less than an equal part of the places may even when others have taken them all,
+        so that nobody can shut others out; all together at most twice as many are here.
+        """
+        if self.here < most:
+            return True
+        part = max(1, most // len(self._here.keys() | {owner}))
+        return self._here[owner] < part and self.here < 2 * most
 
     @contextmanager
-    def visit(self) -> Iterator[None]:
-        """A request is here."""
-        self._here += 1
+    def visit(self, owner: str = "") -> Iterator[None]:
+        """A request of that key is here."""
+        self._here[owner] += 1
         try:
             yield
         finally:
-            self._here -= 1
+            self._here[owner] -= 1
+            if not self._here[owner]:
+                del self._here[owner]
 
     def close(self) -> None:
         self.is_closed = True
-        self._wake()
+        self.turns.call_all()
 
     @property
     def under_way(self) -> int:
@@ -89,13 +107,15 @@ class Balance:
         return self._troubles.get(name)
 
     def open_instances(self) -> list[str]:
-        """Those that a request may go to now."""
+        """Those that take requests, though perhaps not one more now."""
         closed = self._closed()
         return [name for name in self._instances if name not in closed]
 
     def choose(self, request: int, size: RequestSize, *, without: Collection[str]) -> str | None:
         """The instance, which then has the request until `end`; None if none is open."""
-        chosen = self._router.choose(request, size, masked=self._closed() | set(without))
+        chosen = self._router.choose(
+            request, size, masked=self._closed() | self._full() | set(without)
+        )
         if chosen is not None:
             self._under_way[request] = chosen
             self._counts[chosen] += 1
@@ -110,6 +130,7 @@ class Balance:
         if self._trials.get(name) == request:
             del self._trials[name]
         self._router.end(request)
+        self.turns.call()
 
     def failed(self, name: str, reason: str) -> None:
         """It did not answer a request as it should."""
@@ -141,7 +162,7 @@ class Balance:
         self._suspicions.pop(name, None)
         if self._troubles.pop(name, None) is not None:
             self._trials.pop(name, None)
-            self._wake()
+            self.turns.call()
 
     def observe(self) -> None:
         """Tell the router what instances say of themselves; call it about once a second."""
@@ -150,15 +171,11 @@ class Balance:
             if instance.load.kv_room_tokens is not None:
                 self._router.observe_kv_room(name, instance.load.kv_room_tokens)
         if self.open_instances():
-            self._wake()
+            self.turns.call()
 
-    async def opened(self) -> None:
-        """Until an instance may have opened; it may be closed again, or another's by then."""
-        await self._opened.wait()
-
-    def _wake(self) -> None:
-        self._opened.set()
-        self._opened = asyncio.Event()
+    def _full(self) -> set[str]:
+        most = self._most_requests
+        return {name for name in most if self._counts[name] >= most[name]}
 
     def _closed(self) -> set[str]:
         now_s = self._clock()

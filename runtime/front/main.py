@@ -118,6 +118,7 @@ async def run(options: Options, wanted: InstanceSet) -> None:
                 theta=wanted.theta,
             ),
             clock=time.monotonic,
+            most_requests={spec.name: spec.most_requests for spec in wanted.instances},
         )
         for spec in wanted.instances:
             instances[spec.name] = _instance(

@@ -26,7 +26,9 @@ from runtime.instances.engine_load import EngineLoad
 from runtime.instances.health import Condition, State
 
 KEY = "hlx_key"
+OTHER_KEY = "hlx_other"
 OWNER = hashlib.sha256(KEY.encode()).hexdigest()
+OTHER_OWNER = hashlib.sha256(OTHER_KEY.encode()).hexdigest()
 READY = State(condition=Condition.READY)
 PATIENCE_S = 20.0
 
@@ -85,6 +87,7 @@ class Front:
         http: httpx.AsyncClient,
         hold_s: float = 0.0,
         whole_answer_s: float = PATIENCE_S,
+        most_requests: int | None = None,
     ):
         self.clock = Clock()
         self.instances = instances
@@ -98,6 +101,7 @@ class Front:
                 weights=dict.fromkeys(instances, 1.0),
             ),
             clock=self.clock,
+            most_requests={} if most_requests is None else dict.fromkeys(instances, most_requests),
         )
         self.desk = Desk(
             model_name="llama",
@@ -110,7 +114,7 @@ class Front:
             whole_answer_s=whole_answer_s,
         )
         self.app: Starlette = create_front(
-            desk=self.desk, instances=instances, keys=ApiKeys([OWNER])
+            desk=self.desk, instances=instances, keys=ApiKeys([OWNER, OTHER_OWNER])
         )
 
     async def ask(self, body: dict[str, Any], **told: Any) -> "Told":
@@ -211,6 +215,7 @@ def with_front(
     hold_s: float = 0.0,
     whole_answer_s: float = PATIENCE_S,
     silent: str = "",
+    most_requests: int | None = None,
 ) -> None:
     async def run() -> None:
         silent_url = instances[silent].door.url if silent else "nowhere"
@@ -222,6 +227,7 @@ def with_front(
                     http=http,
                     hold_s=hold_s,
                     whole_answer_s=whole_answer_s,
+                    most_requests=most_requests,
                 )
             )
 

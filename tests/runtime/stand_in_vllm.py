@@ -30,7 +30,7 @@ class Engine:
     def __init__(self, model: str) -> None:
         self.behaviour: dict[str, Any] = {
             "mode": "well", "metrics": "v1", "step_s": 0.0, "break_after": 2, "word": "w",
-            "context": 4096.0,
+            "context": 1e9,
         }  # fmt: skip
         for pair in filter(None, model.partition(":")[2].split(",")):
             name, _, value = pair.partition("=")

@@ -1,5 +1,7 @@
 """The balance alone: what it hears of instances, rests and trials."""
 
+from contextlib import ExitStack
+
 from front_house import Clock, There
 
 from planner.routers.base import RequestSize
@@ -67,3 +69,21 @@ def test_failures_of_requests_sent_together_count_once_and_rests_have_an_end() -
     trouble = balance.trouble_of("a")
     assert trouble is not None
     assert trouble.until_s == clock.now_s + LONGEST_REST_S
+
+
+def test_no_key_shuts_others_out_and_not_twice_as_many_come_as_may() -> None:
+    router = make_instance_router(
+        "single", speeds={"a": InstanceSpeed(kv_room_tokens=1, latency=None)}, weights={}
+    )
+    balance = Balance({}, router=router, clock=Clock())
+    with ExitStack() as here:
+        for _ in range(4):
+            assert balance.has_place("greedy", most=4)
+            here.enter_context(balance.visit("greedy"))
+        assert not balance.has_place("greedy", most=4)
+        for owner in ("b", "b", "c", "d"):
+            assert balance.has_place(owner, most=4)
+            here.enter_context(balance.visit(owner))
+        assert not balance.has_place("e", most=4)
+    assert balance.here == 0
+    assert balance.has_place("greedy", most=1)

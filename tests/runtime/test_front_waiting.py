@@ -6,11 +6,14 @@ import time
 import pytest
 from front_house import (
     CHAT,
+    KEY,
+    OTHER_KEY,
     PATIENCE_S,
     READY,
     TEXT,
     WORDS,
     Front,
+    Told,
     client_get,
     stand_in,
     with_front,
@@ -144,3 +147,61 @@ def test_a_stream_that_waits_for_its_first_token_says_that_it_lives(
         assert told.text == WORDS
 
     with_front({"a": "m:step_s=0.2"}, test)
+
+
+def test_who_waits_for_a_place_goes_in_a_fair_order_of_keys() -> None:
+    async def test(front: Front) -> None:
+        engine = front.instances["a"].engine
+        assert engine is not None
+        began: list[str] = []
+
+        def ask(name: str, key: str) -> asyncio.Task[Told]:
+            def hear(piece: bytes) -> None:
+                if b"w0" in piece:
+                    began.append(name)
+
+            body = {**TEXT, "max_tokens": 2, "prompt": name, "stream": True}
+            return asyncio.create_task(front.ask(body, key=key, hear=hear))
+
+        asked = [ask("first", KEY)]
+        while not engine.asked:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.005)
+        for number in range(4):
+            asked.append(ask(f"greedy {number}", KEY))
+            while len(front.balance.turns) < number + 1:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0)
+        asked.append(ask("other", OTHER_KEY))
+        while len(front.balance.turns) < 5:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+        assert len(engine.asked) == 1
+        assert (await client_get(front, "/health")).status == 200
+        engine.released.set()
+        for told in asyncio.as_completed(asked):
+            assert (await told).status == 200
+        assert began == ["first", "other", *(f"greedy {number}" for number in range(4))]
+        assert len(front.balance.turns) == front.balance.here == 0
+
+    with_front({"a": "m:mode=held"}, test, most_requests=1)
+
+
+def test_who_finds_no_place_in_time_or_leaves_the_line_is_told_and_forgotten() -> None:
+    async def test(front: Front) -> None:
+        engine = front.instances["a"].engine
+        assert engine is not None
+        first = asyncio.create_task(front.ask({**TEXT, "stream": True}))
+        while not engine.asked:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.005)
+        gone = asyncio.Event()
+        leaving = asyncio.create_task(front.ask(TEXT, hang_up=gone))
+        while not front.balance.turns:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+        gone.set()
+        await leaving
+        assert not front.balance.turns
+        told = await front.ask(TEXT)
+        assert told.status == 429
+        assert told.body["error"]["code"] == "queue_full"
+        engine.released.set()
+        assert (await first).text == WORDS
+
+    with_front({"a": "m:mode=held"}, test, most_requests=1, whole_answer_s=0.2)

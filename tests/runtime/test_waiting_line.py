@@ -27,7 +27,7 @@ class Line:
     """A waiting line and a way to fill it."""
 
     def __init__(self, serving: Serving) -> None:
-        self.line = WaitingLine()
+        self.line: WaitingLine[LiveRequest] = WaitingLine()
         self._serving = serving
         self._ids = iter(range(1, 10_000))
 
