@@ -234,3 +234,44 @@ def test_prompts_that_begin_here_are_cut_by_the_link_and_those_on_their_way_are_
         (1, 16),
         (3, 40),
     ]
+
+
+def test_one_prompt_may_go_ahead_of_the_others_that_begin_here_at_the_place_of_the_first() -> None:
+    short = prefilling(4, n_tokens=10)
+    sequences = [
+        prefilling(1, n_tokens=40, hop=1),
+        prefilling(2, n_tokens=50),
+        prefilling(3, n_tokens=40, hop=1),
+        short,
+    ]
+    picks = pick_step(
+        [decoding(9, arrival=1), *sequences],
+        max_batch_tokens=100,
+        min_prefill_tokens=4,
+        decode_cap=None,
+        options=OURS,
+        first_rows=16,
+        ahead=short,
+    )
+    assert [(pick.sequence.key.request, pick.n_tokens) for pick in picks] == [
+        (9, 1),
+        (1, 40),
+        (4, 10),
+        (2, 6),
+        (3, 40),
+    ]
+
+
+def test_of_a_full_step_the_one_that_goes_ahead_gets_the_least() -> None:
+    short = prefilling(4, n_tokens=10)
+    decodes = [decoding(request, arrival=request) for request in range(10, 20)]
+    picks = pick_step(
+        [*decodes, prefilling(2, n_tokens=50), short],
+        max_batch_tokens=10,
+        min_prefill_tokens=4,
+        decode_cap=None,
+        options=OURS,
+        ahead=short,
+    )
+    assert picks[-1].sequence is short
+    assert picks[-1].n_tokens == 4
