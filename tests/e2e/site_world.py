@@ -35,6 +35,7 @@ def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
 
     from helixweb.common import login_links
     from helixweb.deployment.options import DeployOptions
+    from helixweb.deployment.profiling import order_profiling
     from helixweb.deployment.services import deploy, drain
     from helixweb.inventory import services as inventory
     from tests.helixweb.process_doubles import FakeCluster
@@ -66,6 +67,7 @@ def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
     failing = deploy(broken.plan, user=user, options=DeployOptions(), now=now)
     _one_fails(broken, generation=failing.generation)
     ids["drain"] = drain(broken.agents["laptop"].row, user=user, now=now).pk
+    order_profiling(broken.agents["tower"].row, broken.plan.model, user=user, now=now)
     torn, frayed = (_offered(f"{name}-{kind}", user=user, now=now) for kind in ("torn", "frayed"))
     ids |= _instances(f"{name}-instances", user=user, now=now)
     _heard_for_an_hour(now)
@@ -82,13 +84,28 @@ def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
         "model": plan.model_id,
         "model_name": plan.model.name,
         "node": serving.nodes.get(name="tower").pk,
-        "profile": serving.profiles.get(name="big").pk,
+        "profile": _measured(serving),
         "spare_node": spare.nodes.get(name="mini").pk,
         "spare_link": spare.links.get().pk,
         "spare_region_link": spare.region_links.first().pk,
         "spare_profile": spare.profiles.get(name="small").pk,
     }
     return ids | _others(name, spare=spare, user=user, plan=plan, now=now)
+
+
+def _measured(serving: Any) -> int:
+    """A profile with two versions, of which the newer says what it was made from."""
+    from helixweb.inventory.services import export_profile, import_profile
+
+    profile = serving.profiles.select_related("model").get(name="big")
+    fit = {"points": 8, "median_error": 0.031, "worst_error": 0.12}
+    point = {"layers": 5, "batch": 1, "tokens": 64, "seconds": 0.005, "median_s": 0.006, "runs": 4}
+    evidence = {
+        "seconds": 41.0, "waited_s": 3.0, "nic_bytes_per_s": 1.25e8, "prompt_fit": fit,
+        "decode_fit": fit, "points": [{"phase": phase, **point} for phase in ("prompt", "decode")],
+    }  # fmt: skip
+    import_profile(serving, export_profile(profile) | {"evidence": evidence})
+    return int(profile.pk)
 
 
 def _problem() -> dict[str, Any]:
