@@ -1,7 +1,6 @@
 """The instances of one plan, and its pipelines beside them, behind a desk of the front."""
 
 import asyncio
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -24,7 +23,7 @@ from runtime.front.balance import Balance
 from runtime.instances.command_lines import Door
 from runtime.instances.engine_load import EngineLoad
 from runtime.instances.health import Condition, Patience, State
-from runtime.instances.instance import Instance, WatchedInstance
+from runtime.instances.instance import Instance, WatchedInstance, look_after
 from runtime.protocol.control import ServingPlan
 from runtime.protocol.instance_orders import PIPELINES, InstanceTraffic, ServedInstance
 from runtime.protocol.instances import EngineTimes
@@ -32,10 +31,7 @@ from runtime.protocol.instances import EngineTimes
 _HOLD_S = 30.0
 _WHOLE_ANSWER_S = 900.0
 _QUANTILE = 0.6
-_LOOK_AGAIN_S = 1.0
 _RATE_WINDOW_S = 10.0
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +147,7 @@ class House:
 
     def begin(self) -> None:
         self._tasks = [
-            asyncio.create_task(self._look_after(name, each))
-            for name, each in self.instances.items()
+            asyncio.create_task(look_after(name, each)) for name, each in self.instances.items()
         ]
 
     async def close(self) -> None:
@@ -223,14 +218,6 @@ class House:
         if PIPELINES in self.instances:
             speeds[PIPELINES] = pipelines_speed(self.plan)
         return speeds
-
-    async def _look_after(self, name: str, instance: Instance) -> None:
-        while True:
-            try:
-                await instance.run()
-            except Exception:
-                logger.exception("instance %s could not be looked after for a moment", name)
-                await asyncio.sleep(_LOOK_AGAIN_S)
 
 
 def pipelines_of(plan: ServingPlan) -> Mapping[str, Pipeline]:

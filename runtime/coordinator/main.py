@@ -1,7 +1,6 @@
 """`python -m runtime coordinator`: one process that serves clients over the deployed plan."""
 
 import asyncio
-import hashlib
 import logging
 import os
 import random
@@ -20,7 +19,7 @@ from runtime.agent.data_address import AddressError, choose_port, data_endpoint
 from runtime.agent.hardware import detect_hardware
 from runtime.agent.identity import DataDir, DataDirError
 from runtime.agent.joining import Applicant, JoinRefused, join
-from runtime.coordinator.access import ApiKeys
+from runtime.coordinator.access import ApiKeys, PassedOnKeys
 from runtime.coordinator.app import create_app
 from runtime.coordinator.control_loop import Removed, follow_plan, report_forever
 from runtime.coordinator.dispatcher import Dispatcher
@@ -144,6 +143,7 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
                 api_key=own_key,
                 lists_model=False,
                 has_metrics=False,
+                hears_asker=True,
             ),
             is_shut=lambda node: instances.is_paused or node in instances.shut_nodes,
         )
@@ -162,7 +162,7 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
     )
     await follower.apply_stored()
     server = HttpServer(Doorway(_pipelines_face(dispatcher, api_keys), instances))
-    own_server = HttpServer(_pipelines_face(dispatcher, ApiKeys([_hash(own_key)])))
+    own_server = HttpServer(_pipelines_face(dispatcher, PassedOnKeys(own_key)))
     port = listener.getsockname()[1]
     applicant = Applicant(
         role=Role.COORDINATOR,
@@ -246,10 +246,6 @@ def _pipelines_face(dispatcher: Dispatcher, keys: ApiKeys) -> Starlette:
         new_answer_id=lambda: secrets.token_hex(12),
         new_seed=lambda: secrets.randbits(64),
     )
-
-
-def _hash(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def _measuring(

@@ -6,6 +6,7 @@ is not ready may quote its log.
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from starlette.applications import Starlette
@@ -114,4 +115,5 @@ class _Face:
                 type_="rate_limit_error",
                 retry_after_s=_RETRY_AFTER_S,
             )
+        asked = replace(asked, asker=http.state.owner)
         return Answer(asked, request=next(self._numbers), asker=owner, desk=self._desk)

@@ -20,7 +20,8 @@ _LEAST_CHARS, _MOST_CHARS = 1.0, 8.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """`prompt_tokens` where token ids were sent, else `prompt_chars` of text. `max_tokens` None:
-    the client set no limit. `wants_usage`: of a stream, and will be told."""
+    the client set no limit. `wants_usage`: of a stream, and will be told. `asker`: the hash of the
+    client's key."""
 
     endpoint: Endpoint
     body: dict[str, Any]
@@ -30,6 +31,7 @@ class Asked:
     max_tokens: int | None
     prompt_chars: int
     prompt_tokens: int | None
+    asker: str = ""
 
     def body_for(self, model: str, *, with_usage: bool) -> bytes:
         """As an instance gets it; `with_usage`: a stream shall end with its token counts."""

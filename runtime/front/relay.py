@@ -150,7 +150,7 @@ async def _sent(
         "POST",
         f"{door.url}{asked.endpoint}",
         content=asked.body_for(door.model, with_usage=door.tells_usage),
-        headers={"Content-Type": "application/json", **headers_of(door)},
+        headers={"Content-Type": "application/json", **_headers(door, asked)},
         timeout=waits,
     )
     try:
@@ -165,6 +165,12 @@ async def _sent(
         yield response
     finally:
         await response.aclose()
+
+
+def _headers(door: Door, asked: Asked) -> dict[str, str]:
+    if door.hears_asker:
+        return {"Authorization": f"Bearer {door.api_key}.{asked.asker}"}
+    return headers_of(door)
 
 
 def _refusal(response: httpx.Response, content: bytes) -> Exception:

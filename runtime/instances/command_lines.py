@@ -38,7 +38,8 @@ class Door:
     """Where an instance answers, and what its backend can be asked there.
 
     `model` is the model's name there. `lists_model`: /v1/models names it. `has_metrics`: there may
-    be a /metrics. `tells_usage`: a stream ends with token counts if it is asked to.
+    be a /metrics. `tells_usage`: a stream ends with token counts if it is asked to. `hears_asker`:
+    the hash of the client's key is passed on behind `api_key` and a dot, within one process.
     """
 
     url: str
@@ -47,6 +48,7 @@ class Door:
     lists_model: bool = True
     has_metrics: bool = True
     tells_usage: bool = True
+    hears_asker: bool = False
 
 
 def door_of(

@@ -2,28 +2,34 @@
 
 import asyncio
 import hashlib
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
+import pytest
 from front_house import There, ask, stand_in
 from instance_house import run, wait_until
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Workload
-from runtime.coordinator.access import ApiKeys
+from runtime.coordinator.access import ApiKeys, PassedOnKeys
 from runtime.coordinator.instance_house import Surroundings
 from runtime.coordinator.instance_service import Doorway, InstanceService
 from runtime.coordinator.request_stats import RequestStats
+from runtime.front.asked import read_asked
+from runtime.front.relay import whole_answer
 from runtime.instances.command_lines import Door
 from runtime.protocol.control import CoordinatorDesired, CoordinatorReport, ServingPlan
 from runtime.protocol.instance_orders import PIPELINES, ServedInstance
+from runtime.protocol.openai import ApiError
 
 KEY = "hlx_key"
 OWNER = hashlib.sha256(KEY.encode()).hexdigest()
@@ -285,5 +291,37 @@ def test_a_close_refuses_new_requests_with_a_word_to_come_back() -> None:
                 told = await here.ask()
                 assert told.status == 503
                 assert told.body["error"]["code"] == "stopping"
+
+    run(check())
+
+
+def test_the_pipelines_own_face_knows_the_client_behind_the_front() -> None:
+    keys = PassedOnKeys("own-key")
+    assert keys.check(f"Bearer own-key.{OWNER}") == OWNER
+    for wrong in (None, f"Bearer other.{OWNER}", f"Bearer {OWNER}", "Bearer other"):
+        with pytest.raises(ApiError):
+            keys.check(wrong)
+
+
+def test_only_a_face_of_this_process_is_told_who_asks() -> None:
+    async def check() -> None:
+        heard: list[str] = []
+
+        async def hear(request: Request) -> JSONResponse:
+            heard.append(request.headers["authorization"])
+            return JSONResponse({"choices": [{"text": "x"}]})
+
+        app = Starlette(routes=[Route("/v1/completions", hear, methods=["POST"])])
+        asked = read_asked(
+            "/v1/completions",
+            json.dumps({"model": "llama", "prompt": "x"}).encode(),
+            model_name="llama",
+        )
+        asked = replace(asked, asker="somebody")
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app)) as http:
+            for hears in (False, True):
+                door = Door(url="http://it", model="llama", api_key="k", hears_asker=hears)
+                await whole_answer(http, door, asked, patience_s=5)
+        assert heard == ["Bearer k", "Bearer k.somebody"]
 
     run(check())
