@@ -28,6 +28,7 @@ from planner.placers.whole_machines import PlacedInstances, place_instances
 PIPELINES: PlanMethod = "pipelines"
 INSTANCES: PlanMethod = "instances"
 BOTH = "instances and pipelines"
+_MOST_NAMED = 5
 _CANNOT = (ModelDoesNotFit, NoPlacementFound, InvalidRules, InvalidProblem)
 
 
@@ -313,8 +314,5 @@ def _tagged(progress: Progress, later_s: float) -> Progress:
 def _left_out(smaller: tuple[str, ...]) -> str:
     if not smaller:
         return ""
-    return (
-        f"{len(smaller)} nodes that cannot hold the model are left idle: "
-        + ", ".join(smaller[:5])
-        + ("…" if len(smaller) > 5 else "")
-    )
+    shown = ", ".join(smaller[:_MOST_NAMED]) + ("…" if len(smaller) > _MOST_NAMED else "")
+    return f"left idle, as they cannot hold the model: {shown}"

@@ -127,7 +127,7 @@ def finish_with_plan(
     """End the run with its plan: succeeded, or cancelled with the best so far.
 
     `points` are a replanning's answers. What explains the plan is queued with it. The flow that
-    survives a loss is the last incumbent's.
+    survives a loss is the last incumbent's, and so is what instances are predicted to write.
     """
     status = Status.CANCELLED if plan.stop_reason == "cancelled" else Status.SUCCEEDED
     with transaction.atomic():
@@ -143,7 +143,7 @@ def finish_with_plan(
             objective_value=plan.forecast.value
             if plan.forecast
             else F("objective_value")
-            if run.survive_one_loss
+            if run.survive_one_loss or plan.instances
             else None,
         )
         if points:

@@ -52,7 +52,7 @@ def test_an_instance_is_killed_and_the_next_answer_is_served(scenario: Scenario)
         assert {row["phase"] for row in deployment["assignments"]} == {"ready"}
         first = ask(scenario, key)
         served_by = first.headers["x-helix-instance"]
-        kill_instance(scenario, served_by)
+        killed = kill_instance(scenario, served_by)
         second = ask(scenario, key)
         other = {"left": "right", "right": "left"}[served_by]
         assert second.headers["x-helix-instance"] == other
@@ -60,7 +60,7 @@ def test_an_instance_is_killed_and_the_next_answer_is_served(scenario: Scenario)
         assert said[0] == said[1]
         scenario._wait(
             "the site told of it, and the agent started it again",
-            lambda: was_restarted(site, deployment["id"], served_by),
+            lambda: was_restarted(scenario, site, deployment["id"], served_by, killed),
             timeout_s=60,
         )
     finally:
@@ -140,13 +140,27 @@ def ask(scenario: Scenario, key: str) -> httpx.Response:
     return answer
 
 
-def kill_instance(scenario: Scenario, node: str) -> None:
+def servers_of(scenario: Scenario, node: str) -> list[psutil.Process]:
     agent = psutil.Process(scenario.nodes[node].process.pid)
-    (server,) = [child for child in agent.children() if "serve" in child.cmdline()]
+    return [child for child in agent.children() if "serve" in child.cmdline()]
+
+
+def kill_instance(scenario: Scenario, node: str) -> int:
+    (server,) = servers_of(scenario, node)
     server.kill()
+    return server.pid
 
 
-def was_restarted(site: Site, deployment_id: int, node: str) -> bool:
+def was_restarted(
+    scenario: Scenario, site: Site, deployment_id: int, node: str, killed: int
+) -> bool:
+    """Another process runs, and its phases say that it was not ready in between."""
+    if {server.pid for server in servers_of(scenario, node)} - {killed} == set():
+        return False
+    rows = site.get(f"deployments/{deployment_id}/timeline/")["rows"]
+    phases = [word for row in rows if node in row for word in row]
+    if phases.count("ready") < 2:
+        return False
     deployment = site.get(f"deployments/{deployment_id}/")
     (row,) = [row for row in deployment["assignments"] if row["node_name"] == node]
     (instance,) = row["observed_instances"]
