@@ -2,7 +2,7 @@
 
 Rows wait for a slow link here rather than on it, where they go in the order of their steps. Among
 prompts that wait for a link a short one overtakes a long one, so that most answers begin sooner,
-but only if it came not much later: as long as the long one's rows take the link, so and so often.
+but only if it came not much later: within thrice of what the long one's rows take longer.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from runtime.engine.sequence import Sequence, Work
 from runtime.protocol.control import LinkStats
 
 _ASKED_EVERY_S = 0.02
-_OVERTAKEN = 3.0  # times of its own rows on the link
+_OVERTAKEN = 3.0  # times of rows on the link
 _LEAST_AHEAD_S = 0.1  # of rows that wait on a link, so that it never waits for the next step
 _STEPS_AHEAD = 2.0  # likewise
 _FADES = 0.9  # of the longest step, with each
