@@ -15,6 +15,7 @@ from helixweb.common.number_field import NumberField, PlainNumberInput
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services import models_of
 from helixweb.planning import options
+from helixweb.planning.method_form import MethodForm
 from helixweb.planning.models import Plan, Simulation
 from helixweb.planning.objectives import CHOICES
 from helixweb.planning.rule_lines import (
@@ -58,16 +59,6 @@ SOLVER_LABELS = {
 LIMITS_OF = {
     "latency": ("ttft_limit_s", "tpot_limit_s"),
     "fewest_nodes": ("demand_tokens_per_s",),
-}
-METHOD_LABELS = {
-    "pipelines": gettext_lazy("Pipelines: every node runs some layers"),
-    "instances": gettext_lazy("Instances: every machine that can runs the whole model"),
-    "mixed": gettext_lazy("Mixed: whichever is forecast to write most"),
-}
-BACKEND_LABELS = {
-    "helix": gettext_lazy("HelixWeb's engine"),
-    "vllm": gettext_lazy("vllm serve"),
-    "transformers": gettext_lazy("transformers serve"),
 }
 WARM_START_LABELS = {
     "best": gettext_lazy("The best baseline or plan known"),
@@ -211,7 +202,7 @@ class StartPlanField(forms.ModelChoiceField):  # type: ignore[type-arg]  # not g
         }
 
 
-class PlanRunForm(SearchForm):
+class PlanRunForm(MethodForm, SearchForm):
     """A search for a plan of a cluster, for any objective; limits of others are not read."""
 
     objective = forms.ChoiceField(
@@ -236,26 +227,6 @@ class PlanRunForm(SearchForm):
         label=gettext_lazy("Demand (decode tokens/s)"),
         min_value=0,
         help_text=gettext_lazy("Nodes that are not needed for it are left idle."),
-    )
-    method = forms.ChoiceField(
-        required=False,
-        label=gettext_lazy("Serve by"),
-        choices=[(name, METHOD_LABELS[name]) for name in options.METHODS],
-        initial=options.DEFAULTS.method,
-        help_text=gettext_lazy("Instances are weighed by decode throughput only."),
-    )
-    backend = forms.ChoiceField(
-        required=False,
-        label=gettext_lazy("Instances run by"),
-        choices=[(name, BACKEND_LABELS[name]) for name in options.INSTANCE_BACKENDS],
-        initial=options.DEFAULTS.backend,
-    )
-    tensor_parallel = forms.IntegerField(
-        required=False,
-        label=gettext_lazy("GPUs of an instance"),
-        min_value=1,
-        max_value=options.MAX_DEGREE,
-        help_text=gettext_lazy("Blank: the best number on each machine."),
     )
     cluster = forms.ModelChoiceField(Cluster.objects.all(), empty_label=None)
     model = forms.ModelChoiceField(LanguageModel.objects.all(), empty_label=None)
@@ -294,12 +265,6 @@ class PlanRunForm(SearchForm):
                 )
                 % {"choice": _(CHOICES["flow"])},
             )
-        if cleaned.get("method") not in ("", "pipelines", None) and objective != "decode":
-            self.add_error(
-                "method",
-                _("Instances are weighed by decode throughput only: choose '%(choice)s'.")
-                % {"choice": _(CHOICES["decode"])},
-            )
         return cleaned
 
     def plan_options(self) -> PlanOptions:
@@ -308,9 +273,7 @@ class PlanRunForm(SearchForm):
         return replace(
             super().plan_options(),
             objective=objective,
-            method=values["method"] or options.DEFAULTS.method,
-            backend=values["backend"] or options.DEFAULTS.backend,
-            tensor_parallel=values["tensor_parallel"],
+            **self.method_options(),
             **{key: values[key] for key in LIMITS_OF.get(objective, ())},
         )
 

@@ -101,6 +101,11 @@ def _check(order: AssignedInstance, settings: InstanceSettings) -> None:
             "this agent emulates a node and runs no model, so no instance either; deploy a plan of "
             "pipelines, or start the agent without --emulate"
         )
+    if order.checkpoint.startswith("-"):
+        raise CannotRun(
+            f"the checkpoint {order.checkpoint!r} reads as an option of a command; write its path "
+            "with ./ in front on the model's page"
+        )
     if order.backend == "transformers" and not settings.is_alone:
         raise CannotRun(
             f"`transformers serve` knows no API keys, and others reach {settings.host}; use "

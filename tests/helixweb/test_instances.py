@@ -340,3 +340,18 @@ def test_what_serves_goes_on_while_the_next_plan_comes_up(api: APIClient, two: I
     two.deploy(api)
     left_out = two.agents[first].desired()
     assert (left_out.continues, left_out.instances) == (True, ())
+
+
+def test_pipelines_do_not_go_on_where_instances_take_their_place(
+    api: APIClient, browser: Client, cluster: Cluster, user: Any
+) -> None:
+    there = Instances(cluster, user, whole=2, method="pipelines")
+    before = there.deploy(api)
+    there.plan = plan_by(cluster, there.model, "instances")
+    page = browser.get(f"/deployments/new?plan={there.plan.pk}").content.decode()
+    assert "requests under way there end with an error" in page
+    after = there.deploy(api)
+    assert after.follows_generation is None
+    assert before.pk != after.pk
+    again = there.deploy(api)
+    assert again.follows_generation == after.generation

@@ -152,6 +152,7 @@ def test_what_an_agent_that_was_killed_left_running_is_ended(tmp_path: Path) -> 
             order(backend="transformers"),
             "knows no API keys, and others reach 192.0.2.1",
         ),
+        (SETTINGS, order(model="--trust"), "'--trust' reads as an option"),
         (replace(SETTINGS, gpus=2), order(gpus=(2,)), "GPU 2 is wanted and this machine has 2"),
     ],
 )

@@ -5,6 +5,7 @@ from helixweb.deployment.services.deploying import (
     DeployRefused,
     deploy,
     follow_addresses,
+    goes_on,
     stop,
 )
 from helixweb.deployment.services.desired import (
@@ -36,6 +37,7 @@ __all__ = [
     "follow_addresses",
     "follow_drains",
     "follow_links",
+    "goes_on",
     "hold_weights",
     "pause",
     "record_heartbeat",

@@ -18,6 +18,8 @@ from helixweb.deployment.services.obstacles import find_obstacles
 from helixweb.deployment.services.orders import make_orders
 from helixweb.inventory.models import Cluster, Coordinator, Node
 from helixweb.planning.models import Plan
+from helixweb.planning.stored import stored_plan
+from planner.domain.instance import instance_nodes
 from runtime.protocol.control import Phase
 
 
@@ -189,11 +191,26 @@ def _hold(cluster_id: int) -> None:
 def _followed(live: Deployment | None, plan: Plan, options: DeployOptions) -> int | None:
     """The generation whose requests go on until a deployment of `plan` is up: it must make the same
     tokens, in pages of the same size."""
-    if live is None or live.status not in SERVING:
+    if live is None or live.status not in SERVING or not goes_on(live, plan):
         return None
-    ours = (plan.model.name, plan.model.checkpoint, options.page_tokens)
-    same = ours == (live.model_name, live.checkpoint, live.page_tokens)
-    return live.generation if same else None
+    return live.generation if live.page_tokens == options.page_tokens else None
+
+
+def goes_on(live: Deployment, plan: Plan) -> bool:
+    """Whether requests of `live` go on where `plan` takes its place.
+
+    It must serve the same model by the same means: pipelines, instances or both.
+    """
+    if (plan.model.name, plan.model.checkpoint) != (live.model_name, live.checkpoint):
+        return False
+    return _means(live.plan) == _means(plan)
+
+
+def _means(plan: Plan) -> tuple[bool, bool]:
+    """Whether it has instances, and whether it has stages."""
+    stored = stored_plan(plan)
+    nodes = instance_nodes(stored.instances)
+    return bool(nodes), len(nodes) < len(stored.placement.layers)
 
 
 def _supersede(live: Deployment, *, now: datetime) -> None:

@@ -4,7 +4,7 @@ from django import template
 from django.utils import timezone
 
 from helixweb.deployment.models import LIVE, Deployment
-from helixweb.deployment.services import current_generation, find_obstacles
+from helixweb.deployment.services import current_generation, find_obstacles, goes_on
 from helixweb.planning.models import Plan
 
 register = template.Library()
@@ -22,7 +22,14 @@ def deploy_obstacles(plan: Plan) -> tuple[str, ...]:
 def live_deployment(plan: Plan) -> Deployment | None:
     """What the plan's cluster is busy with; deploying the plan would supersede it."""
     live = Deployment.objects.filter(cluster=plan.cluster_id, status__in=LIVE)
-    return live.select_related("model").defer("serving_plan").first()
+    deferred = ("serving_plan", "plan__document", "plan__problem")
+    return live.select_related("model", "plan").defer(*deferred).first()
+
+
+@register.simple_tag
+def requests_go_on(live: Deployment | None, plan: Plan) -> bool:
+    """Whether requests under way go on where the plan takes the place of what is in service."""
+    return live is not None and goes_on(live, plan)
 
 
 @register.simple_tag
