@@ -20,7 +20,7 @@ from runtime.agent.instance_specs import CannotRun, InstanceSettings, spec_of
 from runtime.instances.asking import PROBE_TIMEOUT_S
 from runtime.instances.command_lines import door_of, launch_of
 from runtime.instances.health import Condition, Patience
-from runtime.instances.instance import LOOK_EVERY_S, SupervisedInstance
+from runtime.instances.instance import LOOK_EVERY_S, SupervisedInstance, look_after
 from runtime.instances.process import ServerProcess
 from runtime.protocol.control import DesiredState, ObservedState, Phase
 from runtime.protocol.instance_orders import MOST_SAID, AssignedInstance, ObservedInstance
@@ -174,16 +174,10 @@ class InstanceKeeper:
             port=port,
             instance=instance,
             process=process,
-            running=asyncio.create_task(self._look_after(order.name, instance)),
+            running=asyncio.create_task(
+                look_after(order.name, instance, again_s=self._look_every_s)
+            ),
         )
-
-    async def _look_after(self, name: str, instance: SupervisedInstance) -> None:
-        while True:
-            try:
-                await instance.run()
-            except Exception:
-                logger.exception("instance %s could not be looked after for a moment", name)
-                await asyncio.sleep(self._look_every_s)
 
     def _end(self, kept: _Kept) -> None:
         if kept.ending is None:

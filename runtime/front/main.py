@@ -40,7 +40,7 @@ from runtime.http_process import (
 from runtime.instances.asking import PROBE_TIMEOUT_S
 from runtime.instances.command_lines import Door, door_of, launch_of
 from runtime.instances.health import Patience
-from runtime.instances.instance import Instance, SupervisedInstance, WatchedInstance
+from runtime.instances.instance import Instance, SupervisedInstance, WatchedInstance, look_after
 from runtime.instances.process import ServerProcess
 from runtime.protocol.instances import (
     InstanceSet,
@@ -145,9 +145,7 @@ async def run(options: Options, wanted: InstanceSet) -> None:
         logger.info("listening on http://%s:%d", options.host, listener.getsockname()[1])
         signals = hear_signals()
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        watching = [
-            asyncio.create_task(_look_after(name, each)) for name, each in instances.items()
-        ]
+        watching = [asyncio.create_task(look_after(name, each)) for name, each in instances.items()]
         try:
             await first_end(
                 told_to_end(
@@ -170,15 +168,6 @@ async def run(options: Options, wanted: InstanceSet) -> None:
             await asyncio.gather(*watching, return_exceptions=True)
             server.should_exit = True
             await serving
-
-
-async def _look_after(name: str, instance: Instance) -> None:
-    while True:
-        try:
-            await instance.run()
-        except Exception:
-            logger.exception("instance %s could not be looked after for a moment", name)
-            await asyncio.sleep(_OBSERVE_EVERY_S)
 
 
 async def _stop(instances: Mapping[str, Instance]) -> None:

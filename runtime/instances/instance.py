@@ -186,6 +186,17 @@ class SupervisedInstance:
         return Seen(probe=probe, requests=requests, produced_s=self._produced_s(), last_words=words)
 
 
+async def look_after(name: str, instance: Instance, *, again_s: float = LOOK_EVERY_S) -> None:
+    """Until cancelled. Whatever goes wrong with one instance is told, and keeps nobody from looking
+    after it again, or after the others."""
+    while True:
+        try:
+            await instance.run()
+        except Exception:  # the last resort of a task that nobody waits for
+            logger.exception("instance %s could not be looked after for a moment", name)
+            await asyncio.sleep(again_s)
+
+
 async def _asked_load(
     http: httpx.AsyncClient, door: Door, name: str, before: EngineLoad
 ) -> EngineLoad:

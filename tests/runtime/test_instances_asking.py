@@ -11,6 +11,7 @@ from runtime.instances.asking import ask_health, ask_load
 from runtime.instances.command_lines import Door
 from runtime.instances.engine_load import EngineLoad
 from runtime.instances.health import Probe
+from runtime.instances.instance import look_after
 
 DOOR = Door(url="http://engine", model="m")
 PATIENCE_S = 20
@@ -49,3 +50,32 @@ def test_an_answer_without_end_is_too_much() -> None:
     probe, load = asked(Drops(b"x" * (1 << 20), pause_s=0))
     assert probe.trouble == "it does not answer: /health answers more than 4194304 bytes"
     assert load.complaint == "/metrics answers more than 4194304 bytes"
+
+
+class Stumbles:
+    """An instance that cannot be looked after once, and then is."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.runs = asyncio.Event()
+
+    async def run(self) -> None:
+        self.begun += 1
+        if self.begun == 1:
+            raise RuntimeError("no more file descriptors")
+        self.runs.set()
+        await asyncio.Event().wait()
+
+
+def test_what_goes_wrong_once_is_told_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        instance = Stumbles()
+        looking = asyncio.create_task(look_after("one", instance, again_s=0))  # type: ignore[arg-type]
+        await asyncio.wait_for(instance.runs.wait(), PATIENCE_S)
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+        assert instance.begun == 2
+
+    asyncio.run(test())
+    assert "instance one could not be looked after" in caplog.text
+    assert "no more file descriptors" in caplog.text
