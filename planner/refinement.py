@@ -93,6 +93,8 @@ def refined_times(times: LayerTimes, found: Refinement) -> LayerTimes:
     return LayerTimes(
         prompt=tuple((tokens, s * found.prompt.factor) for tokens, s in times.prompt),
         decode=tuple((tokens, s * found.decode.factor) for tokens, s in times.decode),
+        prompt_step_s=times.prompt_step_s * found.prompt.factor,
+        decode_step_s=times.decode_step_s * found.decode.factor,
     )
 
 

@@ -109,7 +109,8 @@ def _run(served: Product, streams: int, load: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _forecast(found: dict[str, Any], run: dict[str, Any]) -> Forecast:
+def forecast_of(found: dict[str, Any], run: dict[str, Any]) -> Forecast:
+    """What the simulator says of a run's plan at its load."""
     problem, plan = problem_from_dict(found["problem"]), plan_from_dict(found["plan"])
     lengths = [
         Lengths(prompt_tokens=one["prompt_tokens"], output_tokens=one["output_tokens"])
@@ -134,7 +135,7 @@ def _compare(found: dict[str, Any], run: dict[str, Any], wanted: dict[str, float
     """Print a load's figures; whether all are as near as wanted."""
     answered = [Answered(**one) for one in run["answered"]]
     tpots = [one.tpot_s for one in answered if one.tpot_s is not None]
-    forecast = _forecast(found, run)
+    forecast = forecast_of(found, run)
     rows = (
         ("output tokens/s", run["tokens_per_s"], forecast.decode_tokens_per_s, "throughput", 1.0),
         ("TTFT ms, median", statistics.median(one.ttft_s for one in answered),

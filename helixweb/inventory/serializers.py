@@ -98,6 +98,10 @@ class ProfileLayerTimesSerializer(StrictFieldsMixin, serializers.Serializer[Any]
 
     prompt = Points()
     decode = Points()
+    prompt_step_s = serializers.FloatField(
+        required=False, min_value=0, help_text="What a step takes however many layers it runs."
+    )
+    decode_step_s = serializers.FloatField(required=False, min_value=0)
 
 
 class BatchLimitsSerializer(StrictFieldsMixin, serializers.Serializer[Any]):

@@ -32,6 +32,7 @@ def _parts_s(
     steps: Steps, times: LayerTimes, *, layers: int, mean_prompt_tokens: float
 ) -> tuple[float, float]:
     """For its decodes, for its prompts."""
+    times = times.held(layers)
     decodes_s = steps.steps * times.decode_s(steps.decode_tokens / steps.steps)
     prompts = steps.prompt_tokens / mean_prompt_tokens
     return layers * decodes_s, layers * prompts * times.prompt_s(mean_prompt_tokens)

@@ -14,13 +14,21 @@ class LayerTimes:
     """Seconds one layer takes for a batch, by its tokens: (tokens, seconds), tokens rising.
 
     `prompt` for the prompt tokens of a batch together, `decode` for its decoding sequences. Between
-    two points the time is linear, below the first from (0, 0), beyond the last by its slope.
+    two points the time is linear, below the first from (0, 0), beyond the last by its slope. A step
+    takes `prompt_step_s`, or `decode_step_s`, however many layers it runs; see `held`.
     """
 
     prompt: Points
     decode: Points
+    prompt_step_s: float = 0.0
+    decode_step_s: float = 0.0
 
     def __post_init__(self) -> None:
+        for key in ("prompt_step_s", "decode_step_s"):
+            if not 0 <= getattr(self, key) < float("inf"):
+                raise InvalidProblem(
+                    f"layer_times.{key} is {getattr(self, key):g}; it must be 0 or more"
+                )
         for phase, points in (("prompt", self.prompt), ("decode", self.decode)):
             if not points:
                 raise InvalidProblem(
@@ -38,6 +46,16 @@ class LayerTimes:
                         f"layer_times.{phase} has {following:g} tokens after {tokens:g}; "
                         "sort the points by tokens, each once"
                     )
+
+    def held(self, layers: int) -> "LayerTimes":
+        """For a stage of so many layers: what a step takes beside them, dealt to them. So many
+        times the seconds of these is a whole step."""
+        if self.prompt_step_s == self.decode_step_s == 0:
+            return self
+        return LayerTimes(
+            prompt=tuple((size, s + self.prompt_step_s / layers) for size, s in self.prompt),
+            decode=tuple((size, s + self.decode_step_s / layers) for size, s in self.decode),
+        )
 
     def prompt_s(self, tokens: float) -> float:
         """Seconds one layer takes for that many prompt tokens in a batch."""

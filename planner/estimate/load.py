@@ -84,7 +84,11 @@ class NodeFigures:
         example = {profile: name for name, profile in used.items()}
         numbers = {profile: number for number, profile in enumerate(example)}
         self.table_of = {name: numbers[profile] for name, profile in used.items()}
-        times = [layer_times_of(problem, name) for name in example.values()]
+        # A table is of a kind of node, whatever it holds: as with the most layers that it can.
+        times = [
+            layer_times_of(problem, name).held(max(1, problem.profile_of(name).max_layers))
+            for name in example.values()
+        ]
         self._step_s = [time.prompt_s(model.step_tokens) for time in times]
         decode_s = np.array(
             [[time.decode_s(batch) for batch in range(TABLE_SIZE)] for time in times]

@@ -98,6 +98,10 @@ def profile_to_dict(profile: ComputeProfile) -> dict[str, object]:
         section["layer_times"] = {
             "prompt": [list(point) for point in profile.layer_times.prompt],
             "decode": [list(point) for point in profile.layer_times.decode],
+        } | {
+            key: seconds
+            for key in ("prompt_step_s", "decode_step_s")
+            if (seconds := getattr(profile.layer_times, key))
         }
     if profile.instance_times:
         section["instance_times"] = {
@@ -224,9 +228,16 @@ def _price(section: Section) -> float | None:
 
 def _layer_times(profile: Section) -> LayerTimes:
     section = profile.section("layer_times")
-    section.allow_only("prompt", "decode")
+    section.allow_only("prompt", "decode", "prompt_step_s", "decode_step_s")
+    step_s = {
+        key: section.number_from_zero(key)
+        for key in ("prompt_step_s", "decode_step_s")
+        if section.has(key)
+    }
     try:
-        return LayerTimes(prompt=_points(section, "prompt"), decode=_points(section, "decode"))
+        return LayerTimes(
+            prompt=_points(section, "prompt"), decode=_points(section, "decode"), **step_s
+        )
     except InvalidProblem as error:
         raise InvalidProblem(f"{profile.path}: {error}") from None
 

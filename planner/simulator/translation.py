@@ -95,7 +95,7 @@ def engine_setup(
     for name, entries in zip(numbering.names, numbering.entries, strict=True):
         held = placement.layers[name]
         limits = problem.profile_of(name).batch_limits if policy.published_batch_limits else None
-        times = layer_times_of(problem, name)
+        times = layer_times_of(problem, name).held(len(held))
         home = problem.cluster.link_between(name, COORDINATOR)
         nodes.append(
             NodeSetup(

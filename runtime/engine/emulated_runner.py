@@ -136,6 +136,8 @@ def step_s(step: Items[Work], emulation: Emulation) -> float:
     """
     times = emulation.layer_times
     seconds = emulation.step_overhead_s
+    is_prompt = [work.chunk.position < work.sequence.route.prompt_tokens for work in step]
+    seconds += times.prompt_step_s * any(is_prompt) + times.decode_step_s * (not all(is_prompt))
     borders = sorted({work.sequence.first for work in step} | {work.sequence.end for work in step})
     for first, end in itertools.pairwise(borders):
         prompt_tokens = decodes = 0

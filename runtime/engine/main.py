@@ -261,10 +261,10 @@ def serve(
 
 def _profiled_step_s(assignment: StageAssignment) -> Callable[[int], float] | None:
     """Seconds of a step of so many decodes, as the plan has them; None if it does not."""
-    times = assignment.layer_times
-    if times is None:
+    if assignment.layer_times is None:
         return None
     layers = assignment.end - assignment.first
+    times = assignment.layer_times.held(layers)
     return lambda decodes: layers * times.decode_s(decodes)
 
 

@@ -8,11 +8,12 @@ engine's budget, and O decode steps shared by B_j requests:
     T_j = (P + O) / (prefill_j(P) + O decode_j(B_j) / B_j)
 
 Times between measured sizes are interpolated. Sending, sampling and the output head are not
-measured. A node of relative speed s takes 1/s as long for each step. A layer's times, which
-forecasts stand on, have their share of a step's fixed cost, at the most layers a node can hold.
+measured. A node of relative speed s takes 1/s as long for each step. What a step takes however many
+layers it runs is told beside a layer's times, which forecasts stand on.
 """
 
 import itertools
+import statistics
 from bisect import bisect_left
 
 from planner.domain.layer_times import LayerTimes, Points
@@ -25,6 +26,7 @@ from runtime.models.config import ModelConfig
 from runtime.profiler.step_times import StepCost, StepTimes
 
 TARGET_OCCUPANCY = 0.3
+_LEAST_OF_LAYERS = 0.01  # of a step: so much is its layers' at least, whatever was measured
 _BUDGET_PER_WEIGHTS = 2  # as in Helix: at most half of the memory for weights
 
 
@@ -78,18 +80,34 @@ def compute_profile(
 
 
 def layer_times(times: StepTimes, *, layers: int, relative_speed: float) -> LayerTimes:
-    """Seconds of one of `layers` layers by the tokens of a prompt step, by the decodes of a step.
+    """Seconds of a layer by the tokens of a prompt step, by the decodes of a step, and of a step.
 
-    Exact for that many layers; with fewer, the fixed cost of a step is counted too low. A larger
-    step that was measured to be quicker counts as long as the smaller one.
+    What a step takes beside its layers is the median over sizes. Together they are what was
+    measured of `layers` layers; a larger step that was quicker counts as long as the smaller one.
     """
 
-    def points(costs: dict[int, StepCost]) -> Points:
-        seconds = [costs[size].seconds(layers) / layers / relative_speed for size in sorted(costs)]
+    def points(costs: dict[int, StepCost], step_s: float) -> Points:
+        seconds = [
+            max(
+                costs[size].seconds(layers) - step_s, _LEAST_OF_LAYERS * costs[size].seconds(layers)
+            )
+            / layers
+            / relative_speed
+            for size in sorted(costs)
+        ]
         rising = itertools.accumulate(seconds, max)
         return tuple(zip(map(float, sorted(costs)), rising, strict=True))
 
-    return LayerTimes(prompt=points(times.prefill), decode=points(times.decode))
+    prompt_s, decode_s = (
+        statistics.median(cost.fixed_s for cost in costs.values())
+        for costs in (times.prefill, times.decode)
+    )
+    return LayerTimes(
+        prompt=points(times.prefill, prompt_s),
+        decode=points(times.decode, decode_s),
+        prompt_step_s=prompt_s / relative_speed,
+        decode_step_s=decode_s / relative_speed,
+    )
 
 
 def needed_bytes(config: ModelConfig, limits: EngineLimits, *, layers: int) -> int:

@@ -57,6 +57,7 @@ def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
         "cluster": serving.pk,
         "spare": spare.pk,
     }
+    ids |= _instances(f"{name}-instances", user=user, now=now)
     plan, run, incumbent = _searched(doubles.plan, user=user, now=now)
     deployment = deploy(plan, user=user, options=DeployOptions(), now=now)
     ids["slow_link"] = _all_ready(doubles, plan, generation=deployment.generation)
@@ -69,7 +70,6 @@ def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
     ids["drain"] = drain(broken.agents["laptop"].row, user=user, now=now).pk
     order_profiling(broken.agents["tower"].row, broken.plan.model, user=user, now=now)
     torn, frayed = (_offered(f"{name}-{kind}", user=user, now=now) for kind in ("torn", "frayed"))
-    ids |= _instances(f"{name}-instances", user=user, now=now)
     _heard_for_an_hour(now)
     _lose(LOST, torn, frayed, now=now)
     ids |= {

@@ -36,3 +36,17 @@ def test_points_that_are_no_curve_are_refused(
 def test_a_batch_limit_below_one_is_refused() -> None:
     with pytest.raises(InvalidProblem, match="decode_max_tokens for 2 layers is 0"):
         BatchLimits(prompt_max_requests=(1, 1), decode_max_tokens=(3, 0))
+
+
+def test_what_a_step_takes_beside_its_layers_is_dealt_to_as_many_as_are_held() -> None:
+    times = LayerTimes(
+        prompt=((10.0, 0.01),), decode=((1.0, 0.001),), prompt_step_s=0.004, decode_step_s=0.002
+    )
+    for layers in (1, 2, 8):
+        held = times.held(layers)
+        assert layers * held.decode_s(1) == pytest.approx(layers * 0.001 + 0.002)
+        assert layers * held.prompt_s(10) == pytest.approx(layers * 0.01 + 0.004)
+    plain = LayerTimes(prompt=((10.0, 0.01),), decode=((1.0, 0.001),))
+    assert plain.held(3) is plain
+    with pytest.raises(InvalidProblem, match="decode_step_s is -1"):
+        LayerTimes(prompt=((10.0, 0.01),), decode=((1.0, 0.001),), decode_step_s=-1)

@@ -47,6 +47,27 @@ def test_one_request_takes_the_time_of_its_links_steps_and_way_home():
     assert forecast.nodes["n1"].kv_peak == pytest.approx(7 * 16 * 3 / 10_000)
 
 
+def test_a_step_takes_its_own_time_beside_that_of_its_layers_however_many_they_are():
+    problem = cluster_problem([(0.1, 0.02), (0.3, 0.04)], num_layers=5)
+    profiles = {
+        name: dataclasses.replace(
+            profile,
+            layer_times=dataclasses.replace(
+                profile.layer_times, prompt_step_s=0.5, decode_step_s=0.05
+            ),
+        )
+        for name, profile in problem.compute_profiles.items()
+    }
+    slower = dataclasses.replace(problem, compute_profiles=profiles)
+    placement = placed((0, 2), (2, 5))
+    before_s, after_s = (
+        run(each, placement, at(0.0, prompt_tokens=100, output_tokens=3)).simulated_s
+        for each in (problem, slower)
+    )
+    # Two nodes, with 100 tokens the prompt's whole share, and two decodes.
+    assert after_s - before_s == pytest.approx(2 * 0.5 + 2 * 2 * 0.05)
+
+
 def with_links(problem, *links):
     """The same with these links instead of all others: (source, target, latency in seconds)."""
     named = tuple(

@@ -114,10 +114,11 @@ def test_half_the_speed_is_half_the_throughput() -> None:
 def test_a_layers_times_add_up_to_the_step_that_was_measured() -> None:
     found = profile(20_000_000, speed=0.5)
     assert found.layer_times is not None
-    whole_s = 0.001 + found.max_layers * 0.002
-    assert found.layer_times.decode_s(4) * found.max_layers == pytest.approx(2 * whole_s)
-    whole_s = 0.001 + found.max_layers * 0.010
-    assert found.layer_times.prompt_s(64) * found.max_layers == pytest.approx(2 * whole_s)
+    for layers in (1, 3, found.max_layers):
+        held = found.layer_times.held(layers)
+        assert held.decode_s(4) * layers == pytest.approx(2 * (0.001 + layers * 0.002))
+        assert held.prompt_s(64) * layers == pytest.approx(2 * (0.001 + layers * 0.010))
+    assert found.layer_times.decode_step_s == pytest.approx(2 * 0.001)
 
 
 def test_a_larger_step_never_takes_less_time_whatever_was_measured() -> None:
