@@ -31,7 +31,7 @@ from runtime.protocol.link_frames import (
 from runtime.transport.base import Received
 from runtime.transport.link_scheduler import LinkOptions, LinkRule, LinkScheduler
 from runtime.transport.measuring import FILLER_HEAD, Measuring, MeasuringLimits
-from runtime.transport.reassembly import Bytes, Reassembly
+from runtime.transport.reassembly import MAX_PAYLOAD_BYTES, Bytes, Reassembly
 from runtime.transport.turns import Turns
 from runtime.transport.urgent_connection import UrgentConnection, Went
 from runtime.transport.urgent_lane import UrgentOrder
@@ -122,8 +122,15 @@ class Lanes:
         return True
 
     def send_urgent(self, peer: str, message: Message) -> None:
-        """Send a message on the urgent lane now. Raises LaneFull."""
+        """Send a message on the urgent lane now. Raises LaneFull, and FrameError for one so large
+        that the peer would break the connection, again each time it went."""
         head, payload = encode(message)
+        n_bytes = memoryview(payload).nbytes
+        if n_bytes > MAX_PAYLOAD_BYTES:
+            raise FrameError(
+                f"a {message.kind.name} of {n_bytes} bytes for {peer!r}; at most "
+                f"{MAX_PAYLOAD_BYTES} are taken: make the steps smaller (max_batch_tokens)"
+            )
         with self._lock:
             link = self._link(peer)
             urgent = link.urgent

@@ -7,6 +7,7 @@ import pytest
 
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import DType, Entry, Kind, Message
+from runtime.protocol.frame_error import FrameError
 from runtime.transport.base import Received
 from runtime.transport.keys import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
@@ -55,6 +56,17 @@ def ada(bob: ZmqTransport, relay: Relay) -> Iterator[ZmqTransport]:
     bob.set_peers([PeerAddress(name="ada", endpoint=transport.endpoint, public_key=ADA.public_key)])
     yield transport
     transport.close()
+
+
+def test_what_no_peer_would_take_is_refused_where_it_is_sent_and_the_next_arrives(
+    ada: ZmqTransport, bob: ZmqTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.transport.lanes.MAX_PAYLOAD_BYTES", 79_999)
+    with pytest.raises(FrameError, match="a ROWS of 80000 bytes for 'bob'; at most 79999"):
+        ada.send("bob", rows(0))
+    monkeypatch.undo()
+    ada.send("bob", rows(1))
+    assert take(bob, 1) == [1]
 
 
 @pytest.mark.parametrize("more_follow", [True, False])
