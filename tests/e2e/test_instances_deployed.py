@@ -45,7 +45,7 @@ def test_an_instance_is_killed_and_the_next_answer_is_served(scenario: Scenario)
         scenario.start_coordinator(site, cluster_id)
         for node in NODES:
             scenario.start_agent(site, cluster_id, node)
-        scenario._wait("both nodes are online", lambda: are_online(site, cluster_id), timeout_s=60)
+        scenario._wait("all are online", lambda: are_online(site, cluster_id), timeout_s=60)
         plan = computed(scenario, site, cluster_id)
         assert [one["name"] for one in plan["document"]["instances"]] == ["left", "right"]
         deployment = deployed(scenario, site, plan["id"])
@@ -95,7 +95,9 @@ def import_cluster(site: Site, checkpoint: Checkpoint) -> int:
 
 
 def are_online(site: Site, cluster_id: int) -> bool:
-    return {row["state"] for row in site.results("nodes/", cluster=cluster_id)} == {"online"}
+    """Both nodes and the coordinator."""
+    kinds = (site.results(kind, cluster=cluster_id) for kind in ("nodes/", "coordinators/"))
+    return all({row["state"] for row in rows} == {"online"} for rows in kinds)
 
 
 def computed(scenario: Scenario, site: Site, cluster_id: int) -> dict[str, Any]:
