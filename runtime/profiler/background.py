@@ -39,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 _NICE = 19  # a stage of this machine always comes first
 _MOST_REPEATS = 3
+_REST_S = 0.01  # about as long as a stage waits between steps for what comes over a link
 _PAGE_TOKENS, _MAX_BATCH_TOKENS = 16, 512  # as stages are deployed unless told otherwise
 
 
@@ -96,7 +97,10 @@ def main(argv: list[str]) -> int:
     launch = ProfilingLaunch.model_validate_json(sys.stdin.buffer.readline())
     turns = Turns(answers=sys.stdin.buffer, events=sys.stdout.buffer)
     try:
-        turns.say(Measured(measurement=measure_node(launch, turns, clock=time.perf_counter)))
+        found = measure_node(
+            launch, turns, clock=time.perf_counter, rest=lambda: time.sleep(_REST_S)
+        )
+        turns.say(Measured(measurement=found))
     except (Left, BrokenPipeError):
         return 1
     except (PlannerError, CheckpointError, ValueError, OSError, torch.OutOfMemoryError) as error:
@@ -106,7 +110,11 @@ def main(argv: list[str]) -> int:
 
 
 def measure_node(
-    launch: ProfilingLaunch, turns: Turns, *, clock: Callable[[], float]
+    launch: ProfilingLaunch,
+    turns: Turns,
+    *,
+    clock: Callable[[], float],
+    rest: Callable[[], None],
 ) -> NodeMeasurement:
     """The profile of this machine for the order's checkpoint. Raises what `main` catches."""
     order = launch.order
@@ -132,6 +140,7 @@ def measure_node(
         longest_tokens=limits.max_context_tokens,
         page_tokens=limits.page_tokens,
         clock=clock,
+        rest=rest,
     )
     sweep.run(turns.take)
     profile = compute_profile(

@@ -2,6 +2,10 @@
 
 Each step is timed in its own turn, so that traffic on the node never waits longer than for one of
 them. Steps that would take too long are left out; small ones are measured first.
+
+What counts is the median of runs that each follow a rest, as a stage's steps follow a wait for
+messages: caches are cold by then, and a small step on a CPU takes several times as long as right
+after another.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -91,10 +95,11 @@ class NodeSweep:
         longest_tokens: int,
         page_tokens: int,
         clock: Callable[[], float],
+        rest: Callable[[], None],
     ) -> None:
         self._shapes = sweep_shapes(context_tokens=context_tokens, longest_tokens=longest_tokens)
         self._context_tokens = context_tokens
-        self._clock = clock
+        self._clock, self._rest = clock, rest
         pages = max(_pages(shape, page_tokens) for shape in self._shapes)
         self._cache = KvCache(
             decoder.config, pages=pages, page_tokens=page_tokens, device=decoder.device
@@ -135,12 +140,12 @@ class NodeSweep:
         """What a profile is made from."""
         return StepTimes(
             decode={
-                shallow.batch: step_cost(shallow_s=shallow.seconds, deep_s=deep.seconds)
+                shallow.batch: step_cost(shallow_s=shallow.median_s, deep_s=deep.median_s)
                 for shallow, deep in self._pairs("decode")
                 if shallow.tokens == self._context_tokens
             },
             prefill={
-                shallow.tokens: step_cost(shallow_s=shallow.seconds, deep_s=deep.seconds)
+                shallow.tokens: step_cost(shallow_s=shallow.median_s, deep_s=deep.median_s)
                 for shallow, deep in self._pairs("prompt")
                 if shallow.batch == 1
             },
@@ -160,6 +165,7 @@ class NodeSweep:
             position=0 if is_prompt else shape.tokens,
             n_tokens=shape.tokens if is_prompt else 1,
             clock=self._clock,
+            rest=self._rest,
         )
 
     @property
@@ -176,7 +182,7 @@ class NodeSweep:
         if not before:
             return 0.0
         last = before[-1]
-        return last.seconds * shape.work / _shape(last).work
+        return last.median_s * shape.work / _shape(last).work
 
     def _pairs(self, phase: str) -> Iterator[tuple[MeasuredPoint, MeasuredPoint]]:
         """The same step over SHALLOW layers and over DEEP."""
@@ -188,7 +194,7 @@ class NodeSweep:
 
     def _timings(self, phase: str) -> list[Timing]:
         return [
-            Timing(batch=point.batch, tokens=point.tokens, seconds=point.seconds)
+            Timing(batch=point.batch, tokens=point.tokens, seconds=point.median_s)
             for point in self.points
             if point.phase == phase and point.layers == DEEP
         ]

@@ -127,8 +127,9 @@ def run_step(
     position: int,
     n_tokens: int,
     clock: Callable[[], float],
+    rest: Callable[[], None] = lambda: None,
 ) -> StepRuns:
-    """Run one step several times: the next `n_tokens` tokens of `requests`
+    """Run one step several times, after a `rest` each: the next `n_tokens` tokens of `requests`
     requests that have `position` tokens already, through the first `layers` layers."""
     route = Route(
         hops=(Hop(node="measured", first=0, end=layers),), sampling=_SAMPLING, prompt_tokens=1
@@ -154,6 +155,7 @@ def run_step(
         step.append(Work(sequence=sequence, chunk=chunk))
     seconds: list[float] = []
     while _is_unsure(seconds):
+        rest()
         began_s = clock()
         runner.forward(step)
         if cache.key_PSKH.is_cuda:

@@ -214,11 +214,16 @@ def _launch(checkpoint: Path) -> ProfilingLaunch:
 def test_a_checkpoint_is_measured_by_tokens_context_and_layers(tmp_path: Path) -> None:
     make_tiny_checkpoint(tmp_path, sizes=TinySizes(num_layers=2), seed=1)
     ticks, draw = itertools.count(), random.Random(1)
+    rests: list[int] = []
     asked = io.BytesIO()
     turns = Turns(answers=io.BytesIO(GO * 3 + AGAIN + GO * 100), events=asked)
     found = measure_node(
-        _launch(tmp_path), turns, clock=lambda: next(ticks) * 0.25 * draw.uniform(1, 1 + 1e-9)
+        _launch(tmp_path),
+        turns,
+        clock=lambda: next(ticks) * 0.25 * draw.uniform(1, 1 + 1e-9),
+        rest=lambda: rests.append(1),
     )
+    assert len(rests) >= sum(point.runs for point in found.points)
     assert found.max_layers == 2
     assert found.repeated == 1
     assert {point.layers for point in found.points} == {1, 5}
@@ -269,7 +274,7 @@ def test_steps_are_timed_with_the_runner_that_a_stage_would_have(
     make_tiny_checkpoint(tmp_path, sizes=TinySizes(num_layers=2), seed=1)
     ticks = itertools.count()
     turns = Turns(answers=io.BytesIO(GO * 100), events=io.BytesIO())
-    measure_node(_launch(tmp_path), turns, clock=lambda: next(ticks) * 0.25)
+    measure_node(_launch(tmp_path), turns, clock=lambda: next(ticks) * 0.25, rest=lambda: None)
     assert len(made) == 1
     # Both depths are whole there, so that a GPU plays decodes of either as recorded.
     assert wholes == [[range(1), range(5)]]
@@ -294,6 +299,7 @@ def test_the_process_answers_with_what_it_measured(
 ) -> None:
     make_tiny_checkpoint(tmp_path, sizes=TinySizes(num_layers=2), seed=1)
     monkeypatch.setattr(step_times, "_ENOUGH_S", 0.0)
+    monkeypatch.setattr(background, "_REST_S", 0.0)
     pipes = Pipes(monkeypatch, _launch(tmp_path).to_line() + GO * 100)
     assert background.main([]) == 0
     assert isinstance(pipes.last, Measured)
@@ -327,3 +333,13 @@ def test_the_process_ends_when_nobody_wants_to_know_any_more(
     pipes = Pipes(monkeypatch, _launch(tmp_path).to_line() + GO)
     assert background.main([]) == 1
     assert isinstance(pipes.last, Asking)
+
+
+def test_what_counts_of_a_step_is_the_median_of_its_runs(tmp_path: Path) -> None:
+    """Every fourth run is right after another's caches, as it were, and takes no time."""
+    make_tiny_checkpoint(tmp_path, sizes=TinySizes(num_layers=2), seed=1)
+    moments = itertools.accumulate(0.25 if tick % 8 else 0.001 for tick in itertools.count(1))
+    turns = Turns(answers=io.BytesIO(GO * 100), events=io.BytesIO())
+    found = measure_node(_launch(tmp_path), turns, clock=lambda: next(moments), rest=lambda: None)
+    assert min(point.seconds for point in found.points) < 0.01
+    assert found.decode_fit.parameters[3] == pytest.approx(0.5, rel=0.01)
