@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
+from django.db.models import OuterRef, Subquery
 
 from helixweb.common import events
 from helixweb.deployment.coordinators import with_others
@@ -40,13 +41,7 @@ def record_heartbeat(node: Node, heartbeat: Heartbeat, *, now: datetime) -> int:
             record_left(node, now)
         else:
             record_seen(node, now)
-        generation = current_generation(node.cluster_id)
-        assignment = (
-            NodeAssignment.objects.select_related("deployment")
-            .defer("desired", "stats", "deployment__serving_plan")
-            .filter(node=node, deployment__generation=generation, deployment__cluster=node.cluster)
-            .first()
-        )
+        generation, assignment = _assignment(node)
         if observed.generation == generation:
             note_empty(node, observed, now=now)
         if assignment is not None and observed.generation == generation:
@@ -57,6 +52,23 @@ def record_heartbeat(node: Node, heartbeat: Heartbeat, *, now: datetime) -> int:
     if assignment is not None and not (settled and assignment.deployment.status == Status.READY):
         settle(assignment.deployment_id, now=now)
     return generation
+
+
+def _assignment(node: Node) -> tuple[int, NodeAssignment | None]:
+    """The generation that the cluster's processes shall be at, and what the node has of it."""
+    newest = Deployment.objects.filter(cluster=OuterRef("deployment__cluster"))
+    rows = NodeAssignment.objects.select_related("deployment").defer(
+        "desired", "stats", "deployment__serving_plan"
+    )
+    row = (
+        rows.filter(node=node, deployment__cluster=node.cluster)
+        .annotate(newest=Subquery(newest.order_by("-generation").values("generation")[:1]))
+        .order_by("-deployment__generation")
+        .first()
+    )
+    if row is None:
+        return current_generation(node.cluster_id), None
+    return row.newest, row if row.deployment.generation == row.newest else None
 
 
 def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: datetime) -> int:
