@@ -282,6 +282,34 @@ def act_on_models_and_profiles(person: Person, world: World) -> None:
     person.click("Delete unused")
     person.click("Delete profile")
     person.see("[role=status].note-box", "is deleted.")
+    find_profiles_out(person, world)
+
+
+def find_profiles_out(person: Person, world: World) -> None:
+    """By measuring, which may be cancelled, an earlier version, a file, and a data sheet."""
+    person.open(f"/clusters/{world['cluster']}/nodes/{world['node']}/")
+    person.choose("model", world["model_name"])
+    person.click("Measure the node")
+    person.see("#profiling", "Measuring it for")
+    person.click("Cancel the measurement")
+    person.see("#profiling", "cancelled")
+    profile = f"/profiles/{world['profile']}/"
+    person.open(profile)
+    person.click("Use version 1")
+    person.see("[role=status].note-box", "Plans computed from now on use")
+    exported = person.browser.execute_async_script(
+        "const [url, done] = arguments; fetch(url).then((answer) => answer.text()).then(done)",
+        f"{profile}profile.json",
+    )
+    person.open("/profiles/import")
+    person.choose("cluster", f"{world['name']}-spare")
+    person.fill("name", "copied")
+    person.paste("text", exported)
+    person.click("Import", within="main")
+    person.see("[role=status].note-box", "Imported")
+    fields = {"model": f"{world['name']}-model", "gpu": "T4", "name": "sheet"}
+    person.submit(f"/clusters/{world['spare']}/profiles/estimate", fields, "Estimate profile")
+    person.see("h1", "sheet")
 
 
 def take_the_serving_cluster_down(person: Person, world: World) -> None:
