@@ -1,8 +1,8 @@
 """Whose prompt begins here next, and with how much, by what is measured of the link its rows take.
 
-Rows wait for a slow link here rather than on it, where they go in the order of their steps. Among
-prompts that wait for a link a short one overtakes a long one, so that most answers begin sooner,
-but only if it came not much later: within thrice of what the long one's rows take longer.
+Where several prompts wait for one slow link their rows wait here rather than on it, where they go
+in the order of their steps. A short one overtakes a long one then, so that most answers begin
+sooner, but only if it came not much later: within thrice of what the long one's rows take longer.
 """
 
 from collections import Counter
@@ -15,9 +15,11 @@ from runtime.protocol.control import LinkStats
 
 _ASKED_EVERY_S = 0.02
 _OVERTAKEN = 3.0  # times of rows on the link
-_LEAST_AHEAD_S = 0.1  # of rows that wait on a link, so that it never waits for the next step
-_STEPS_AHEAD = 2.0  # likewise
-_FADES = 0.9  # of the longest step, with each
+# Of rows that wait on a link, so that it never waits for the next step, nor is it asked for less
+# than it could do, by which it is measured: so long, and so many of the longest steps of late.
+_LEAST_AHEAD_S = 0.25
+_STEPS_AHEAD = 2.0
+_FADES = 0.9  # with each step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,17 +51,19 @@ class LinkCuts:
         self._link_stats = link_stats
         self._clock = clock
         self._rates: dict[str, float] = {}  # bytes/s by the peer sent to
+        self._most: dict[str, float] = {}  # the highest of them so far
         self._waiting: Counter[str] = Counter()  # bytes, likewise
         self._asked_s = float("-inf")
-        self._longest_step_s = 0.0  # of late
+        self._longest_step_s = 0.0  # of late, of those with prompts
 
     def observe(self, step: Iterable[Work], *, step_s: float) -> None:
         """A step has run."""
-        self._longest_step_s = max(step_s, _FADES * self._longest_step_s)
         prompts = [work for work in step if work.is_prompt]
+        if prompts:
+            self._longest_step_s = max(step_s, _FADES * self._longest_step_s)
         for work in prompts:
             if not work.sequence.is_last_stage:
-                self._waiting[work.sequence.next_stage] += work.chunk.n_tokens * self._row_bytes
+                self._waiting[_link_of(work.sequence)] += work.chunk.n_tokens * self._row_bytes
         prompt_tokens = sum(work.chunk.n_tokens for work in prompts)
         self._steps.observe(prompt_tokens=prompt_tokens, step_s=step_s)
 
@@ -69,11 +73,11 @@ class LinkCuts:
         if not prompts:
             return Beginning()
         self._ask()
-        most_s = max(_LEAST_AHEAD_S, _STEPS_AHEAD * self._longest_step_s)
-        free = [one for one in prompts if self._backlog_s(one) <= most_s]
-        if not free:
-            held_s = min(map(self._backlog_s, prompts)) - most_s
-            return Beginning(most_rows=0, held_s=held_s)
+        at = Counter(map(_link_of, prompts))
+        held_s = [self._held_s(one) if at[_link_of(one)] > 1 else 0.0 for one in prompts]
+        if min(held_s) > 0:
+            return Beginning(most_rows=0, held_s=min(held_s))
+        free = [one for one, its_s in zip(prompts, held_s, strict=True) if its_s == 0]
         ahead = min(free, key=lambda one: (self._turn_s(one), one.arrival))
         return Beginning(ahead=ahead, most_rows=self._most_rows(ahead))
 
@@ -94,12 +98,18 @@ class LinkCuts:
 
     def _row_s(self, sequence: Sequence) -> float:
         """On the next link; 0 where there is none, or none that was seen full."""
-        rate = None if sequence.is_last_stage else self._rates.get(sequence.next_stage)
+        rate = self._rates.get(_link_of(sequence))
         return self._row_bytes / rate if rate else 0.0
 
-    def _backlog_s(self, sequence: Sequence) -> float:
-        rate = None if sequence.is_last_stage else self._rates.get(sequence.next_stage)
-        return self._waiting[sequence.next_stage] / rate if rate else 0.0
+    def _held_s(self, sequence: Sequence) -> float:
+        """Until its link has room for more, which is measured by the most that it ever did: what a
+        link that was slow can do now shows only while it has enough to do."""
+        link = _link_of(sequence)
+        rate = self._rates.get(link)
+        if not rate:
+            return 0.0
+        ahead_s = max(_LEAST_AHEAD_S, _STEPS_AHEAD * self._longest_step_s)
+        return max(0.0, self._waiting[link] - ahead_s * self._most[link]) / rate
 
     def _ask(self) -> None:
         """A link that was never seen full may do far more than it was asked for."""
@@ -113,3 +123,9 @@ class LinkCuts:
             if rate is None or (stats.bandwidth_is_floor and before is None):
                 continue
             self._rates[name] = max(rate, before or 0.0) if stats.bandwidth_is_floor else rate
+            self._most[name] = max(rate, self._most.get(name, 0.0))
+
+
+def _link_of(sequence: Sequence) -> str:
+    """By the stage at its other end; empty for the last stage."""
+    return "" if sequence.is_last_stage else sequence.next_stage
