@@ -39,6 +39,7 @@ WORDS_OF_ROWS = (
     gettext_noop("stop"), gettext_noop("length"),
     # why a search ended
     gettext_noop("bound reached"), gettext_noop("time limit"), gettext_noop("accepted"),
+    gettext_noop("heuristic"),
     # the change log and join tokens
     gettext_noop("cluster"), gettext_noop("node"), gettext_noop("coordinator"),
     gettext_noop("link"),

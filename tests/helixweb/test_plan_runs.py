@@ -24,10 +24,11 @@ from helixweb.planning.presentation import run_curve
 from helixweb.planning.solving import SearchKeeper
 from helixweb.planning.tasks import solve_plan_run
 from planner.capacity import ModelDoesNotFit
-from planner.compute_plan import PlanOptions, compute_plan
+from planner.compute_plan import PlanOptions
 from planner.domain import plan as domain
 from planner.domain.placement import LayerRange, Placement
 from planner.placers.base import InvalidOptions, NeverCancelled
+from planner.plan_instances import plan_by_method
 from planner.robust import survival
 from planner.serialization import plan_from_dict, problem_from_dict
 
@@ -183,14 +184,14 @@ def test_an_accepted_run_succeeds_with_the_best_it_has(
 
     def search_until_accepted(*arguments: Any, **options: Any) -> domain.Plan:
         cancel = options["cancel"]
-        plan = compute_plan(*arguments, **{**options, "cancel": NeverCancelled()})
+        plan = plan_by_method(*arguments, **{**options, "cancel": NeverCancelled()})
         assert written.wait(timeout=10)
         assert services.accept_best_so_far(run)
         assert any(cancel.is_cancelled() or time.sleep(0.02) for _ in range(500))
         return replace(plan, stop_reason="cancelled")
 
     monkeypatch.setattr(attempts, "record_incumbents", record_and_tell)
-    monkeypatch.setattr(searches, "compute_plan", search_until_accepted)
+    monkeypatch.setattr(searches, "plan_by_method", search_until_accepted)
     solving.solve(run_id=run.pk)
     run.refresh_from_db()
     assert run.status == Status.SUCCEEDED
