@@ -282,7 +282,6 @@ def act_on_models_and_profiles(person: Person, world: World) -> None:
     person.click("Delete unused")
     person.click("Delete profile")
     person.see("[role=status].note-box", "is deleted.")
-    find_profiles_out(person, world)
 
 
 def find_profiles_out(person: Person, world: World) -> None:

@@ -18,6 +18,7 @@ from tests.e2e.inventory_actions import (
     act_on_models_and_profiles,
     act_on_nodes,
     act_on_the_network,
+    find_profiles_out,
     take_the_serving_cluster_down,
 )
 from tests.e2e.person import PATIENCE_S, Person, look_like
@@ -51,6 +52,7 @@ def test_every_action_does_what_it_says(
         act_on_models_and_profiles(person, world)
         act_on_plans(person, world)
         act_on_what_serves(person, world, chat)
+        find_profiles_out(person, world)
         take_the_serving_cluster_down(person, world)
     recorded = json.loads(browser.execute_script("return localStorage['controls-of-the-site']"))
     followed = follow_other_links(person, recorded)
