@@ -27,7 +27,6 @@ def pick_step(
     decode_cap: int | None,
     options: EngineOptions,
     first_rows: int | None = None,
-    ahead: Sequence | None = None,
 ) -> list[Pick]:
     """Rows for one step out of those that wait, in the order of `options`.
 
@@ -37,22 +36,19 @@ def pick_step(
     whole chunk, as chunks are cut on the first stage (and where one exceeds the budget of a node
     with less memory). No younger prefill passes one that does not fit. The step exceeds
     `max_batch_tokens` by that one prefill at most (or by `options.prefill_tokens`). Prompts that
-    begin here get at most `first_rows` of it, None: all there is room for. One of them, `ahead`,
-    takes the place of the oldest of them.
+    begin here get at most `first_rows` of it, None: all there is room for.
     """
     oldest_prefill = min(
         (sequence for sequence in waiting if sequence.is_prefilling),
         key=lambda sequence: sequence.arrival,
         default=None,
     )
-    if ahead is not None and oldest_prefill is not None and oldest_prefill.is_first_stage:
-        oldest_prefill = ahead
     picks: list[Pick] = []
     room = max_batch_tokens
     prompt_room = options.prefill_tokens
     decodes = prompts = 0
     prompts_blocked = False
-    for sequence in _with_ahead(sorted(waiting, key=_ORDERS[options.order]), ahead):
+    for sequence in sorted(waiting, key=_ORDERS[options.order]):
         if not sequence.is_prefilling:
             if room > 0 and decodes != decode_cap:
                 picks.append(Pick(sequence=sequence, n_tokens=sequence.pending[0].n_tokens))
@@ -86,18 +82,6 @@ def pick_step(
         else:
             prompt_room -= n_tokens
     return picks
-
-
-def _with_ahead(ordered: list[Sequence], ahead: Sequence | None) -> list[Sequence]:
-    if ahead is not None:
-        place = next(
-            place
-            for place, sequence in enumerate(ordered)
-            if sequence.is_first_stage and sequence.is_prefilling
-        )
-        ordered.remove(ahead)
-        ordered.insert(place, ahead)
-    return ordered
 
 
 def _decodes_first(sequence: Sequence) -> tuple[bool, int]:

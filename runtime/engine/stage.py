@@ -20,7 +20,7 @@ from runtime.engine.generation import Generation, Holdings
 from runtime.engine.hosting import Hosting
 from runtime.engine.intake import Intake, StageShape
 from runtime.engine.limits import EngineLimits
-from runtime.engine.link_cuts import Beginning, LinkCuts
+from runtime.engine.link_cuts import LinkCuts
 from runtime.engine.outgoing import (
     Outgoing,
     Sampled,
@@ -121,7 +121,6 @@ class Stage:
         self._sleep = sleep
         self._next_report_s = self._looked_s = clock()  # looked: when it last saw what had come
         self._next_look_s = self._looked_s  # at the links
-        self._held_until_s = 0.0  # all that waits, by links
         self._counters = StageCounters(clock=clock, core_delay=core_delay, started_s=self._looked_s)
         self._reported_pages = -1
         self._pages_moved = False  # since they were last checked
@@ -263,10 +262,8 @@ class Stage:
         self._backend.forget(sequence.key)
 
     def _patience_s(self) -> float:
-        now_s = self._clock()
-        work_s = max(self._gathering_s(), self._held_until_s - now_s)
-        longest_s = work_s if self.has_work else _IDLE_WAIT_S
-        return max(0.0, min(longest_s, self._next_report_s - now_s))
+        longest_s = self._gathering_s() if self.has_work else _IDLE_WAIT_S
+        return max(0.0, min(longest_s, self._next_report_s - self._clock()))
 
     def _gathering_s(self) -> float:
         """How long the next step waits for decodes to join it; 0 where stages share no cores."""
@@ -287,17 +284,14 @@ class Stage:
         return bool(self._residents.waiting)
 
     def _next_step(self) -> list[Work]:
-        beginning = self._beginning()
         picks = pick_step(
             self._residents.waiting.values(),
             max_batch_tokens=self._limits.max_batch_tokens,
             min_prefill_tokens=self._limits.page_tokens,
             decode_cap=self._decode_cap.limit(resident=self._residents.decoding),
             options=self._options,
-            first_rows=beginning.most_rows,
-            ahead=beginning.ahead,
+            first_rows=self._first_rows(),
         )
-        self._held_until_s = 0.0 if picks else self._clock() + beginning.held_s
         for pick in sorted(picks, key=lambda pick: pick.sequence.arrival):
             self._make_room(pick)
         return [
@@ -306,12 +300,12 @@ class Stage:
             if pick.sequence.key in self._residents.by_key  # not preempted for an older one
         ]
 
-    def _beginning(self) -> Beginning:
-        """What the next step takes of prompts that begin here."""
+    def _first_rows(self) -> int | None:
+        """Most tokens of the next step of prompts that begin here."""
         options = self._options
         if options.prompt_steps is PromptStepRule.BY_ROOM or options.prompts is PromptRule.WHOLE:
-            return Beginning()
-        return self._link_cuts.beginning(self._residents.waiting.values())
+            return None
+        return self._link_cuts.first_rows(self._residents.waiting.values())
 
     def _make_room(self, pick: Pick) -> None:
         """Pages for the rows of `pick`, if need be those of the youngest requests."""

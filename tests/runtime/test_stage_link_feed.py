@@ -11,6 +11,9 @@ from planner.domain.cluster import COORDINATOR
 from planner.domain.layer_times import LayerTimes
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.limits import EngineLimits
+from runtime.engine.link_cuts import LinkCuts
+from runtime.engine.prompt_steps import PromptSteps
+from runtime.engine.sequence import Chunk, RequestKey, Sequence
 from runtime.engine.stage import Stage
 from runtime.protocol.control import LinkStats
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message
@@ -204,3 +207,44 @@ def test_an_order_that_cannot_be_followed_ends_nothing(caplog: pytest.LogCapture
     turns = iter((False, True))
     stage.run(lambda: next(turns))
     assert "'gone' is not a peer" in caplog.text
+
+
+def prompt_of(request: int, *, hops: int, n_tokens: int = 800) -> Sequence:
+    route = Route(
+        hops=tuple(Hop(node=f"n{index}", first=index, end=index + 1) for index in range(hops)),
+        sampling=Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=8),
+        prompt_tokens=n_tokens,
+    )
+    sequence = Sequence(
+        key=RequestKey(request=request, epoch=1), generation=1, route=route, hop=0, arrival=request
+    )
+    sequence.append(
+        Chunk(
+            position=0,
+            n_tokens=n_tokens,
+            payload=memoryview(bytes(4 * n_tokens)),
+            is_sampled=True,
+            arrival=request,
+        )
+    )
+    return sequence
+
+
+def test_prompts_are_cut_by_the_measured_rate_of_the_link_they_take_next() -> None:
+    links = {"n1": LinkStats(bandwidth_bytes_per_s=1e5)}  # a floor: nobody has seen it full
+    now_s = [0.0]
+    steps = PromptSteps(least=16, most=512)
+    for size in (32, 64, 128, 256, 512):
+        steps.observe(prompt_tokens=size, step_s=0.03 + size * 0.00014)
+    cuts = LinkCuts(steps, row_bytes=13_312, link_stats=lambda: links, clock=lambda: now_s[0])
+    assert cuts.first_rows([prompt_of(1, hops=3)]) is None
+    links = {"n1": LinkStats(bandwidth_bytes_per_s=12.5e6, bandwidth_is_floor=False)}
+    assert cuts.first_rows([prompt_of(1, hops=3)]) is None  # asked for a moment ago
+    now_s[0] = 1.0
+    assert cuts.first_rows([prompt_of(1, hops=3)]) in (64, 128)
+    links = {"n1": LinkStats(bandwidth_bytes_per_s=5e6)}  # was not asked for more since
+    now_s[0] = 2.0
+    assert cuts.first_rows([prompt_of(1, hops=3)]) in (64, 128)
+    assert cuts.first_rows([prompt_of(1, hops=1)]) is None  # leaves over no link
+    assert cuts.first_rows([prompt_of(2, hops=1), prompt_of(1, hops=3)]) is not None  # the oldest
+    assert cuts.first_rows([]) is None
