@@ -294,6 +294,8 @@ def find_profiles_out(person: Person, world: World) -> None:
     person.see("#profiling", "cancelled")
     profile = f"/profiles/{world['profile']}/"
     person.open(profile)
+    person.tap("#versions summary")
+    person.see("#versions", "Quickest run")
     person.click("Use version 1")
     person.see("[role=status].note-box", "Plans computed from now on use")
     exported = person.browser.execute_async_script(
