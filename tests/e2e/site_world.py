@@ -380,8 +380,12 @@ def _others(name: str, *, spare: Any, user: Any, plan: Any, now: datetime) -> di
         bandwidth_bytes_per_s=12.5e6,
     )
     model = LanguageModel.objects.create(
-        name=f"{name}-model", num_layers=8, activation_bytes_per_token=512.0, bytes_per_layer=1e6,
-        num_heads=4, num_kv_heads=2,
+        name=f"{name}-model",
+        num_layers=8,
+        activation_bytes_per_token=512.0,
+        bytes_per_layer=1e6,
+        num_heads=4,
+        num_kv_heads=2,
     )
     mix = ModelMix.objects.create(cluster=spare, options={"time_limit_s": 60.0}, **running)
     mix.shares.create(model=plan.model, weight=1.0, problem=plan.problem)
