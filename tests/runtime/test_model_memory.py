@@ -25,9 +25,10 @@ DEEP = TinySizes(
     vocab_size=261,
     shards=4,
 )
-# prints the anonymous memory that loading layers [first, end) has added
+# prints the anonymous memory that loading layers [first, end) has added: also what the system has
+# moved to swap, and without what the allocator keeps of memory that was freed
 MEASURE = """
-import gc, sys
+import ctypes, gc, sys
 from pathlib import Path
 import torch
 from runtime.models.config import read_config
@@ -35,9 +36,12 @@ from runtime.models.weights import load_decoder
 
 def anonymous():
     gc.collect()
-    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
-        if line.startswith("Anonymous:"):
-            return int(line.split()[1]) * 1024
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    counted = [line.split() for line in lines if line.startswith(("Anonymous:", "Swap:"))]
+    return sum(int(words[1]) for words in counted) * 1024
 
 def load(first, end):
     return load_decoder(checkpoint, config, first=first, end=end, device=torch.device("cpu"),
