@@ -18,7 +18,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def main() -> int:
-    arguments = _arguments()
+    parser = argparse.ArgumentParser(prog="python -m helixweb.demo", description=__doc__)
+    add_options(parser)
+    return run(parser.parse_args())
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """What `main` and `helixweb demo` do."""
     for number in (signal.SIGTERM, signal.SIGHUP):  # SIGHUP: the terminal was closed
         signal.signal(number, _interrupt)
     try:
@@ -33,8 +39,7 @@ def main() -> int:
         return 0 if not arguments.check else 130
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m helixweb.demo", description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port",
         type=_port,
@@ -43,7 +48,6 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--check", action="store_true", help="headless: verify, print, exit")
     parser.add_argument("--keep", action="store_true", help="with --check: keep data and logs")
-    return parser.parse_args()
 
 
 def _port(text: str) -> int:

@@ -1,0 +1,21 @@
+"""`python manage.py helixweb COMMAND …`: the command line where its script is not installed."""
+
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from helixweb.command_line.main import main
+
+
+class Command(BaseCommand):
+    help = "The command line of the REST API: nodes, plans, deployments, import and export."
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        sys.exit(main(argv[2:]))
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Only by `call_command`, with the words of the command line."""
+        status = main(args)
+        if status:
+            sys.exit(status)
