@@ -21,14 +21,14 @@ class CannotListen(Exception):
     """The address is taken or not of this machine; the message names the remedy."""
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Raises CannotListen."""
+def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
+    """Raises CannotListen, naming the `option` that chooses another."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise CannotListen(
-            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port, "
+            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another {option}, "
             "or stop what uses it"
         ) from error
 

@@ -14,6 +14,7 @@ from runtime.agent.identity import DataDir
 from runtime.agent.instance_specs import InstanceSettings
 from runtime.agent.instances import InstanceKeeper, goes_on, with_instances
 from runtime.agent.joining import Joined
+from runtime.agent.metrics import metrics_page
 from runtime.agent.node_log import NodeLog, tell_log
 from runtime.agent.profiling import PROFILE_COMMAND, Profiling, profiling_settings, stage_traffic
 from runtime.agent.reconcile import (
@@ -95,6 +96,21 @@ class Agent:
         self._to_tell = asyncio.Event()
         self._news: object = None  # what pages shall see at once when it changes
         self._link_news = LinkNews()
+        self._name = joined.member.name
+        self._heard_at: float | None = None
+        self._heartbeats_failed_total = 0
+
+    def metrics(self) -> bytes:
+        """What Prometheus reads of this node."""
+        desired, heard_at = self._desired, self._heard_at
+        assignment = None if desired is None else desired.assignment
+        return metrics_page(
+            None if desired is None else self._observe(desired),
+            node=self._name,
+            model_name="" if assignment is None else assignment.model_name,
+            heartbeat_age_s=None if heard_at is None else self._clock() - heard_at,
+            heartbeats_failed_total=self._heartbeats_failed_total,
+        )
 
     async def run(self, stopped: asyncio.Event, *, hurry: asyncio.Event) -> None:
         """Until `stopped`; the stage has gone when it returns: after its requests, unless in a
@@ -186,12 +202,14 @@ class Agent:
             self._to_tell.clear()
             try:
                 await self._tell()
+                self._heard_at = self._clock()
                 if not is_heard:
                     logger.info("helixweb answers again")
                 is_heard = True
                 self._backoff.reset()
             except WebError as error:
                 _raise_if_removed(error)
+                self._heartbeats_failed_total += 1
                 if is_heard:
                     logger.warning("heartbeat not taken, the stage runs on: %s", error)
                 is_heard = False

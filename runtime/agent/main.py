@@ -26,6 +26,8 @@ from runtime.agent.instance_specs import InstanceSettings
 from runtime.agent.joining import Applicant, JoinRefused, join
 from runtime.agent.node_log import NodeLog, NodeLogHandler
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings
+from runtime.http_process import CannotListen
+from runtime.metrics_port import metrics_port
 from runtime.protocol.control import AgentIdentity, Role
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.emulation import EmulationRefused, read_emulation
@@ -53,6 +55,7 @@ def main(argv: list[str]) -> int:
     except (
         AddressError,
         BadServerAddress,
+        CannotListen,
         DataDirError,
         EmulationRefused,
         JoinRefused,
@@ -159,7 +162,8 @@ async def _run(options: argparse.Namespace, data_dir: DataDir, node_log: NodeLog
             stage_command=stage_command,
         )
         logger.info("%s of cluster %s is up", joined.member.name, joined.member.cluster)
-        await agent.run(stopped, hurry=hurry)
+        async with metrics_port(options.metrics_port, agent.metrics):
+            await agent.run(stopped, hurry=hurry)
 
 
 def _version() -> str:
@@ -208,6 +212,12 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE.json",
         help="act as the node described there and run no model (see runtime/protocol/emulation.py)",
+    )
+    add(
+        "--metrics-port",
+        type=_port,
+        help="answer /metrics there, without a key and to this machine only (default: an agent "
+        "listens for no HTTP; the site's /metrics tells of all nodes)",
     )
     add("--threads", type=_positive_int, default=1, help="CPU threads (default %(default)s)")
     add(

@@ -105,6 +105,7 @@ class Admission:
         if request.ended:
             return
         request.ended = True
+        self._stats.came_to(request.outcome)
         traced = self._tracer is not None and self._tracer.ended(request)
         if request.id in self.running:
             self.leave_path(request, traced=traced)

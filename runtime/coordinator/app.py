@@ -1,6 +1,6 @@
 """The HTTP face: /v1/chat/completions, /v1/completions, /v1/models (all or one), /health.
 
-/openapi.json says what each takes and answers.
+/openapi.json says what each takes and answers, /metrics what Prometheus reads.
 """
 
 import asyncio
@@ -28,6 +28,7 @@ from runtime.coordinator.schema_check import SchemaCheck
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.tokenizer import TokenizerError
 from runtime.coordinator.tool_calls import ToolDialect
+from runtime.metrics_port import metrics_route
 from runtime.protocol.openai import (
     ApiError,
     ChatCompletionRequest,
@@ -48,13 +49,17 @@ def create_app(
     unix_time: Callable[[], float],
     new_answer_id: Callable[[], str],
     new_seed: Callable[[], int],
+    metrics: Callable[[], bytes] | None = None,
 ) -> Starlette:
-    """`new_seed` gives sampling seeds (64 bits) to requests that bring none."""
+    """`new_seed` gives sampling seeds (64 bits) to requests that bring none; `metrics` what
+    /metrics answers, None: there is none."""
     endpoint = _Endpoints(
         dispatcher=dispatcher, unix_time=unix_time, new_answer_id=new_answer_id, new_seed=new_seed
     )
+    told = [] if metrics is None else [metrics_route(metrics)]
     return Starlette(
         routes=[
+            *told,
             Route("/v1/chat/completions", endpoint.chat, methods=["POST"]),
             Route("/v1/completions", endpoint.completion, methods=["POST"]),
             Route("/v1/models", endpoint.models, methods=["GET"]),

@@ -359,6 +359,13 @@ class Dispatcher:
                 ttft_s=request.first_token_at - request.arrived_at,
                 output_tokens=len(request.token_ids),
             )
+            self._stats.counted(
+                queue_s=request.attempts[0].routed_s - request.arrived_at,
+                ttft_s=request.first_token_at - request.arrived_at,
+                e2e_s=now - request.arrived_at,
+                prompt_tokens=len(request.prompt_ids),
+                output_tokens=len(request.token_ids),
+            )
             self._admission.end(request)
         else:
             request.serving.kv.grow(request.id, total_tokens=request.next_position)

@@ -18,9 +18,11 @@ class _Open:
     arrived_s: float
     instance: str | None = None
     counted: bool = False
+    sent_s: float | None = None
     first_s: float | None = None
     last_s: float = 0.0
     tokens: int = 0
+    answered: bool = False
 
 
 class InstanceLedger:
@@ -47,6 +49,7 @@ class InstanceLedger:
         if instance == PIPELINES:
             return
         self._count(one)
+        one.sent_s = one.sent_s or self._clock()
         self._stats.routed(
             self._pipelines[instance], prompt_tokens=0, queue_s=self._clock() - one.arrived_s
         )
@@ -70,6 +73,7 @@ class InstanceLedger:
         pipeline = self._pipeline_of(one)
         if pipeline is None:
             return
+        one.answered = True
         if usage is not None:
             prompt, output = usage
             if prompt:
@@ -82,14 +86,25 @@ class InstanceLedger:
                 ttft_s=one.first_s - one.arrived_s,
                 output_tokens=one.tokens,
             )
+            self._stats.counted(
+                queue_s=(one.sent_s or now_s) - one.arrived_s,
+                ttft_s=one.first_s - one.arrived_s,
+                e2e_s=now_s - one.arrived_s,
+                prompt_tokens=None if usage is None else usage[0],
+                output_tokens=one.tokens if usage is None else usage[1],
+            )
         else:
             self._stats.finished_whole(e2e_s=now_s - one.arrived_s)
 
     def gone(self, request: int, *, failed: bool) -> None:
         one = self._open.pop(request)
-        if failed and one.instance != PIPELINES:
+        if one.instance == PIPELINES:
+            return
+        if failed:
             self._count(one)
             self._stats.failed()
+        if one.counted:
+            self._stats.came_to(_outcome(one, failed=failed))
 
     def _count(self, one: _Open) -> None:
         if not one.counted:
@@ -99,3 +114,10 @@ class InstanceLedger:
     def _pipeline_of(self, one: _Open) -> Pipeline | None:
         """None of a request that the plan's pipelines have."""
         return None if one.instance is None else self._pipelines.get(one.instance)
+
+
+def _outcome(one: _Open, *, failed: bool) -> str:
+    """What is known of it: an instance's answer is not read for why it stopped."""
+    if one.answered:
+        return "stop"
+    return "failed" if failed else "cancelled"

@@ -21,7 +21,7 @@ from runtime.protocol.control import (
 
 _TICK_S = 0.5
 _NONE_KNOWN = "no instance has told where it answers yet"
-_FACE_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/models", "/metrics"})
+_FACE_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/models"})
 
 
 class InstanceService:

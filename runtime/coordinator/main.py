@@ -8,7 +8,7 @@ import secrets
 import sys
 import time
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import httpx
@@ -28,6 +28,7 @@ from runtime.coordinator.heap import bound_free_memory, give_back_free_memory
 from runtime.coordinator.instance_house import Surroundings
 from runtime.coordinator.instance_service import Doorway, InstanceService
 from runtime.coordinator.link_rounds import measure_links
+from runtime.coordinator.metrics import NO_MODEL, metrics_page
 from runtime.coordinator.options import Options, parse_options
 from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.plan_store import PlanStore
@@ -48,8 +49,10 @@ from runtime.http_process import (
 )
 from runtime.instances.asking import PROBE_TIMEOUT_S
 from runtime.instances.command_lines import LOOPBACK, Door
-from runtime.protocol.control import AgentIdentity, Role
+from runtime.metrics_port import metrics_port
+from runtime.protocol.control import AgentIdentity, CoordinatorReport, Role
 from runtime.protocol.emulation import EmulatedNetwork, EmulationRefused, read_network
+from runtime.protocol.request_trace import RequestTrace
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.keys import KeyFileError, KeyPair
 from runtime.transport.zmq_transport import BindFailed
@@ -148,6 +151,23 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
             is_shut=lambda node: instances.is_paused or node in instances.shut_nodes,
         )
     )
+
+    def report(traces: tuple[RequestTrace, ...] = ()) -> CoordinatorReport:
+        return instances.reported(
+            build_report(
+                dispatcher=dispatcher,
+                stats=stats,
+                follower=follower,
+                now=time.monotonic(),
+                # emulated links say nothing of those that are there
+                links=transport.link_stats() if network is None else {},
+                traces=traces,
+            )
+        )
+
+    def metrics() -> bytes:
+        return metrics_page(report(), stats, model_name=_model_served(dispatcher, instances))
+
     follower = PlanFollower(
         dispatcher=dispatcher,
         keys=api_keys,
@@ -161,8 +181,8 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
         serve_instances=instances.serve,
     )
     await follower.apply_stored()
-    server = HttpServer(Doorway(_pipelines_face(dispatcher, api_keys), instances))
-    own_server = HttpServer(_pipelines_face(dispatcher, PassedOnKeys(own_key)))
+    server = HttpServer(Doorway(_pipelines_face(dispatcher, api_keys, metrics), instances))
+    own_server = HttpServer(_pipelines_face(dispatcher, PassedOnKeys(own_key), metrics))
     port = listener.getsockname()[1]
     applicant = Applicant(
         role=Role.COORDINATOR,
@@ -188,17 +208,7 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
                     web,
                     follower,
                     announcement=applicant.announcement,
-                    make_report=lambda: instances.reported(
-                        build_report(
-                            dispatcher=dispatcher,
-                            stats=stats,
-                            follower=follower,
-                            now=time.monotonic(),
-                            # emulated links say nothing of those that are there
-                            links=transport.link_stats() if network is None else {},
-                            traces=tracer.waiting(),
-                        )
-                    ),
+                    make_report=lambda: report(tracer.waiting()),
                     on_delivered=lambda report: tracer.delivered(report.traces),
                 ),
             )
@@ -210,23 +220,24 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     own_serving = asyncio.create_task(own_server.serve(sockets=[own_listener]))
     try:
-        await first_end(
-            told_to_end(
-                hear_signals(),
-                close=close,
-                requests=lambda: dispatcher.requests_here + instances.requests_here,
-                grace_s=options.shutdown_grace_s,
-            ),
-            control(),
-            _receive_forever(transport, dispatcher),
-            _see_forever(transport, dispatcher),
-            _tick(dispatcher, follower),
-            _give_back_forever(),
-            instances.tick(),
-            *_measuring(options, transport, dispatcher),
-            outlive(serving),
-            outlive(own_serving),
-        )
+        async with metrics_port(options.metrics_port, metrics):
+            await first_end(
+                told_to_end(
+                    hear_signals(),
+                    close=close,
+                    requests=lambda: dispatcher.requests_here + instances.requests_here,
+                    grace_s=options.shutdown_grace_s,
+                ),
+                control(),
+                _receive_forever(transport, dispatcher),
+                _see_forever(transport, dispatcher),
+                _tick(dispatcher, follower),
+                _give_back_forever(),
+                instances.tick(),
+                *_measuring(options, transport, dispatcher),
+                outlive(serving),
+                outlive(own_serving),
+            )
     finally:
         dispatcher.stop()
         instances.cut()
@@ -238,13 +249,23 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
         transport.close()
 
 
-def _pipelines_face(dispatcher: Dispatcher, keys: ApiKeys) -> Starlette:
+def _model_served(dispatcher: Dispatcher, instances: InstanceService) -> str:
+    house, serving = instances.serving, dispatcher.serving
+    if house is not None:
+        return house.plan.model_name
+    return NO_MODEL if serving is None else serving.plan.model_name
+
+
+def _pipelines_face(
+    dispatcher: Dispatcher, keys: ApiKeys, metrics: Callable[[], bytes]
+) -> Starlette:
     return create_app(
         dispatcher=dispatcher,
         keys=keys,
         unix_time=time.time,
         new_answer_id=lambda: secrets.token_hex(12),
         new_seed=lambda: secrets.randbits(64),
+        metrics=metrics,
     )
 
 

@@ -32,6 +32,7 @@ class Options:
     router: RouterName
     traces_per_s: float
     measure_links: bool
+    metrics_port: int | None
     emulate: Path | None
 
 
@@ -104,6 +105,12 @@ def parse_options(argv: list[str]) -> Options:
         default=True,
         help="have stages measure what links do that the plan does not use, with at most 1 %% of "
         "a network card's time and none that requests want (default %(default)s)",
+    )
+    add(
+        "--metrics-port",
+        type=_port,
+        help="answer /metrics there too, without a key and to this machine only (default: only at "
+        "--port, with a key)",
     )
     add(
         "--emulate",

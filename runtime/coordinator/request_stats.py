@@ -9,11 +9,14 @@ import bisect
 import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.pipeline import Pipeline
 from runtime.protocol.control import LATENCY_BOUNDS_S
+
+LENGTH_BOUNDS = tuple(2**power for power in range(18))
+REJECTED = "queue_full"
 
 
 class Window:
@@ -51,13 +54,16 @@ class Window:
 
 
 class Histogram:
-    """How many values since the start were at most each of `LATENCY_BOUNDS_S`, and above them."""
+    """How many values since the start were at most each of `bounds`, and above them."""
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(LATENCY_BOUNDS_S) + 1)
+    def __init__(self, bounds: Sequence[float] = LATENCY_BOUNDS_S) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
 
-    def add(self, value_s: float) -> None:
-        self.counts[bisect.bisect_left(LATENCY_BOUNDS_S, value_s)] += 1
+    def add(self, value: float) -> None:
+        self.counts[bisect.bisect_left(self.bounds, value)] += 1
+        self.total += value
 
 
 class Latency:
@@ -96,6 +102,12 @@ class RequestStats:
         self.tpot_s = Latency(window_s=window_s, clock=clock)
         self.e2e_s = Latency(window_s=window_s, clock=clock)
         self.ended = Window(window_s=window_s, clock=clock)
+        self.outcomes: Counter[str] = Counter()
+        self.queued_s = Histogram()
+        self.prefill_s = Histogram()
+        self.decode_s = Histogram()
+        self.prompt_lengths = Histogram(LENGTH_BOUNDS)
+        self.output_lengths = Histogram(LENGTH_BOUNDS)
 
     def arrived(self) -> None:
         self.requests_total += 1
@@ -103,6 +115,31 @@ class RequestStats:
     def rejected(self) -> None:
         """Turned away at the door: queue full."""
         self.requests_rejected_total += 1
+        self.outcomes[REJECTED] += 1
+
+    def came_to(self, outcome: str) -> None:
+        """A request is over, so: stop or length, cancelled, or the code of an error."""
+        self.outcomes[outcome] += 1
+
+    def counted(
+        self,
+        *,
+        queue_s: float,
+        ttft_s: float,
+        e2e_s: float,
+        prompt_tokens: int | None,
+        output_tokens: int,
+    ) -> None:
+        """A request ended well whose tokens were seen coming: each of its parts, once.
+
+        `prompt_tokens` None: nobody told.
+        """
+        self.queued_s.add(queue_s)
+        self.prefill_s.add(max(0.0, ttft_s - queue_s))
+        self.decode_s.add(e2e_s - ttft_s)
+        if prompt_tokens is not None:
+            self.prompt_lengths.add(prompt_tokens)
+        self.output_lengths.add(output_tokens)
 
     def failed(self) -> None:
         """Accepted, but ended by an error of ours."""

@@ -180,11 +180,12 @@ class Coordinator:
     """The process, its addresses, and a client."""
 
     def __init__(self, tmp_path: Path, *, server_port: int, token: str | None) -> None:
-        self.port = free_port()
+        self.port, self.metrics_port = free_port(), free_port()
         command = [
             sys.executable, "-m", "runtime", "coordinator",
             "--server", f"http://127.0.0.1:{server_port}",
             "--data-dir", str(tmp_path / "data"), "--port", str(self.port),
+            "--metrics-port", str(self.metrics_port),
             *(["--token", token] if token else []),
         ]  # fmt: skip
         environment = os.environ | {"PYTHONPATH": os.getcwd()}
@@ -208,6 +209,10 @@ class Coordinator:
             json={"model": "tiny", "messages": [{"role": "user", "content": "hi"}]},
             timeout=20,
         )
+
+    def metrics(self, port: int, key: str = "") -> httpx.Response:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return httpx.get(f"http://127.0.0.1:{port}/metrics", headers=headers, timeout=20)
 
     def end(self) -> int:
         if self.process.poll() is None:
@@ -251,6 +256,13 @@ def test_it_joins_serves_and_serves_on_without_helixweb_and_after_its_own_restar
             assert answer.json()["choices"][0]["message"]["content"] == ANSWER
             wait_for(lambda: web.reports[-1].output_tokens_total > 0, "tokens are reported")
             assert web.reports[-1].generation == 7
+            assert first.metrics(first.port).status_code == 401
+            told = first.metrics(first.port, KEY)
+            assert 'vllm:request_success_total{finished_reason="stop",' in told.text
+            assert 'vllm:time_to_first_token_seconds_count{model_name="tiny"} 1.0' in told.text
+            alone = first.metrics(first.metrics_port)
+            assert alone.headers["content-type"].startswith("text/plain; version=0.0.4")
+            assert "helix_coordinator_generation 7.0" in alone.text
         assert first.chat().status_code == 200
         assert first.end() == 0
         again = Coordinator(tmp_path, server_port=web_port, token=None)

@@ -1,0 +1,142 @@
+"""An agent's /metrics: its stage's cache and speed, and how it is with helixweb.
+
+Requests are counted by coordinators, so that none is counted twice; of vLLM's names only those of
+an engine's own cache are here.
+"""
+
+from collections.abc import Iterator
+
+from prometheus_client import Metric
+
+from runtime.protocol.control import LinkStats, ObservedState, Phase, StageStats
+from runtime.protocol.exposition import counter, gauge, page, states
+
+
+def metrics_page(
+    observed: ObservedState | None,
+    *,
+    node: str,
+    model_name: str,
+    heartbeat_age_s: float | None,
+    heartbeats_failed_total: int,
+) -> bytes:
+    """`observed` None: it does not know yet what is wanted; `heartbeat_age_s` None: it was never
+    heard."""
+    families = list(_of_agent(node, heartbeat_age_s, heartbeats_failed_total))
+    if observed is not None:
+        families += _of_state(observed, node)
+        if observed.stage is not None:
+            families += _of_stage(observed.stage, node, model_name)
+            families += _of_links(observed.stage.links, node)
+    return page(families)
+
+
+def _of_agent(node: str, age_s: float | None, failed: int) -> Iterator[Metric]:
+    labels = {"node": node}
+    yield gauge(
+        "helix_agent_heartbeat_age_seconds",
+        "Since helixweb took a heartbeat of this agent",
+        [(labels, age_s)],
+    )
+    yield counter(
+        "helix_agent_heartbeats_failed_total",
+        "Heartbeats that helixweb did not take",
+        [(labels, failed)],
+    )
+
+
+def _of_state(observed: ObservedState, node: str) -> Iterator[Metric]:
+    labels = {"node": node}
+    yield gauge(
+        "helix_agent_generation",
+        "Generation of the deployment that this agent acts on; 0: none",
+        [(labels, observed.generation)],
+    )
+    yield states(
+        "helix_agent_phase",
+        "1 at the phase the node is in",
+        labels,
+        state=observed.phase.value,
+        known=[phase.value for phase in Phase],
+    )
+    yield gauge(
+        "helix_agent_loaded_ratio",
+        "Share of the weights that was read, while they are",
+        [(labels, observed.loaded_ratio)],
+    )
+
+
+def _of_stage(stage: StageStats, node: str, model_name: str) -> Iterator[Metric]:
+    labels, model = {"node": node}, {"model_name": model_name, "node": node}
+    if stage.kv_pages_total > 0:
+        yield gauge(
+            "vllm:kv_cache_usage_perc",
+            "Share of the KV cache that is in use, 0 to 1",
+            [(model, stage.kv_pages_used / stage.kv_pages_total)],
+        )
+    yield counter(
+        "vllm:num_preemptions_total",
+        "Sequences whose pages were taken for others",
+        [(model, stage.preemptions_total)],
+    )
+    yield gauge(
+        "helix_agent_kv_pages",
+        "Pages of the KV cache: in use, kept for a prompt that may come again, and all",
+        [
+            ({**labels, "kind": kind}, pages)
+            for kind, pages in (
+                ("used", stage.kv_pages_used),
+                ("cached", stage.kv_pages_cached),
+                ("total", stage.kv_pages_total),
+            )
+        ],
+    )
+    yield gauge("helix_agent_sequences", "Sequences in the stage", [(labels, stage.sequences)])
+    yield gauge(
+        "helix_agent_memory_bytes",
+        "What the stage holds",
+        [
+            ({**labels, "kind": "weights"}, stage.weights_bytes),
+            ({**labels, "kind": "kv"}, stage.kv_bytes),
+        ],
+    )
+    for name, words, value in (
+        ("steps", "Steps of the stage", stage.steps_total),
+        ("prompt_tokens", "Prompt tokens computed", stage.prompt_tokens_total),
+        ("decode_tokens", "Tokens decoded", stage.decode_tokens_total),
+        ("prefix_tokens", "Prompt tokens whose pages were there", stage.prefix_tokens_total),
+        ("busy_seconds", "Time spent in steps", stage.busy_s_total),
+        ("delayed_seconds", "Of it, waiting for a core", stage.delayed_s_total),
+    ):
+        yield counter(f"helix_agent_{name}_total", words, [(labels, value)])
+
+
+def _of_links(links: dict[str, LinkStats], node: str) -> Iterator[Metric]:
+    ends = {peer: {"source": node, "target": peer} for peer in links}
+    yield gauge(
+        "helix_agent_link_bandwidth_bytes_per_second",
+        "As measured; a floor until the link was seen full",
+        [(ends[peer], link.bandwidth_bytes_per_s) for peer, link in links.items()],
+    )
+    yield gauge(
+        "helix_agent_link_rtt_seconds",
+        "Round trip of the idle link",
+        [(ends[peer], link.rtt_s) for peer, link in links.items()],
+    )
+    yield gauge(
+        "helix_agent_link_queueing_seconds",
+        "How much longer the last round trip took",
+        [(ends[peer], link.queueing_s) for peer, link in links.items()],
+    )
+    yield counter(
+        "helix_agent_link_bytes_total",
+        "Sent, decodes and control urgently, prompts in bulk",
+        [
+            ({**ends[peer], "lane": lane}, sent)
+            for peer, link in links.items()
+            for lane, sent in (
+                ("urgent", link.urgent_bytes_total),
+                ("bulk", link.bulk_bytes_total),
+            )
+        ],
+    )
