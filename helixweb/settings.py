@@ -228,7 +228,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["helixweb.common.parsers.JsonParser"],
     "DEFAULT_PAGINATION_CLASS": "helixweb.common.pagination.Pages",
     "DEFAULT_FILTER_BACKENDS": ["helixweb.common.filters.StrictFilters"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "helixweb.common.rest.openapi.RestSchema",
     "EXCEPTION_HANDLER": "helixweb.common.problems.exception_handler",
     # Whose X-Forwarded-For is believed when requests of one address are counted.
     "NUM_PROXIES": 1 if _behind_proxy else 0,

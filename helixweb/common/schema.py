@@ -1,5 +1,6 @@
 """What the OpenAPI document says beyond serializers: API keys, and how requests are refused."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -41,6 +42,9 @@ _READING = {
     403: "Whoever asks may not do this.",
     404: "There is no such row, or nothing to tell of it.",
 }
+_BY_HEADER = {
+    "If-Match": (412, "The row was changed since it was read; nothing was done."),
+}
 _WRITING = {
     **_READING,
     409: "The state of the row forbids it; the detail says what to do instead.",
@@ -55,7 +59,7 @@ def document_problems(result: dict[str, Any], **hook: Any) -> dict[str, Any]:
     result["components"]["schemas"]["Problem"] = PROBLEM
     for operations in result["paths"].values():
         for method, operation in operations.items():
-            for status, description in (_READING if method == "get" else _WRITING).items():
+            for status, description in _refusals(method, operation):
                 operation["responses"].setdefault(
                     str(status),
                     {
@@ -65,4 +69,17 @@ def document_problems(result: dict[str, Any], **hook: Any) -> dict[str, Any]:
                         },
                     },
                 )
+            if "If-None-Match" in _headers(operation):
+                unchanged = {"description": "The client has this version of the row already."}
+                operation["responses"].setdefault("304", unchanged)
     return result
+
+
+def _refusals(method: str, operation: dict[str, Any]) -> Iterator[tuple[int, str]]:
+    yield from (_READING if method == "get" else _WRITING).items()
+    for name in _headers(operation) & _BY_HEADER.keys():
+        yield _BY_HEADER[name]
+
+
+def _headers(operation: dict[str, Any]) -> set[str]:
+    return {one["name"] for one in operation.get("parameters", ()) if one["in"] == "header"}

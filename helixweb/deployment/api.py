@@ -7,7 +7,7 @@ from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
-from rest_framework import mixins, status, viewsets
+from rest_framework import mixins, status
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,6 +15,7 @@ from rest_framework.reverse import reverse
 from rest_framework.serializers import BaseSerializer
 from rest_framework.views import APIView
 
+from helixweb.common.rest.viewsets import DeleteViewSet, ReadViewSet
 from helixweb.deployment import services
 from helixweb.deployment.instance_view import instances_view
 from helixweb.deployment.models import Deployment, Drain, NodeAssignment, Profiling, Repair
@@ -34,7 +35,7 @@ from helixweb.inventory.models import Node
 from runtime.protocol.node_log import LogLevel
 
 
-class DeploymentViewSet(viewsets.ReadOnlyModelViewSet[Deployment]):
+class DeploymentViewSet(ReadViewSet[Deployment]):
     queryset = (
         Deployment.objects.select_related("model", "created_by")
         .defer("serving_plan")
@@ -106,14 +107,13 @@ class DeploymentViewSet(viewsets.ReadOnlyModelViewSet[Deployment]):
         )
 
 
-class DrainViewSet(
-    mixins.CreateModelMixin, mixins.DestroyModelMixin, viewsets.ReadOnlyModelViewSet[Drain]
-):
+class DrainViewSet(mixins.CreateModelMixin, DeleteViewSet[Drain]):
     """Nodes that shall take no requests and hold nothing; DELETE takes one in again."""
 
     queryset = Drain.objects.select_related("node", "created_by")
     serializer_class = DrainSerializer
     filterset_fields = ["node", "node__cluster"]
+    changing_by_itself = ("state", "requests", "needed", "let_go_at", "drained_at")
 
     def perform_create(self, serializer: BaseSerializer[Drain]) -> None:
         node = serializer.validated_data["node"]
@@ -123,14 +123,13 @@ class DrainViewSet(
         services.take_in(instance, user=self.request.user, now=timezone.now())
 
 
-class ProfilingViewSet(
-    mixins.CreateModelMixin, mixins.DestroyModelMixin, viewsets.ReadOnlyModelViewSet[Profiling]
-):
+class ProfilingViewSet(mixins.CreateModelMixin, DeleteViewSet[Profiling]):
     """Nodes measured beside what they serve; DELETE cancels one that has not ended."""
 
     queryset = Profiling.objects.select_related("node__cluster", "model")
     serializer_class = ProfilingSerializer
     filterset_fields = ["node", "node__cluster", "model", "state"]
+    changing_by_itself = ("state", "done", "message")
 
     def perform_create(self, serializer: BaseSerializer[Profiling]) -> None:
         given = serializer.validated_data
@@ -142,7 +141,7 @@ class ProfilingViewSet(
         cancel_profiling(instance, now=timezone.now())
 
 
-class RepairViewSet(viewsets.ReadOnlyModelViewSet[Repair]):
+class RepairViewSet(ReadViewSet[Repair]):
     queryset = Repair.objects.select_related("deployment__cluster", "run__plan__model")
     serializer_class = RepairSerializer
     filterset_fields = ["deployment", "state"]

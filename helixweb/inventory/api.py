@@ -5,11 +5,12 @@ from typing import Any
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import mixins, serializers, status, viewsets
+from rest_framework import mixins, serializers, status
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from helixweb.common.rest.viewsets import DeleteViewSet, EditViewSet, ReadViewSet
 from helixweb.inventory import services
 from helixweb.inventory.models import (
     Change,
@@ -45,10 +46,8 @@ from helixweb.inventory.serializers import (
 from planner.serialization import problem_to_dict
 
 
-class RowViewSet(viewsets.ModelViewSet[Any]):
+class RowViewSet(EditViewSet[Any]):
     """Lists, creates, changes and deletes through the services."""
-
-    http_method_names = ["get", "post", "patch", "delete", "head", "options"]
 
     def perform_destroy(self, instance: Any) -> None:
         services.delete(instance)
@@ -109,6 +108,7 @@ class NodeViewSet(RowViewSet):
     queryset = Node.objects.select_related("cluster").prefetch_related("tags").order_by("pk")
     serializer_class = NodeSerializer
     filterset_fields = ["cluster", "name", "region", "profile_name"]
+    changing_by_itself = ("state", "last_seen_at")
 
     @extend_schema(request=BulkSerializer, responses={200: ChangedSerializer})
     @action(detail=False, methods=["post"], filter_backends=[])
@@ -120,7 +120,7 @@ class NodeViewSet(RowViewSet):
         return Response(ChangedSerializer({"changed": changed}).data)
 
 
-class ChangeViewSet(viewsets.ReadOnlyModelViewSet[Change]):
+class ChangeViewSet(ReadViewSet[Change]):
     """Who did what to which row, the newest first."""
 
     queryset = Change.objects.order_by("-pk")
@@ -128,12 +128,13 @@ class ChangeViewSet(viewsets.ReadOnlyModelViewSet[Change]):
     filterset_fields = ["cluster", "kind", "row_id", "actor", "action", "batch"]
 
 
-class CoordinatorViewSet(mixins.DestroyModelMixin, viewsets.ReadOnlyModelViewSet[Coordinator]):
+class CoordinatorViewSet(DeleteViewSet[Coordinator]):
     """Coordinators come by registering; a person can only remove one."""
 
     queryset = Coordinator.objects.order_by("pk")
     serializer_class = CoordinatorSerializer
     filterset_fields = ["cluster"]
+    changing_by_itself = ("state", "last_seen_at")
 
     def perform_destroy(self, instance: Coordinator) -> None:
         services.delete(instance)
@@ -204,9 +205,7 @@ class ProfileViewSet(RowViewSet):
         return Response(ProfileVersionSerializer(version).data, status=status.HTTP_201_CREATED)
 
 
-class ProfileVersionViewSet(
-    mixins.DestroyModelMixin, viewsets.ReadOnlyModelViewSet[ProfileVersion]
-):
+class ProfileVersionViewSet(DeleteViewSet[ProfileVersion]):
     """What profiles were found to be, the newest first."""
 
     queryset = ProfileVersion.objects.select_related("profile").order_by("-pk")
@@ -223,7 +222,7 @@ class ProfileVersionViewSet(
         services.delete_version(instance)
 
 
-class JoinTokenViewSet(mixins.CreateModelMixin, viewsets.ReadOnlyModelViewSet[JoinToken]):
+class JoinTokenViewSet(mixins.CreateModelMixin, ReadViewSet[JoinToken]):
     """POST answers with the secret and the command that uses it; they are shown this once."""
 
     queryset = JoinToken.objects.order_by("-pk")

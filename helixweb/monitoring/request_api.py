@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from rest_framework import serializers, viewsets
+from rest_framework import serializers
 
+from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.monitoring.models import TracedRequest
 from helixweb.monitoring.request_filters import RequestFilter
 from helixweb.monitoring.traces import traced_requests
@@ -38,7 +39,7 @@ class TracedRequestDetailSerializer(TracedRequestSerializer):
         )  # fmt: skip
 
 
-class TracedRequestViewSet(viewsets.ReadOnlyModelViewSet[TracedRequest]):
+class TracedRequestViewSet(ReadViewSet[TracedRequest]):
     """Requests of the last day that their coordinators traced, newest first."""
 
     queryset = traced_requests()

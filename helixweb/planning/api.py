@@ -7,7 +7,7 @@ from django.http import Http404
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import status, viewsets
+from rest_framework import status
 from rest_framework.decorators import action
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
@@ -17,6 +17,7 @@ from rest_framework.serializers import BaseSerializer
 
 from helixweb.common.pagination import Pages
 from helixweb.common.problems import Conflict
+from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.planning import services
 from helixweb.planning.comparing import compare
 from helixweb.planning.models import Plan, PlanRun, Replan
@@ -44,7 +45,7 @@ from helixweb.planning.what_if_serializers import (
 from planner.domain.rules import PlacementRules
 
 
-class PlanRunViewSet(viewsets.ReadOnlyModelViewSet[PlanRun]):
+class PlanRunViewSet(ReadViewSet[PlanRun]):
     queryset = PlanRun.objects.select_related("plan", "created_by").defer(
         "problem", "plan__problem", "plan__document"
     )
@@ -138,7 +139,7 @@ def _accepted(run: PlanRun, request: Request) -> Response:
     )
 
 
-class PlanViewSet(viewsets.ReadOnlyModelViewSet[Plan]):
+class PlanViewSet(ReadViewSet[Plan]):
     queryset = Plan.objects.order_by("-pk")
     filterset_fields = ["cluster", "model", "run"]
 

@@ -3,13 +3,14 @@
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers, status, viewsets
+from rest_framework import serializers, status
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
 from helixweb.common.problems import Conflict
+from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.planning import options, services
 from helixweb.planning.models import Plan, Simulation
@@ -53,7 +54,7 @@ class SimulationSerializer(serializers.ModelSerializer[Simulation]):
         read_only_fields = fields
 
 
-class SimulationViewSet(viewsets.ReadOnlyModelViewSet[Simulation]):
+class SimulationViewSet(ReadViewSet[Simulation]):
     queryset = Simulation.objects.select_related("created_by", "plan").defer(
         "plan__problem", "plan__document"
     )

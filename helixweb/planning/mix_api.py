@@ -4,13 +4,14 @@ from typing import Any
 
 from django.db.models import Prefetch
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers, status, viewsets
+from rest_framework import serializers, status
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
 from helixweb.common.problems import Conflict
+from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import services
@@ -70,7 +71,7 @@ class ModelMixSerializer(serializers.ModelSerializer[ModelMix]):
         read_only_fields = fields
 
 
-class ModelMixViewSet(viewsets.ReadOnlyModelViewSet[ModelMix]):
+class ModelMixViewSet(ReadViewSet[ModelMix]):
     queryset = ModelMix.objects.select_related("created_by").prefetch_related(
         "shares", Prefetch("runs", PlanRun.objects.defer("problem").order_by("pk"))
     )

@@ -1,0 +1,45 @@
+"""What the OpenAPI document says of every operation by itself: headers that all rows know."""
+
+from typing import Any
+
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
+
+from helixweb.common.rest.viewsets import DeleteViewSet, EditViewSet, ReadViewSet
+
+IF_NONE_MATCH = OpenApiParameter(
+    "If-None-Match",
+    OpenApiTypes.STR,
+    OpenApiParameter.HEADER,
+    description="An ETag that the client has: the answer is 304 if the row is still that.",
+)
+IF_MATCH = OpenApiParameter(
+    "If-Match",
+    OpenApiTypes.STR,
+    OpenApiParameter.HEADER,
+    description="The ETag of what was read: the answer is 412, and nothing is done, if somebody "
+    "has edited the row since.",
+)
+ETAG = OpenApiParameter(
+    "ETag",
+    OpenApiTypes.STR,
+    OpenApiParameter.HEADER,
+    description="Which version of the row this is, for If-None-Match and If-Match.",
+    response=[200, 201],
+)
+
+
+class RestSchema(AutoSchema):
+    """drf-spectacular's, and the headers that the view's base class understands."""
+
+    def get_override_parameters(self) -> list[Any]:
+        view, action = self.view, getattr(self.view, "action", None)
+        parameters = list(super().get_override_parameters())
+        if isinstance(view, ReadViewSet) and action == "retrieve":
+            parameters += [IF_NONE_MATCH, ETAG]
+        if isinstance(view, DeleteViewSet) and action in view.locking:
+            parameters.append(IF_MATCH)
+        if isinstance(view, EditViewSet) and action in ("create", "partial_update"):
+            parameters.append(ETAG)
+        return parameters

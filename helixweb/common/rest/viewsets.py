@@ -1,0 +1,72 @@
+"""Collections: lists and rows to read, to delete, and to edit."""
+
+from typing import Any, ClassVar, TypeVar
+
+from django.db import models, transaction
+from rest_framework import status, viewsets
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from helixweb.common.rest.etags import check_if_match, edit_tag, tagged
+
+Row = TypeVar("Row", bound=models.Model)
+
+
+class ReadViewSet(viewsets.ReadOnlyModelViewSet[Row]):
+    """A list, and each row with an ETag."""
+
+    # Fields of a row that change though nobody edits it.
+    changing_by_itself: ClassVar[tuple[str, ...]] = ()
+
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return self.row_response(self.get_object())
+
+    def row_response(self, row: Row, *, status: int = status.HTTP_200_OK) -> Response:
+        """The row as it is shown, with its ETag."""
+        data = self.get_serializer(row).data
+        return tagged(self.request, Response(data, status=status), self._edit_tag_of(data))
+
+    def _edit_tag_of(self, data: Any) -> str:
+        return edit_tag(data, changing_by_itself=self.changing_by_itself)
+
+
+class DeleteViewSet(ReadViewSet[Row]):
+    """Rows that can be read and deleted; subclasses say how in `perform_destroy`."""
+
+    locking: ClassVar[frozenset[str]] = frozenset({"destroy", "partial_update"})
+
+    def filter_queryset(self, queryset: Any) -> Any:
+        """Rows to be edited are locked, so that of two edits one sees the other."""
+        rows = super().filter_queryset(queryset)
+        return rows.select_for_update(of=("self",)) if self.action in self.locking else rows
+
+    def asked_object(self) -> Row:
+        """The row; call it in a transaction. Raises Stale where If-Match names another version."""
+        row = self.get_object()
+        check_if_match(self.request, self._edit_tag_of(self.get_serializer(row).data))
+        return row
+
+    def destroy(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        with transaction.atomic():
+            self.perform_destroy(self.asked_object())
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    def perform_destroy(self, instance: Row) -> None:
+        raise NotImplementedError
+
+
+class EditViewSet(DeleteViewSet[Row]):
+    """Rows that can be made, changed and deleted as well."""
+
+    def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        serializer = self.get_serializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        return self.row_response(serializer.save(), status=status.HTTP_201_CREATED)
+
+    def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        with transaction.atomic():
+            row = self.asked_object()
+            serializer = self.get_serializer(row, data=request.data, partial=True)
+            serializer.is_valid(raise_exception=True)
+            serializer.save()
+        return self.row_response(row)

@@ -1,0 +1,151 @@
+"""Rows over REST have versions: what did not change is not sent, what changed is not run over."""
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from helixweb.common.auth import create_api_key
+from helixweb.inventory import services
+from helixweb.inventory.models import Change, Cluster, Node
+
+
+@pytest.fixture
+def node(cluster: Cluster) -> Node:
+    return cluster.nodes.get(name="tower")
+
+
+def address(node: Node) -> str:
+    return f"/api/v1/nodes/{node.pk}/"
+
+
+def tag_of(api: APIClient, node: Node) -> str:
+    tag: str = api.get(address(node))["ETag"]
+    return tag
+
+
+def test_a_row_that_is_known_already_is_not_sent_again(api: APIClient, node: Node) -> None:
+    first = api.get(address(node))
+    assert first["ETag"].startswith('"')
+    for header in (first["ETag"], f"W/{first['ETag']}", f'"other", {first["ETag"]}', "*"):
+        again = api.get(address(node), headers={"If-None-Match": header})
+        assert (again.status_code, again.content) == (304, b"")
+        assert again["ETag"] == first["ETag"]
+    services.update(node, region="away")
+    changed = api.get(address(node), headers={"If-None-Match": first["ETag"]})
+    assert changed.status_code == 200
+    assert changed["ETag"] != first["ETag"]
+
+
+def test_an_edit_of_what_somebody_else_changed_is_refused(api: APIClient, node: Node) -> None:
+    read = tag_of(api, node)
+    services.update(node, region="away")
+    changes = Change.objects.count()
+    refused = api.patch(address(node), {"region": "home"}, headers={"If-Match": read})
+    assert refused.status_code == 412
+    assert refused.json()["type"].endswith("#stale")
+    assert "read it again" in refused.json()["detail"]
+    assert api.delete(address(node), headers={"If-Match": read}).status_code == 412
+    node.refresh_from_db()
+    assert (node.region, Change.objects.count()) == ("away", changes)
+
+
+def test_the_answer_to_an_edit_has_the_tag_for_the_next(api: APIClient, node: Node) -> None:
+    tag = tag_of(api, node)
+    for region in ("away", "home"):
+        answer = api.patch(address(node), {"region": region}, headers={"If-Match": tag})
+        assert answer.status_code == 200, answer.content
+        assert answer["ETag"] == tag_of(api, node) != tag
+        tag = answer["ETag"]
+    assert api.delete(address(node), headers={"If-Match": tag}).status_code == 204
+    made = api.post("/api/v1/nodes/", {"cluster": node.cluster_id, "name": "new"})
+    where = f"/api/v1/nodes/{made.json()['id']}/"
+    assert api.patch(where, {"region": "x"}, headers={"If-Match": made["ETag"]}).status_code == 200
+
+
+def test_what_a_node_says_of_itself_is_no_edit_but_another_content(
+    api: APIClient, node: Node
+) -> None:
+    now = timezone.now()
+    Node.objects.filter(pk=node.pk).update(joined_at=now, last_seen_at=now - timedelta(hours=1))
+    read = tag_of(api, node)
+    Node.objects.filter(pk=node.pk).update(last_seen_at=now)
+    assert api.get(address(node), headers={"If-None-Match": read}).status_code == 200
+    edit = api.patch(address(node), {"region": "away"}, headers={"If-Match": read})
+    assert edit.status_code == 200
+
+
+@pytest.mark.parametrize(("header", "status"), [("*", 200), ("", 412), ("word", 412)])
+def test_if_match_is_a_star_or_tags(api: APIClient, node: Node, header: str, status: int) -> None:
+    answer = api.patch(address(node), {"region": "away"}, headers={"If-Match": header})
+    assert answer.status_code == status
+
+
+def test_who_sends_no_tag_edits_as_ever(api: APIClient, node: Node) -> None:
+    assert api.patch(address(node), {"region": "away"}).status_code == 200
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_edits_at_once_one_wins_and_the_other_is_told(user: Any, cluster: Cluster) -> None:
+    node = cluster.nodes.get(name="tower")
+    key = create_api_key(name="two", user=user, scopes=["read", "write"]).secret
+    reader = APIClient(headers={"Authorization": f"Bearer {key}"})
+    read, begin = tag_of(reader, node), threading.Barrier(2)
+    found: dict[str, int] = {}
+
+    def edit(region: str) -> None:
+        client = APIClient(headers={"Authorization": f"Bearer {key}"})
+        begin.wait(30)
+        try:
+            answer = client.patch(address(node), {"region": region}, headers={"If-Match": read})
+            found[region] = answer.status_code
+        finally:
+            connection.close()
+
+    both = [threading.Thread(target=edit, args=(name,)) for name in ("east", "west")]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join(60)
+    assert sorted(found.values()) == [200, 412]
+    node.refresh_from_db()
+    assert found[node.region] == 200
+    assert Change.objects.filter(kind="node", row_id=node.pk, action="changed").count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_edits_of_different_fields_at_once_both_stay(user: Any, cluster: Cluster) -> None:
+    """The second reads the row once the first has ended, whoever sends no tag."""
+    node = cluster.nodes.get(name="tower")
+    key = create_api_key(name="two", user=user, scopes=["read", "write"]).secret
+    edits = [{"region": "east"}, {"price_per_hour": 3.5}]
+    answers = []
+
+    def edit(body: dict[str, Any]) -> None:
+        client = APIClient(headers={"Authorization": f"Bearer {key}"})
+        try:
+            answers.append(client.patch(address(node), body).status_code)
+        finally:
+            connection.close()
+
+    with transaction.atomic():  # nobody else writes meanwhile
+        Node.objects.select_for_update().get(pk=node.pk)
+        both = [threading.Thread(target=edit, args=(body,)) for body in edits]
+        for one in both:
+            one.start()
+    for one in both:
+        one.join(60)
+    assert answers == [200, 200]
+    node.refresh_from_db()
+    assert (node.region, node.price_per_hour) == ("east", 3.5)
+
+
+def test_a_tag_costs_no_query(api: APIClient, node: Node) -> None:
+    with CaptureQueriesContext(connection) as captured:
+        api.get(address(node))
+    assert len(captured) == 2  # the row, its tags
