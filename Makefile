@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lint check format clean
+.PHONY: help demo test lint check format client clean
 
 help:
 	@echo "make demo          web site, worker, coordinator and four CPU agents; prints a URL (Ctrl-C stops)"
 	@echo "make demo CHECK=1  the same without a terminal: verifies the answer against transformers, then exits"
 	@echo "make test          the test suite"
+	@echo "make client        the Python client anew, after a change of the REST API"
 	@echo "make check         format, lint, import contracts, types, tests (what CI runs)"
 
 $(STAMP): pyproject.toml setup.py constraints.txt $(shell find planner -name "*.c")
@@ -39,6 +40,9 @@ check: lint
 format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+client: $(STAMP)
+	@$(BIN)/python manage.py spectacular --format openapi-json | $(BIN)/python -m helixweb.client.generator
 
 clean:
 	rm -rf $(VENV) var build *.egg-info

@@ -1,0 +1,1 @@
+"""What the server offers. Generated from the OpenAPI document; see helixweb.client.generator."""

@@ -1,0 +1,72 @@
+"""Clusters. Generated from the OpenAPI document; see helixweb.client.generator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypedDict, Unpack, cast
+
+from helixweb.client.connection import Connection, Page, Tagged, path_part
+from helixweb.client.generated import schemas
+
+
+class ClustersFilters(TypedDict, total=False):
+    """Query parameters of GET /clusters/."""
+
+    limit: int
+    name: str
+    offset: int
+
+
+class Clusters:
+    """Operations under /api/v1/clusters."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def page(self, **filters: Unpack[ClustersFilters]) -> Page[schemas.Cluster]:
+        """Lists, creates, changes and deletes through the services."""
+        answer = self._connection.call("GET", "/clusters/", query=dict(filters))
+        return Page(count=answer["count"], results=answer["results"])
+
+    def all(self, **filters: Unpack[ClustersFilters]) -> Iterator[schemas.Cluster]:
+        """The same, of all pages one after the other; `limit` ends it early."""
+        return self._connection.pages("/clusters/", query=dict(filters))
+
+    def create(self, body: schemas.ClusterRequest) -> schemas.Cluster:
+        """Lists, creates, changes and deletes through the services."""
+        return cast('schemas.Cluster', self._connection.call('POST', "/clusters/", body=body))
+
+    def get(self, id: int) -> schemas.Cluster:
+        """Lists, creates, changes and deletes through the services."""
+        return cast('schemas.Cluster', self._connection.call('GET', f"/clusters/{path_part(id)}/"))
+
+    def get_tagged(self, id: int) -> Tagged[schemas.Cluster]:
+        """The same with its ETag, for `if_match`."""
+        return self._connection.tagged(f"/clusters/{path_part(id)}/")
+
+    def update(self, id: int, body: schemas.PatchedClusterRequest | None = None, *, if_match: str | None = None) -> schemas.Cluster:
+        """Lists, creates, changes and deletes through the services."""
+        return cast('schemas.Cluster', self._connection.call('PATCH', f"/clusters/{path_part(id)}/", body=body, headers={'If-Match': if_match}))
+
+    def delete(self, id: int, *, if_match: str | None = None) -> None:
+        """Lists, creates, changes and deletes through the services."""
+        self._connection.call('DELETE', f"/clusters/{path_part(id)}/", headers={'If-Match': if_match})
+
+    def bottleneck(self, id: int) -> schemas.Finding:
+        """What limits a cluster now, in words."""
+        return cast('schemas.Finding', self._connection.call('GET', f"/clusters/{path_part(id)}/bottleneck/"))
+
+    def metrics(self, id: int, *, since: str | None = None, step: int | None = None) -> schemas.Series:
+        """A cluster's metrics over time, at most seven days back and at most 900 points.
+
+        A step without a report has no point.
+        """
+        return cast('schemas.Series', self._connection.call('GET', f"/clusters/{path_part(id)}/metrics/", query={'since': since, 'step': step}))
+
+    def problem(self, id: int, *, model: int | None = None) -> dict[str, Any]:
+        """The cluster as a `helixweb.problem/1` document."""
+        return cast('dict[str, Any]', self._connection.call('GET', f"/clusters/{path_part(id)}/problem/", query={'model': model}))
+
+    def import_(self, body: schemas.ImportRequest | None = None) -> schemas.Cluster:
+        """Store a problem file as a cluster, all or nothing."""
+        return cast('schemas.Cluster', self._connection.call('POST', "/clusters/import/", body=body))

@@ -1,0 +1,52 @@
+"""ProfileVersions. Generated from the OpenAPI document; see helixweb.client.generator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, TypedDict, Unpack, cast
+
+from helixweb.client.connection import Connection, Page, Tagged, path_part
+from helixweb.client.generated import schemas
+
+
+class ProfileVersionsFilters(TypedDict, total=False):
+    """Query parameters of GET /profile-versions/."""
+
+    limit: int
+    node: str
+    offset: int
+    origin: Literal['estimated', 'imported', 'measured', 'refined']
+    profile: int
+    profile__cluster: int
+
+
+class ProfileVersions:
+    """Operations under /api/v1/profile-versions."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def page(self, **filters: Unpack[ProfileVersionsFilters]) -> Page[schemas.ProfileVersion]:
+        """What profiles were found to be, the newest first."""
+        answer = self._connection.call("GET", "/profile-versions/", query=dict(filters))
+        return Page(count=answer["count"], results=answer["results"])
+
+    def all(self, **filters: Unpack[ProfileVersionsFilters]) -> Iterator[schemas.ProfileVersion]:
+        """The same, of all pages one after the other; `limit` ends it early."""
+        return self._connection.pages("/profile-versions/", query=dict(filters))
+
+    def get(self, id: int) -> schemas.ProfileVersion:
+        """What profiles were found to be, the newest first."""
+        return cast('schemas.ProfileVersion', self._connection.call('GET', f"/profile-versions/{path_part(id)}/"))
+
+    def get_tagged(self, id: int) -> Tagged[schemas.ProfileVersion]:
+        """The same with its ETag, for `if_match`."""
+        return self._connection.tagged(f"/profile-versions/{path_part(id)}/")
+
+    def delete(self, id: int, *, if_match: str | None = None) -> None:
+        """What profiles were found to be, the newest first."""
+        self._connection.call('DELETE', f"/profile-versions/{path_part(id)}/", headers={'If-Match': if_match})
+
+    def use(self, id: int) -> schemas.Profile:
+        """Have plans use this version from now on."""
+        return cast('schemas.Profile', self._connection.call('POST', f"/profile-versions/{path_part(id)}/use/"))

@@ -1,0 +1,68 @@
+"""Profiles. Generated from the OpenAPI document; see helixweb.client.generator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, TypedDict, Unpack, cast
+
+from helixweb.client.connection import Connection, Page, Tagged, path_part
+from helixweb.client.generated import schemas
+
+
+class ProfilesFilters(TypedDict, total=False):
+    """Query parameters of GET /profiles/."""
+
+    cluster: int
+    limit: int
+    model: int
+    name: str
+    offset: int
+    origin: Literal['estimated', 'imported', 'measured', 'refined']
+
+
+class Profiles:
+    """Operations under /api/v1/profiles."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def page(self, **filters: Unpack[ProfilesFilters]) -> Page[schemas.Profile]:
+        """Lists, creates, changes and deletes through the services."""
+        answer = self._connection.call("GET", "/profiles/", query=dict(filters))
+        return Page(count=answer["count"], results=answer["results"])
+
+    def all(self, **filters: Unpack[ProfilesFilters]) -> Iterator[schemas.Profile]:
+        """The same, of all pages one after the other; `limit` ends it early."""
+        return self._connection.pages("/profiles/", query=dict(filters))
+
+    def create(self, body: schemas.ProfileRequest) -> schemas.Profile:
+        """Lists, creates, changes and deletes through the services."""
+        return cast('schemas.Profile', self._connection.call('POST', "/profiles/", body=body))
+
+    def get(self, id: int) -> schemas.Profile:
+        """Lists, creates, changes and deletes through the services."""
+        return cast('schemas.Profile', self._connection.call('GET', f"/profiles/{path_part(id)}/"))
+
+    def get_tagged(self, id: int) -> Tagged[schemas.Profile]:
+        """The same with its ETag, for `if_match`."""
+        return self._connection.tagged(f"/profiles/{path_part(id)}/")
+
+    def update(self, id: int, body: schemas.PatchedProfileRequest | None = None, *, if_match: str | None = None) -> schemas.Profile:
+        """Lists, creates, changes and deletes through the services."""
+        return cast('schemas.Profile', self._connection.call('PATCH', f"/profiles/{path_part(id)}/", body=body, headers={'If-Match': if_match}))
+
+    def delete(self, id: int, *, if_match: str | None = None) -> None:
+        """Lists, creates, changes and deletes through the services."""
+        self._connection.call('DELETE', f"/profiles/{path_part(id)}/", headers={'If-Match': if_match})
+
+    def export(self, id: int) -> dict[str, Any]:
+        """The profile as a `helixweb.profile/1` document."""
+        return cast('dict[str, Any]', self._connection.call('GET', f"/profiles/{path_part(id)}/export/"))
+
+    def estimate(self, body: schemas.EstimateRequest) -> schemas.Profile:
+        """A profile from the data sheet of a GPU that nobody has measured; marked so."""
+        return cast('schemas.Profile', self._connection.call('POST', "/profiles/estimate/", body=body))
+
+    def import_(self, body: schemas.ProfileImportRequest) -> schemas.ProfileVersion:
+        """Store such a document as a profile, or as the next version of the one of that name."""
+        return cast('schemas.ProfileVersion', self._connection.call('POST', "/profiles/import/", body=body))

@@ -1,0 +1,205 @@
+"""The Python client: typed rows, pages one after the other, refusals as exceptions."""
+
+import json
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from django.core.management import call_command
+
+from helixweb.client import (
+    BadAddress,
+    Changed,
+    Client,
+    Conflict,
+    Malformed,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    NotTheApi,
+    Problem,
+    ServerFailed,
+    TooManyRequests,
+    Unreachable,
+    generated,
+)
+from helixweb.client import connection as client_connection
+from helixweb.client.events import follow, read_events
+from helixweb.client.generator import generated_files
+from helixweb.inventory.models import Cluster, Link, Node
+from tests.helixweb.site_in_process import URL, InProcess, client_of
+
+
+@pytest.fixture
+def client(user: Any) -> Iterator[Client]:
+    with client_of(user) as one:
+        yield one
+
+
+def answering(answer: httpx.Response) -> Client:
+    """A client whose server gives this one answer."""
+    return Client(URL, transport=httpx.MockTransport(lambda request: answer))
+
+
+def test_the_generated_part_is_in_step_with_the_schema() -> None:
+    out = StringIO()
+    call_command("spectacular", "--format", "openapi-json", stdout=out)
+    place = Path(generated.__file__).parent
+    there = {path.name: path.read_text() for path in place.glob("*.py")}
+    assert there == generated_files(json.loads(out.getvalue())), "run `make client`"
+
+
+def test_rows_are_made_read_changed_and_removed(client: Client, cluster: Cluster) -> None:
+    made = client.nodes.create({"cluster": cluster.pk, "name": "shed", "region": "away"})
+    assert client.nodes.get(made["id"])["region"] == "away"
+    assert client.nodes.update(made["id"], {"region": "home"})["region"] == "home"
+    client.nodes.delete(made["id"])
+    assert not Node.objects.filter(name="shed").exists()
+
+
+def test_a_list_longer_than_a_page_is_walked_to_its_end(
+    client: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_connection, "PAGE_ROWS", 2)
+    names = [node["name"] for node in client.nodes.all(cluster=cluster.pk)]
+    assert names == ["tower", "laptop", "mini"]
+    assert len(list(client.nodes.all(limit=1))) == 1
+    page = client.nodes.page(cluster=cluster.pk, limit=1)
+    assert (page.count, page.results[0]["name"]) == (3, "tower")
+
+
+def test_filters_reach_the_server(client: Client, cluster: Cluster) -> None:
+    assert [node["name"] for node in client.nodes.all(name="mini")] == ["mini"]
+
+
+def test_refusals_are_exceptions_that_name_field_and_remedy(
+    client: Client, cluster: Cluster, tiny_problem: dict[str, Any]
+) -> None:
+    with pytest.raises(NotFound):
+        client.nodes.get(999_999)
+    with pytest.raises(Malformed) as refused:
+        client.nodes.create({"cluster": cluster.pk, "name": "source"})
+    assert refused.value.status == 400
+    assert refused.value.errors[0].field == "name"
+    with pytest.raises(Conflict, match="exists already"):
+        client.clusters.import_({"problem": tiny_problem})
+
+
+def test_a_wrong_key_and_a_key_that_may_only_read_are_told_apart(
+    user: Any, cluster: Cluster
+) -> None:
+    unknown = Client(URL, key="hlx_no.such", transport=InProcess())
+    with unknown, pytest.raises(NotAuthenticated, match="unknown or revoked"):
+        unknown.clusters.page()
+    with client_of(user, "read") as reader:
+        assert reader.clusters.page().count == 1
+        with pytest.raises(NotAllowed, match="scope"):
+            reader.clusters.delete(cluster.pk)
+
+
+def test_an_edit_of_what_somebody_else_edited_meanwhile_is_refused(
+    client: Client, cluster: Cluster
+) -> None:
+    read = client.clusters.get_tagged(cluster.pk)
+    assert read.etag is not None
+    client.clusters.update(cluster.pk, {"mean_prompt_tokens": 99}, if_match=read.etag)
+    with pytest.raises(Changed, match="changed since it was read"):
+        client.clusters.update(cluster.pk, {"mean_prompt_tokens": 1}, if_match=read.etag)
+    assert client.clusters.get(cluster.pk)["mean_prompt_tokens"] == 99
+
+
+def test_a_name_in_a_path_cannot_leave_its_segment(client: Client, cluster: Cluster) -> None:
+    with pytest.raises(NotFound):
+        client.requests.get("../nodes")  # type: ignore[arg-type]
+    assert Link.objects.exists()
+
+
+def test_who_does_not_answer_is_unreachable() -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("Connection refused")
+
+    client = Client(URL, transport=httpx.MockTransport(refuse))
+    with client, pytest.raises(Unreachable, match="is it running"):
+        client.nodes.page()
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "said"),
+    [
+        (httpx.Response(200, text="<html>hello"), NotTheApi, "<html>hello"),
+        (httpx.Response(302, headers={"Location": "https://x/"}), NotTheApi, "https://x/"),
+        (httpx.Response(502, text="bad gateway"), ServerFailed, "bad gateway"),
+        (httpx.Response(500, json=["no", "document"]), ServerFailed, "no"),
+        (httpx.Response(429, json={"detail": "wait"}, headers={"Retry-After": "7"}),
+         TooManyRequests, "wait"),
+        (httpx.Response(418, json={"title": "teapot"}), Problem, "teapot"),
+    ],
+)  # fmt: skip
+def test_answers_of_others_are_named(
+    answer: httpx.Response, kind: type[Exception], said: str
+) -> None:
+    with answering(answer) as client, pytest.raises(kind, match=said) as refused:
+        client.nodes.page()
+    if isinstance(refused.value, TooManyRequests):
+        assert refused.value.retry_after_s == 7
+
+
+@pytest.mark.parametrize(
+    "url", ["", "ftp://x", "http://", "x:8000", "http://u:p@x", "http://x/?a=1", "http://[::1"]
+)
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(BadAddress, match="give one like"):
+        Client(url)
+
+
+@pytest.mark.parametrize("key", ["hlx_a b", "hlx_é", "hlx_a\n"])
+def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(key: str) -> None:
+    with pytest.raises(BadAddress, match="copy it again") as refused:
+        Client(URL, key=key)
+    assert key not in str(refused.value)
+
+
+def test_the_address_may_end_with_that_of_the_api() -> None:
+    with Client(f"{URL}/api/v1/") as client:
+        assert client.url == URL
+
+
+def test_events_are_read_with_their_ids() -> None:
+    text = 'retry: 2000\n\n: still here\n\nid: 7\nevent: node\ndata: {"a":\ndata: 1}\n\ndata: 2\n\n'
+    lines = text.removesuffix("\n").split("\n")
+    first, second = read_events(lines)
+    assert (first.id, first.type, first.data) == ("7", "node", {"a": 1})
+    assert (second.id, second.type, second.data) == ("7", "message", {"value": 2})
+
+
+def test_a_stream_that_breaks_is_taken_up_where_it_was() -> None:
+    asked: list[str | None] = []
+    frames = [
+        b"id: 1\nevent: a\ndata: {}\n\nid: 2\nevent: a\ndata: {}\n\n",
+        b"",
+        None,
+        b"id: 3\ndata: {}\n\n",
+    ]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers.get("Last-Event-ID"))
+        frame = frames[len(asked) - 1]
+        if frame is None:
+            raise httpx.ReadError("broken")
+        return httpx.Response(200, content=frame)
+
+    told: list[str] = []
+    with Client(URL, transport=httpx.MockTransport(answer)) as client:
+        events = follow(client, ["cluster:1"], tell=told.append, pause=lambda seconds: None)
+        assert [next(events).id for _ in range(3)] == ["1", "2", "3"]
+    assert asked == [None, "2", "2", "2"]
+    assert len(told) == 1
+
+
+def test_a_first_try_that_fails_is_told_at_once() -> None:
+    refused = httpx.Response(401, json={"detail": "who?"})
+    with answering(refused) as client, pytest.raises(NotAuthenticated):
+        next(follow(client, ["cluster:1"], pause=lambda seconds: None))
