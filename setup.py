@@ -1,8 +1,37 @@
-"""Builds the inner loops where there is a C compiler; all else is in pyproject.toml."""
+"""Builds the inner loops where there is a C compiler, and puts what pages are made of into wheels;
+all else is in pyproject.toml."""
+
+from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
+
+ASSETS = ("templates", "static", "locale")
+
+
+class BuildWithAssets(build_py):
+    """A checkout has them beside the packages, a wheel in `helixweb/_assets` (see settings)."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        for source, target in self._assets():
+            self.mkpath(str(target.parent))
+            self.copy_file(str(source), str(target))
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        kept = [] if self.editable_mode else [str(target) for _, target in self._assets()]
+        return super().get_outputs(include_bytecode) + kept
+
+    def _assets(self) -> list[tuple[Path, Path]]:
+        inside = Path(self.build_lib) / "helixweb" / "_assets"
+        files = [path for name in ASSETS for path in sorted(Path(name).rglob("*"))]
+        return [(path, inside / path) for path in files if path.is_file() and path.suffix != ".po"]
+
 
 setup(
+    cmdclass={"build_py": BuildWithAssets},
     ext_modules=[
         Extension(
             "planner.placers.compiled._loops",
@@ -73,5 +102,5 @@ setup(
             extra_link_args=["-pthread"],
             optional=True,
         ),
-    ]
+    ],
 )

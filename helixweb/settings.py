@@ -13,10 +13,14 @@ from csp.constants import NONCE, NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
 from helixweb import environment
+from helixweb.places import default_data_dir
 
-BASE_DIR = Path(__file__).resolve().parent.parent
-DATA_DIR = environment.folder("HELIX_DATA_DIR", BASE_DIR / "var")
-DATA_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
+# Templates, scripts, styles and translations: beside the packages in a checkout, in this one where
+# a wheel was installed (setup.py puts them there).
+_PACKAGE = Path(__file__).resolve().parent
+_INSTALLED = _PACKAGE / "_assets"
+ASSETS = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent
+DATA_DIR = environment.folder("HELIX_DATA_DIR", default_data_dir())
 
 DEBUG = environment.flag("HELIX_DEBUG", default=False)
 SECRET_KEY = environment.text("SECRET_KEY") or environment.generated_secret(DATA_DIR / "secret_key")
@@ -65,6 +69,7 @@ INSTALLED_APPS = [
     "helixweb.planning",
     "helixweb.deployment",
     "helixweb.monitoring",
+    "helixweb.operations",
 ]
 
 MIDDLEWARE = [
@@ -88,7 +93,7 @@ ASGI_APPLICATION = "helixweb.asgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [ASSETS / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -158,6 +163,11 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
         "task": "helixweb.common.tasks.reap_lost_tasks",
         "schedule": 2.0,
         "options": {"expires": 2.0},
+    },
+    "beat-pulse": {
+        "task": "helixweb.operations.tasks.beat_pulse",
+        "schedule": 10.0,
+        "options": {"expires": 10.0},
     },
     "tend-deployments": {
         "task": "helixweb.deployment.tasks.tend_deployments",
@@ -272,7 +282,7 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 STATIC_URL = "static/"
-STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_DIRS = [ASSETS / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
@@ -285,7 +295,7 @@ MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
-LOCALE_PATHS = [BASE_DIR / "locale"]
+LOCALE_PATHS = [ASSETS / "locale"]
 TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = True

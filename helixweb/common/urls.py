@@ -8,7 +8,6 @@ from helixweb.common.forms import LoginForm
 
 urlpatterns = [
     path("healthz", views.healthz, name="healthz"),
-    path("readyz", views.readyz, name="readyz"),
     path("events", views.events, name="events"),
     path("texts.js", views.texts, name="texts"),
     path("login/", auth_views.LoginView.as_view(authentication_form=LoginForm), name="login"),

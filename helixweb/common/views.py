@@ -13,7 +13,6 @@ from django.views.i18n import JavaScriptCatalog
 
 from helixweb.common import auth, login_links
 from helixweb.common.forms import ApiKeyForm, PreferencesForm
-from helixweb.common.migrated import has_pending_migrations
 from helixweb.common.models import ApiKey
 from helixweb.common.sse import event_stream
 
@@ -29,16 +28,6 @@ PROCESS_TOPICS = ("agent:", "coordinator:")
 def healthz(request: HttpRequest) -> JsonResponse:
     """The process answers."""
     return JsonResponse({"status": "ok"})
-
-
-@login_not_required
-@never_cache
-@require_GET
-def readyz(request: HttpRequest) -> JsonResponse:
-    """The database answers and is migrated."""
-    pending = has_pending_migrations()
-    status = "migrations pending" if pending else "ok"
-    return JsonResponse({"status": status}, status=503 if pending else 200)
 
 
 @require_GET

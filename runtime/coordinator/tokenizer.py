@@ -8,17 +8,19 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jinja2
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from tokenizers import Tokenizer
 
 from runtime.coordinator.heap import give_back_free_memory
 from runtime.coordinator.tool_calls import ToolDialect, dialect_of, opening_of
 from runtime.protocol.openai import ChatMessage
 from runtime.protocol.openai_tools import Tool
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 MAX_STOP_TOKEN_IDS = 255  # protocol.data carries no more
 _LONG_TEXT = 100_000  # characters
@@ -34,7 +36,7 @@ class CheckpointTokenizer:
     def __init__(
         self,
         *,
-        tokenizer: Tokenizer,
+        tokenizer: "Tokenizer",
         chat_template: str | None,
         special_tokens: dict[str, str],
         stop_token_ids: tuple[int, ...],
@@ -145,6 +147,12 @@ def _told_of_tools(message: ChatMessage) -> dict[str, Any]:
 
 def load_tokenizer(checkpoint: Path) -> CheckpointTokenizer:
     """Raises TokenizerError naming the file that is missing or wrong, and the remedy."""
+    try:
+        from tokenizers import Tokenizer  # not in the base install: only who tokenizes has it
+    except ModuleNotFoundError as error:
+        raise TokenizerError(
+            "the package tokenizers is not installed here; pip install 'helixweb[coordinator]'"
+        ) from error
     path = checkpoint / "tokenizer.json"
     if not path.is_file():
         raise TokenizerError(

@@ -1,0 +1,75 @@
+"""`/readyz`: what it says of the database, the migrations, the broker and the worker."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+from django.test import Client
+
+from helixweb.operations import health
+from helixweb.operations.models import Pulse
+from helixweb.operations.tasks import READY_FILE, beat_pulse, say_ready
+from helixweb.operations.versions import product_version
+
+
+@pytest.mark.django_db
+def test_a_site_without_a_worker_is_ready_and_says_that_it_has_none() -> None:
+    answer = Client().get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "status": "ok",
+        "checks": {"database": "ok", "migrations": "ok", "broker": "ok", "worker": "away"},
+    }
+
+
+@pytest.mark.django_db
+def test_a_worker_is_there_as_long_as_it_beats() -> None:
+    beat_pulse()
+    beat_pulse()
+    pulse = Pulse.objects.get()
+    assert pulse.version == product_version()
+    assert health.worker_state(pulse.at) == "ok"
+    assert health.worker_state(pulse.at + health.SILENT_AFTER + timedelta(seconds=1)) == "away"
+    assert Client().get("/readyz").json()["checks"]["worker"] == "ok"
+
+
+@pytest.mark.django_db
+def test_migrations_that_are_due_make_it_unready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "has_pending_migrations", lambda: True)
+    answer = Client().get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["status"] == "migrations pending"
+    assert answer.json()["checks"]["worker"] == "away"
+
+
+@pytest.mark.django_db
+def test_a_database_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away() -> bool:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr(health, "has_pending_migrations", away)
+    answer = Client().get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["status"] == "database away"
+
+
+def test_a_redis_that_does_not_answer_is_told_by_its_own_words(settings: Any) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    assert health.broker_state() == "away"
+    assert "127.0.0.1:1" in health.broker_fault()
+
+
+def test_a_queue_folder_that_is_gone_is_named(settings: Any, tmp_path: Path) -> None:
+    settings.REDIS_URL = ""
+    settings.CELERY_BROKER_TRANSPORT_OPTIONS = {"data_folder_out": str(tmp_path / "gone")}
+    assert str(tmp_path / "gone") in health.broker_fault()
+
+
+def test_a_worker_that_is_ready_touches_the_file_it_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(READY_FILE, str(tmp_path / "ready"))
+    say_ready()
+    assert (tmp_path / "ready").exists()
