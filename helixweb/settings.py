@@ -79,6 +79,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "helixweb.common.web_requests.count_requests",
     "helixweb.common.middleware.LoginRequired",
     "helixweb.common.middleware.remember_reader",
     "django.contrib.messages.middleware.MessageMiddleware",
@@ -319,5 +320,8 @@ HELIX_HEARTBEAT_INTERVAL_S = 2.0
 HELIX_NODE_LOST_AFTER_S = 10.0
 # A task that stops renewing its lease this long is run again by the reaper.
 HELIX_LEASE_S = 6.0
+# Whether programs on this machine may read /metrics without a key.
+HELIX_METRICS_ON_LOOPBACK = environment.flag("HELIX_METRICS_ON_LOOPBACK", default=False)
+
 # Plan runs solved at once by the workers of this site; others stay queued.
 HELIX_CONCURRENT_SOLVES = 1

@@ -23,6 +23,11 @@ def register_leased(model: type[LeasedTask], wake: Callable[[int], None]) -> Non
     _WAKE[model] = wake
 
 
+def leased_models() -> list[type[LeasedTask]]:
+    """Those that the reaper watches."""
+    return list(_WAKE)
+
+
 @shared_task
 def reap_lost_tasks() -> None:
     """Wake every leased task whose worker died or whose message was lost."""

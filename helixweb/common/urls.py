@@ -5,10 +5,12 @@ from django.urls import path
 
 from helixweb.common import people_views, views
 from helixweb.common.forms import LoginForm
+from helixweb.common.metrics_view import MetricsView
 
 urlpatterns = [
     path("healthz", views.healthz, name="healthz"),
     path("events", views.events, name="events"),
+    path("metrics", MetricsView.as_view(), name="metrics"),
     path("texts.js", views.texts, name="texts"),
     path("login/", auth_views.LoginView.as_view(authentication_form=LoginForm), name="login"),
     path("login/link/<str:token>/", views.login_link, name="login-link"),

@@ -66,9 +66,9 @@ def states(name: str, help_: str, labels: Labels, *, state: str, known: Iterable
 
 def page(families: Iterable[Metric]) -> bytes:
     """All of them; those of one name, from several sources, as one."""
-    merged: dict[str, Metric] = {}
+    merged: dict[tuple[str, str], Metric] = {}
     for family in families:
-        known = merged.setdefault(family.name, family)
+        known = merged.setdefault((family.name, family.type), family)
         if known is not family:
             known.samples.extend(family.samples)
     registry = CollectorRegistry()

@@ -1,0 +1,70 @@
+"""The site's /metrics: each app says what it knows, this puts it on one page.
+
+Labels are names of rows that people made (clusters, nodes) and words of short lists, never what a
+client sends. Of a family with more lines than `MOST_LINES` the rest is left out, and said so.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+
+from django.db.models import Count, Max, Min
+from prometheus_client import Metric
+from prometheus_client.process_collector import ProcessCollector
+
+from helixweb.common import web_requests
+from helixweb.common.models import Event
+from helixweb.common.tasks import leased_models
+from runtime.protocol.exposition import counter, gauge, page
+
+MOST_LINES = 5000
+Collect = Callable[[datetime], Iterable[Metric]]
+# Filled by each app's `apps.ready`.
+_COLLECT: list[Collect] = []
+
+
+def register_metrics(collect: Collect) -> None:
+    """Have `collect` asked at every scrape; it reads rows within the reach of whoever asks."""
+    _COLLECT.append(collect)
+
+
+def metrics_page(now: datetime) -> bytes:
+    """In Prometheus' text format."""
+    families = [family for collect in (_of_site, *_COLLECT) for family in collect(now)]
+    return page([*families, *_shortened(families)])
+
+
+def _of_site(now: datetime) -> Iterator[Metric]:
+    yield from ProcessCollector(registry=None).collect()
+    yield from web_requests.collect()
+    tasks, oldest = [], []
+    for model in leased_models():
+        kind = {"kind": str(model._meta.model_name)}
+        unfinished = model._default_manager.filter(status__in=_UNFINISHED)
+        counts = dict(unfinished.values_list("status").annotate(Count("pk")).order_by())
+        tasks += [({**kind, "status": status}, counts.get(status, 0)) for status in _UNFINISHED]
+        first = unfinished.aggregate(first=Min("created_at"))["first"]
+        oldest.append((kind, 0.0 if first is None else max(0.0, (now - first).total_seconds())))
+    yield gauge("helix_tasks", "Tasks that are not finished", tasks)
+    yield gauge(
+        "helix_task_oldest_seconds", "Since the oldest unfinished task was asked for", oldest
+    )
+    events = Event.objects.aggregate(kept=Count("pk"), last=Max("pk"))
+    yield gauge("helix_outbox_kept_events", "Events that can be replayed", [({}, events["kept"])])
+    yield counter("helix_outbox_events_total", "Events written so far", [({}, events["last"] or 0)])
+
+
+_UNFINISHED = ("queued", "running")
+
+
+def _shortened(families: list[Metric]) -> Iterator[Metric]:
+    """Cuts families that are too long, and tells of each how many lines it lost."""
+    left_out = {}
+    for family in families:
+        if len(family.samples) > MOST_LINES:
+            left_out[family.name] = len(family.samples) - MOST_LINES
+            del family.samples[MOST_LINES:]
+    yield gauge(
+        "helix_metrics_left_out",
+        "Lines left out of a family that has too many",
+        [({"family": name}, count) for name, count in left_out.items()] or [({"family": ""}, 0)],
+    )

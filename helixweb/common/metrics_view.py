@@ -1,0 +1,53 @@
+"""GET /metrics, for Prometheus: with an API key that may read, or from this machine alone."""
+
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpResponse
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from helixweb.common.metrics import metrics_page
+from runtime.protocol.exposition import CONTENT_TYPE
+
+_LOOPBACK = frozenset({"127.0.0.1", "::1"})
+_PASSED_ON = ("Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via")
+
+
+class _Whatever(BaseContentNegotiation):
+    """Scrapers accept formats that we do not speak; they read ours as well."""
+
+    def select_parser(self, request: Request, parsers: Any) -> Any:
+        return parsers[0]
+
+    def select_renderer(self, request: Request, renderers: Any, format_suffix: Any = None) -> Any:
+        return renderers[0], renderers[0].media_type
+
+
+class MetricsView(APIView):
+    """Rows of clusters that whoever asks may not see are left out."""
+
+    content_negotiation_class = _Whatever
+
+    def get_permissions(self) -> list[Any]:
+        if settings.HELIX_METRICS_ON_LOOPBACK and _is_local(self.request):
+            return []
+        return super().get_permissions()
+
+    @extend_schema(exclude=True)
+    def get(self, request: Request) -> HttpResponse:
+        """In Prometheus' text format."""
+        page = metrics_page(timezone.now())
+        return HttpResponse(
+            page, headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"}
+        )
+
+
+def _is_local(request: Any) -> bool:
+    """Whether a program of this machine asks, and no proxy on it passes on what another does."""
+    if any(name in request.headers for name in _PASSED_ON):
+        return False
+    return request.META.get("REMOTE_ADDR") in _LOOPBACK

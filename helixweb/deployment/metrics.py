@@ -1,0 +1,98 @@
+"""What Prometheus reads of deployments: their state, their generation, and the links at work."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from prometheus_client import Metric
+
+from helixweb.deployment.link_view import LinkRow, link_rows
+from helixweb.deployment.live_links import live_links
+from helixweb.deployment.models import LIVE, OPEN, Deployment, Repair, Status
+from runtime.protocol.exposition import counter, gauge, states
+
+
+def collect(now: datetime) -> Iterator[Metric]:
+    """Of what each cluster is busy with."""
+    rows = (
+        Deployment.objects.filter(status__in=LIVE)
+        .select_related("cluster", "plan")
+        .defer("serving_plan", "plan__document", "plan__problem")
+        .order_by("cluster__name")
+    )
+    for deployment in rows:
+        labels = {"cluster": deployment.cluster.name}
+        yield states(
+            "helix_deployment_status",
+            "1 at the state of a cluster's deployment",
+            labels,
+            state=deployment.status,
+            known=sorted(status.value for status in LIVE),
+        )
+        yield gauge(
+            "helix_deployment_generation",
+            "Grows with every change of what the nodes shall run",
+            [({**labels, "model_name": deployment.model_name}, deployment.generation)],
+        )
+        yield gauge(
+            "helix_deployment_paused",
+            "1 while new requests are kept waiting",
+            [(labels, float(deployment.paused_at is not None))],
+        )
+        open_repairs = Repair.objects.filter(deployment=deployment, state__in=OPEN).count()
+        yield gauge(
+            "helix_deployment_open_repairs",
+            "Losses or arrivals of nodes that are not dealt with yet",
+            [(labels, open_repairs)],
+        )
+        if deployment.status != Status.STOPPING:
+            links = [link for link in live_links(deployment, now=now) if link.is_at_work]
+            yield from _of_links(labels["cluster"], link_rows(deployment, links))
+
+
+def _of_links(cluster: str, rows: list[LinkRow]) -> Iterator[Metric]:
+    told = [({"cluster": cluster, "source": row.source, "target": row.target}, row) for row in rows]
+    yield gauge(
+        "helix_link_bandwidth_bytes_per_second",
+        "What a link does, and what the plan counts on",
+        [
+            ({**labels, "kind": kind}, rate)
+            for labels, row in told
+            for kind, rate in (
+                ("measured", row.stats.bandwidth_bytes_per_s),
+                ("planned", row.planned_bytes_per_s),
+            )
+        ],
+    )
+    for name, words, attribute in (
+        ("rtt_seconds", "Round trip of the idle link", "rtt_s"),
+        ("queueing_seconds", "How much longer the last round trip took", "queueing_s"),
+        ("waiting_bytes", "Waits to be sent", "waiting_bytes"),
+        ("in_flight_bytes", "Sent and not answered", "in_flight_bytes"),
+        ("stalled", "1 while what was sent is not answered", "stalled"),
+    ):
+        yield gauge(
+            f"helix_link_{name}",
+            words,
+            [(labels, _number(getattr(row.stats, attribute))) for labels, row in told],
+        )
+    yield gauge(
+        "helix_link_slow",
+        "1 while a link clearly does less than the plan counts on",
+        [(labels, float(row.slow)) for labels, row in told],
+    )
+    yield counter(
+        "helix_link_bytes_total",
+        "Sent: decodes and control urgently, prompts in bulk",
+        [
+            ({**labels, "lane": lane}, sent)
+            for labels, row in told
+            for lane, sent in (
+                ("urgent", row.stats.urgent_bytes_total),
+                ("bulk", row.stats.bulk_bytes_total),
+            )
+        ],
+    )
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None else float(value)

@@ -1,0 +1,49 @@
+"""What Prometheus reads of nodes and coordinators: who is there, and since when not."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from prometheus_client import Metric
+
+from helixweb.inventory.models import Cluster, Coordinator, Node, NodeState
+from runtime.protocol.exposition import gauge
+
+
+def collect(now: datetime) -> Iterator[Metric]:
+    """Ages and states of whoever has joined; how many nodes there are in each state."""
+    nodes = list(Node.objects.select_related("cluster").order_by("pk"))
+    counts: dict[tuple[str, str], int] = {
+        (cluster, state.value): 0
+        for cluster in Cluster.objects.values_list("name", flat=True)
+        for state in NodeState
+    }
+    for node in nodes:
+        counts[node.cluster.name, node.state_at(now).value] += 1
+    yield gauge(
+        "helix_nodes",
+        "Nodes of a cluster by what is known of the machine",
+        [({"cluster": name, "state": state}, count) for (name, state), count in counts.items()],
+    )
+    coordinators = list(Coordinator.objects.select_related("cluster").order_by("pk"))
+    yield from _signs_of_life("node", "node", nodes, now)
+    yield from _signs_of_life("front", "coordinator", coordinators, now)
+
+
+def _signs_of_life(
+    name: str, label: str, rows: Sequence[Node] | Sequence[Coordinator], now: datetime
+) -> Iterator[Metric]:
+    joined = [
+        ({"cluster": row.cluster.name, label: row.name}, row, row.last_seen_at)
+        for row in rows
+        if row.joined_at is not None and row.last_seen_at is not None
+    ]
+    yield gauge(
+        f"helix_{name}_up",
+        f"1 while the {label} is heard of",
+        [(labels, float(row.state_at(now) is NodeState.ONLINE)) for labels, row, _ in joined],
+    )
+    yield gauge(
+        f"helix_{name}_heartbeat_age_seconds",
+        f"Since the {label} was heard of",
+        [(labels, max(0.0, (now - seen_at).total_seconds())) for labels, _, seen_at in joined],
+    )
