@@ -65,6 +65,7 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "helixweb.common",
+    "helixweb.common.rest",
     "helixweb.inventory",
     "helixweb.planning",
     "helixweb.deployment",

@@ -44,6 +44,7 @@ _READING = {
 }
 _BY_HEADER = {
     "If-Match": (412, "The row was changed since it was read; nothing was done."),
+    "Idempotency-Key": (422, "The key came with another request before."),
 }
 _WRITING = {
     **_READING,

@@ -10,6 +10,7 @@ from django.utils import timezone
 from helixweb.common import leases
 from helixweb.common.batches import delete_in_batches
 from helixweb.common.models import Event, LeasedTask, LoginLink
+from helixweb.common.rest.idempotency import forget_old_answers
 
 # A page that was away for longer is read anew; a sample comes every second.
 REPLAYED = timedelta(hours=1)
@@ -38,11 +39,12 @@ def reap_lost_tasks() -> None:
 
 @shared_task
 def prune_expired() -> None:
-    """Events that are too old to be replayed, sessions and login links that admit nobody."""
+    """Events and answers too old to be replayed, sessions and login links that admit nobody."""
     now = timezone.now()
     old = Event.objects.filter(created_at__lt=now - REPLAYED)
     samples = Event.objects.filter(created_at__lt=now - SAMPLES_REPLAYED, type="metrics")
     for rows in (old, samples):
         delete_in_batches(rows, key="pk")
     Session.objects.filter(expire_date__lt=now).delete()
+    forget_old_answers(now)
     LoginLink.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()

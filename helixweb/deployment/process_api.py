@@ -18,6 +18,7 @@ from rest_framework.response import Response
 from rest_framework.throttling import AnonRateThrottle, SimpleRateThrottle
 from rest_framework.views import APIView
 
+from helixweb.common.rest.views import RestView
 from helixweb.deployment import services
 from helixweb.deployment.messages import read_message
 from helixweb.deployment.node_log import record_log
@@ -73,7 +74,7 @@ def answer(message: BaseModel, status: int = 200) -> Response:
     return Response(message.model_dump(mode="json"), status=status)
 
 
-class RegisterView(APIView):
+class RegisterView(RestView):
     """Admits an agent or a coordinator with a one-time join token."""
 
     authentication_classes = []

@@ -53,6 +53,7 @@ def tagged(request: Request, response: Response, edit: str) -> Response:
                 unchanged[name] = rendered[name]
         return unchanged
 
+    response.edit_tag = edit  # type: ignore[attr-defined]  # kept with answers that are kept
     response.add_post_render_callback(finish)
     return response
 

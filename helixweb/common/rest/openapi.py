@@ -6,6 +6,8 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 
+from helixweb.common.rest import idempotency
+from helixweb.common.rest.views import RestMixin
 from helixweb.common.rest.viewsets import DeleteViewSet, EditViewSet, ReadViewSet
 
 IF_NONE_MATCH = OpenApiParameter(
@@ -30,6 +32,22 @@ ETAG = OpenApiParameter(
 )
 
 
+IDEMPOTENCY_KEY = OpenApiParameter(
+    idempotency.HEADER,
+    {"type": "string", "maxLength": idempotency.MAX_KEY_LENGTH, "pattern": "^[!-~]+$"},
+    OpenApiParameter.HEADER,
+    description="Any text of your own, such as a UUID. Whoever sends the same request with the "
+    "same key again within 24 hours gets the same answer, and nothing is done twice.",
+)
+REPLAYED = OpenApiParameter(
+    idempotency.REPLAYED,
+    {"type": "string", "enum": ["true"]},
+    OpenApiParameter.HEADER,
+    description="The answer is that of the first request with this Idempotency-Key.",
+    response=[200, 201, 202],
+)
+
+
 class RestSchema(AutoSchema):
     """drf-spectacular's, and the headers that the view's base class understands."""
 
@@ -42,4 +60,6 @@ class RestSchema(AutoSchema):
             parameters.append(IF_MATCH)
         if isinstance(view, EditViewSet) and action in ("create", "partial_update"):
             parameters.append(ETAG)
+        if isinstance(view, RestMixin) and self.method == "POST":
+            parameters += [IDEMPOTENCY_KEY, REPLAYED]
         return parameters

@@ -8,11 +8,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from helixweb.common.rest.etags import check_if_match, edit_tag, tagged
+from helixweb.common.rest.views import RestMixin
 
 Row = TypeVar("Row", bound=models.Model)
 
 
-class ReadViewSet(viewsets.ReadOnlyModelViewSet[Row]):
+class ReadViewSet(RestMixin, viewsets.ReadOnlyModelViewSet[Row]):
     """A list, and each row with an ETag."""
 
     # Fields of a row that change though nobody edits it.

@@ -1,0 +1,223 @@
+"""A POST with an Idempotency-Key is done once, whoever repeats it and whatever dies meanwhile."""
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from helixweb.common.rest import idempotency
+from helixweb.common.rest.models import KeptAnswer
+from helixweb.common.tasks import prune_expired
+from helixweb.inventory import services as inventory
+from helixweb.inventory.models import Cluster, JoinToken, Node
+from helixweb.planning import services as planning
+from helixweb.planning.models import Plan, PlanRun
+from tests.helixweb.process_doubles import HARDWARE, FakeCluster
+
+KEY = {"Idempotency-Key": "6f1c0a52"}
+NODES = "/api/v1/nodes/"
+
+
+@pytest.fixture
+def body(cluster: Cluster) -> dict[str, Any]:
+    return {"cluster": cluster.pk, "name": "new"}
+
+
+def made(name: str = "new") -> int:
+    return Node.objects.filter(name=name).count()
+
+
+def test_the_same_request_is_answered_the_same_and_done_once(
+    api: APIClient, body: dict[str, Any]
+) -> None:
+    first, again = (api.post(NODES, body, headers=KEY) for _ in range(2))
+    assert (first.status_code, again.status_code) == (201, 201), first.content
+    assert again.content == first.content
+    assert again["ETag"] == first["ETag"]
+    assert "Idempotency-Replayed" not in first
+    assert again["Idempotency-Replayed"] == "true"
+    assert made() == 1
+
+
+def test_a_plan_run_is_queued_once(api: APIClient, cluster: Cluster) -> None:
+    model = inventory.models_of(cluster)[0]
+    asked = {"cluster": cluster.pk, "model": model.pk, "options": {"time_limit_s": 5}}
+    first, again = (api.post("/api/v1/plan-runs/", asked, headers=KEY) for _ in range(2))
+    assert (first.status_code, again.status_code) == (202, 202), first.content
+    assert again["Location"] == first["Location"]
+    assert again.json() == first.json()
+    assert PlanRun.objects.count() == 1
+
+
+def test_a_deployment_is_made_once(api: APIClient, cluster: Cluster, user: Any) -> None:
+    doubles = FakeCluster(cluster, user)
+    asked = {"plan": doubles.plan.pk}
+    first, again = (api.post("/api/v1/deployments/", asked, headers=KEY) for _ in range(2))
+    assert (first.status_code, again.status_code) == (202, 202), first.content
+    assert again.json() == first.json()
+    assert api.get("/api/v1/deployments/").json()["count"] == 1
+
+
+def test_a_secret_that_is_shown_once_is_shown_again_and_lies_nowhere(
+    api: APIClient, cluster: Cluster
+) -> None:
+    asked = {"cluster": cluster.pk, "role": "node"}
+    first, again = (api.post("/api/v1/join-tokens/", asked, headers=KEY) for _ in range(2))
+    secret = first.json()["secret"]
+    assert again.json()["secret"] == secret
+    assert JoinToken.objects.count() == 1
+    row = KeptAnswer.objects.get()
+    assert secret.encode() not in bytes(row.answer)
+    assert KEY["Idempotency-Key"] not in f"{row.key_hash}{row.request_hash}"
+
+
+def test_a_machine_that_lost_the_answer_joins_with_the_same_token(
+    user: Any, cluster: Cluster
+) -> None:
+    _row, secret = inventory.create_join_token(cluster, "node", user)
+    message = {
+        "join_token": secret, "role": "node", "name": "new", "region": "home",
+        "node_uuid": "5d2c1e3e-8f4b-4a39-9a31-0d6a3ad8cd60", "data_endpoint": "tcp://10.0.0.9:7000",
+        "data_public_key": "k" * 40, "version": "0.1.0",
+        "hardware": HARDWARE,
+    }  # fmt: skip
+    machine = APIClient()
+    first, again = (machine.post("/api/v1/agent/register", message, headers=KEY) for _ in range(2))
+    assert first.status_code == 201, first.content
+    assert again.json() == first.json()
+    refused = machine.post("/api/v1/agent/register", message)
+    assert refused.json()["type"].endswith("#token_used")
+
+
+def test_the_key_with_another_request_is_refused(api: APIClient, body: dict[str, Any]) -> None:
+    assert api.post(NODES, body, headers=KEY).status_code == 201
+    other = api.post(NODES, {**body, "name": "newer"}, headers=KEY)
+    assert other.status_code == 422
+    assert other.json()["type"].endswith("#key_of_another_request")
+    elsewhere = api.post("/api/v1/clusters/", body, headers=KEY)
+    assert elsewhere.status_code == 422
+    assert made("newer") == 0
+
+
+def test_a_refusal_is_not_kept(api: APIClient, body: dict[str, Any]) -> None:
+    assert api.post(NODES, {**body, "region": ""}, headers=KEY).status_code == 400
+    assert not KeptAnswer.objects.exists()
+    assert api.post(NODES, body, headers=KEY).status_code == 201
+
+
+def test_keys_are_one_s_own(api: APIClient, body: dict[str, Any], django_user_model: Any) -> None:
+    assert api.post(NODES, body, headers=KEY).status_code == 201
+    other = APIClient()
+    other.force_authenticate(django_user_model.objects.create_superuser("eve"))
+    answer = other.post(NODES, {**body, "name": "newer"}, headers=KEY)
+    assert answer.status_code == 201
+
+
+@pytest.mark.parametrize("key", ["", "two words", "é", "k" * 256])
+def test_a_key_is_some_visible_letters(api: APIClient, body: dict[str, Any], key: str) -> None:
+    answer = api.post(NODES, body, headers={"Idempotency-Key": key})
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["field"] == "Idempotency-Key"
+
+
+def test_what_died_halfway_left_nothing_and_is_done_by_the_next(
+    api: APIClient, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: Any) -> None:
+        assert made() == 1  # the row is there, its answer is not kept yet
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(idempotency, "_keep", die)
+        with pytest.raises(SystemExit):
+            api.post(NODES, body, headers=KEY)
+    assert made() == 0
+    waiting = api.post(NODES, body, headers=KEY)
+    assert (waiting.status_code, waiting["Retry-After"]) == (409, "1")
+    later = timezone.now() + idempotency.CLAIMED_FOR + timedelta(seconds=1)
+    monkeypatch.setattr(timezone, "now", lambda: later)
+    assert api.post(NODES, body, headers=KEY).status_code == 201
+    assert made() == 1
+
+
+def test_who_was_too_slow_does_nothing_when_another_has_taken_over(
+    api: APIClient, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep, now = idempotency._keep, timezone.now()
+
+    def slow(*given: Any) -> None:
+        monkeypatch.setattr(idempotency, "_keep", keep)
+        Node.objects.filter(name="new").delete()  # as the second request sees it: not committed
+        late = now + idempotency.CLAIMED_FOR + timedelta(seconds=1)
+        monkeypatch.setattr(timezone, "now", lambda: late)
+        assert api.post(NODES, body, headers=KEY).status_code == 201
+        keep(*given)
+
+    monkeypatch.setattr(idempotency, "_keep", slow)
+    assert api.post(NODES, body, headers=KEY).status_code == 409
+
+
+def test_answers_are_kept_for_a_day(
+    api: APIClient, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert api.post(NODES, body, headers=KEY).status_code == 201
+    late = timezone.now() + idempotency.KEPT_FOR + timedelta(seconds=1)
+    monkeypatch.setattr(timezone, "now", lambda: late)
+    again = api.post(NODES, body, headers=KEY)
+    assert "must make a unique set" in again.json()["detail"]  # it was done again, or tried
+    prune_expired()
+    assert not KeptAnswer.objects.exists()
+
+
+def test_nobody_fills_the_table(
+    api: APIClient, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idempotency, "MAX_KEPT", 1)
+    assert api.post(NODES, body, headers=KEY).status_code == 201
+    refused = api.post(NODES, {**body, "name": "two"}, headers={"Idempotency-Key": "another"})
+    assert refused.status_code == 429
+    assert int(refused["Retry-After"]) > 0
+    assert api.post(NODES, body, headers=KEY).status_code == 201  # what is kept is told still
+    assert made("two") == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_at_once_one_does_it_and_the_other_is_told_to_ask_again(
+    user: Any, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, at_work, go_on = planning.start_plan_run, threading.Event(), threading.Event()
+
+    def begin(**asked: Any) -> PlanRun:
+        at_work.set()
+        go_on.wait(30)
+        return start(**asked)
+
+    monkeypatch.setattr(planning, "start_plan_run", begin)
+    asked = {"cluster": plan.cluster_id, "model": plan.model_id}
+    answers = []
+
+    def ask() -> None:
+        client = APIClient()
+        client.force_authenticate(user)
+        try:
+            answers.append(client.post("/api/v1/plan-runs/", asked, headers=KEY))
+        finally:
+            connection.close()
+
+    before = PlanRun.objects.count()
+    first = threading.Thread(target=ask)
+    first.start()
+    assert at_work.wait(30)
+    second = threading.Thread(target=ask)
+    second.start()
+    second.join(30)
+    assert [one.status_code for one in answers] == [409]
+    assert answers[0]["Retry-After"] == "1"
+    go_on.set()
+    first.join(60)
+    assert answers[1].status_code == 202
+    assert PlanRun.objects.count() == before + 1
