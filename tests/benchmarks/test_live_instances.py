@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from benchmarks.instances.live import drive
+from benchmarks.instances.live import drive, likely_weights
 from planner.workload.request import Lengths
 
 
@@ -48,3 +48,23 @@ def test_only_tokens_that_were_written_count(url: str) -> None:
     )
     assert outcome.failed == 2
     assert outcome.output_tokens_per_s == pytest.approx((20 + 10) / 3)
+
+
+def test_weights_are_swept_around_what_a_simulation_of_the_instances_finds_best() -> None:
+    """Of two as fast, one thrice as slow: those that give the slow one least come first."""
+
+    def told(slowness: float) -> dict[str, object]:
+        decode = (0.0, slowness * 1.5e-3, 0.0, slowness * 0.016)
+        prefill = (slowness * 4e-4, 0.0, 0.0, 0.0)
+        return {"times": {"prefill": prefill, "decode": decode}, "kv_room_tokens": 12_000}
+
+    weights = likely_weights(
+        {"fast": told(1.0), "middle": told(1.8), "slow": told(3.0)},
+        [Lengths(prompt_tokens=200, output_tokens=150)] * 200,
+        rate_per_s=5.0,
+        seed=1,
+        count=3,
+    )
+    assert len(set(weights)) == 3
+    assert all(fast > middle > slow for fast, middle, slow in weights)
+    assert weights[0][0] == pytest.approx(3.5, abs=1.0)
