@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lint check format client clean
+.PHONY: help demo test docs lint check format client clean
 
 help:
 	@echo "make demo          web site, worker, coordinator and four CPU agents; prints a URL (Ctrl-C stops)"
 	@echo "make demo CHECK=1  the same without a terminal: verifies the answer against transformers, then exits"
 	@echo "make test          the test suite"
+	@echo "make docs          the documentation, to be read at docs/_build/html/index.html"
 	@echo "make client        the Python client anew, after a change of the REST API"
 	@echo "make check         format, lint, import contracts, types, tests (what CI runs)"
 
@@ -19,7 +20,7 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(shell find planner -name "*.
 	  { echo "HelixWeb needs Python 3.11 or newer; $(PYTHON) is older. Try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 2; }
 	@echo "Setting up $(VENV) (once; torch is the large part) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[agent,postgres,dev]'
+	@$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[agent,postgres,dev,docs]'
 	@touch $@
 
 demo: $(STAMP)
@@ -27,6 +28,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@$(BIN)/pytest $(TESTS)
+
+docs: $(STAMP)
+	@$(BIN)/python -m sphinx -W -q -b html -d docs/_build/doctrees docs docs/_build/html
+	@echo "docs/_build/html/index.html"
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -8,6 +8,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
+from tests.e2e import blank_database
 from tests.e2e.browsed_site import BrowsedSite
 from tests.e2e.chromium import headless_chromium, picture_of_window
 from tests.e2e.person import Person, look_like
@@ -81,8 +82,9 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=HERE, help="where the pictures go")
     folder = parser.parse_args().folder
     with (
+        tempfile.TemporaryDirectory() as blank,
         tempfile.TemporaryDirectory() as data,
-        BrowsedSite.started(Path(data)) as site,
+        BrowsedSite.started(Path(data), blank_database.make(Path(blank))) as site,
         headless_chromium() as browser,
     ):
         site.start_worker()

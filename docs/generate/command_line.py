@@ -1,0 +1,94 @@
+"""What every command says of itself, from its own parser."""
+
+import contextlib
+import importlib
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+from helixweb.command_line.registry import COMMANDS
+from planner.__main__ import _commands as planner_commands
+from planner.__main__ import main as planner
+from runtime.__main__ import PROGRAMS
+
+# Started by the agent, never by a person.
+NOT_FOR_PEOPLE = {"stage", "profile-node"}
+SITE_COMMANDS = ("apikey", "loginlink", "simulate_traffic")
+WIDTH = "96"
+
+HEAD = """# Command line
+
+Written from the parsers themselves: `--help` of each command says the same. `helixweb` is the
+command for people and scripts; `python -m planner` plans from files without a site;
+`python -m runtime` starts one process on one machine; `python manage.py` works on the site's own
+database.
+
+"""
+
+
+def page() -> str:
+    """All commands with their options."""
+    return HEAD + "".join(_sections())
+
+
+def _sections() -> Iterator[str]:
+    yield "## helixweb\n\n"
+    yield _block(_told(_helixweb, ["--help"]))
+    for name in COMMANDS:
+        yield f"### helixweb {name}\n\n" + _block(_told(_helixweb, [name, "--help"]))
+    yield "## helix-agent\n\n" + _block(_told(_helix_agent, ["join", "--help"]))
+    yield "## python -m planner\n\n"
+    for name in planner_commands():
+        yield f"### python -m planner {name}\n\n" + _block(_told(planner, [name, "--help"]))
+    yield "## python -m runtime\n\n"
+    for name, (module, _) in PROGRAMS.items():
+        if name not in NOT_FOR_PEOPLE:
+            told = _told(importlib.import_module(module).main, ["--help"])
+            yield f"### python -m runtime {name}\n\n" + _block(told)
+    yield "## python manage.py\n\n"
+    for name in SITE_COMMANDS:
+        yield f"### python manage.py {name}\n\n" + _block(_told(_manage, [name, "--help"]))
+
+
+def _told(main: Callable[[list[str]], object], words: Sequence[str]) -> str:
+    """What it prints for these words."""
+    said = io.StringIO()
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = WIDTH
+    try:
+        with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+            main(list(words))
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
+    return said.getvalue()
+
+
+def _block(text: str) -> str:
+    return f"```text\n{text.rstrip()}\n```\n\n"
+
+
+def _helixweb(words: list[str]) -> object:
+    from helixweb.command_line.main import main
+
+    return main(words)
+
+
+def _helix_agent(words: list[str]) -> object:
+    from runtime.agent.join import main
+
+    return main(words)
+
+
+def _manage(words: list[str]) -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
+    import django
+    from django.core.management import load_command_class
+
+    django.setup()
+    app = "helixweb.monitoring" if words[0] == "simulate_traffic" else "helixweb.common"
+    parser = load_command_class(app, words[0]).create_parser("manage.py", words[0])
+    sys.stdout.write(parser.format_help())

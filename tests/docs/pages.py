@@ -1,0 +1,65 @@
+"""The Markdown of the documentation, as tests read it."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+_MARK = re.compile(r"^<!-- (run|parse|not run)(?:: (.+?))? -->$")
+_FENCE = re.compile(r"^(`{3,})(\w*)\s*$")
+
+
+def pages() -> list[Path]:
+    """Every page that a person wrote, and the README."""
+    made = DOCS / "generated", DOCS / "_build"
+    written = (path for path in DOCS.rglob("*.md") if not set(made) & set(path.parents))
+    return [ROOT / "README.md", *sorted(written)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A fence of what a shell shows. `mark` is "run", "parse" or "not run", with what follows it
+    as `note`; None where nobody marked it."""
+
+    page: Path
+    line: int
+    mark: str | None
+    note: str
+    text: str
+
+    @property
+    def where(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def commands(self) -> list[str]:
+        """Each `$ …` with its continued lines as one, without what is said behind a #."""
+        joined = re.sub(r"\\\n\s*", "", self.text)
+        lines = [line[2:] for line in joined.splitlines() if line.startswith("$ ")]
+        return [re.sub(r"\s+# .*$", "", line).strip() for line in lines]
+
+
+def blocks(page: Path, language: str = "console") -> Iterator[Block]:
+    """The fences of that language, in their order."""
+    lines = page.read_text().splitlines()
+    number = 0
+    while number < len(lines):
+        opening = _FENCE.match(lines[number])
+        if opening is None:
+            number += 1
+            continue
+        end = next(
+            at for at in range(number + 1, len(lines)) if lines[at].startswith(opening[1])
+        )
+        if opening[2] == language:
+            mark = _MARK.match(lines[number - 1]) if number else None
+            yield Block(
+                page=page,
+                line=number + 1,
+                mark=mark[1] if mark else None,
+                note=(mark[2] or "") if mark else "",
+                text="\n".join(lines[number + 1 : end]),
+            )
+        number = end + 1
