@@ -241,6 +241,16 @@ class _StrictLoader(yaml.SafeLoader):
             seen.add(key_node.value)
         return super().construct_mapping(node, deep=deep)
 
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Merge keys are YAML 1.1's, and a few dozen of them may stand for more than memory."""
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                raise yaml.constructor.ConstructorError(
+                    None, None, "merge keys (<<) are not read; write the keys out",
+                    key_node.start_mark,
+                )  # fmt: skip
+        super().flatten_mapping(node)
+
 
 _StrictLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
