@@ -1,11 +1,12 @@
 """`helixweb COMMAND …`: finds the command and turns what it raises into an exit code."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from helixweb.command_line import exit_codes
+from helixweb.command_line import exit_codes, reporting
 from helixweb.command_line.registry import COMMANDS, load
 from helixweb.command_line.surroundings import Surroundings
 
@@ -14,13 +15,25 @@ def main(argv: Sequence[str] | None = None, *, surroundings: Surroundings | None
     """Run one command; returns the exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
     around = surroundings or Surroundings()
-    arguments = parser_for(given).parse_args(given)
+    if "_ARGCOMPLETE" in os.environ and argv is None:
+        _complete()
+    try:
+        arguments = parser_for(given).parse_args(given)
+    except SystemExit as leaving:  # argparse has said what it wanted to
+        return exit_codes.OK if leaving.code in (None, 0) else exit_codes.USAGE
     arguments.surroundings = around
     try:
-        return load(arguments.command).run(arguments)
+        code = load(arguments.command).run(arguments)
+        around.out.flush()
+        return code
     except KeyboardInterrupt:
         around.warn("interrupted")
         return exit_codes.INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exit_codes.OK
+    except reporting.ERRORS as error:
+        return reporting.report(error, around, as_json=getattr(arguments, "json", False))
 
 
 def parser_for(given: Sequence[str]) -> argparse.ArgumentParser:
@@ -32,13 +45,21 @@ def parser_for(given: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"helixweb {_version()}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    named = given[0] if given and given[0] in COMMANDS else None
+    named = next((word for word in given if word in COMMANDS), None)
     for name, (_, summary) in COMMANDS.items():
         if name == named:
             load(name).add_parser(subparsers)
         else:
             subparsers.add_parser(name, help=summary)
     return parser
+
+
+def _complete() -> None:
+    """Answers the shell that wants to complete a line, and ends the process."""
+    import argcomplete
+
+    words = os.environ.get("COMP_LINE", "").split()[1:]
+    argcomplete.autocomplete(parser_for(words))
 
 
 def _version() -> str:

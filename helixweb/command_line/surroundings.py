@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TextIO
 
@@ -17,7 +18,9 @@ class Surroundings:
     err: TextIO = field(default_factory=lambda: sys.stderr)
     input: TextIO = field(default_factory=lambda: sys.stdin)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    sleep: Callable[[float], None] = time.sleep
     transport: httpx.BaseTransport | None = None
+    async_transport: httpx.AsyncBaseTransport | None = None
 
     def say(self, text: str = "") -> None:
         """One line to stdout."""

@@ -1,7 +1,8 @@
 """The site as the client and the command line meet it: HTTP within this process."""
 
 import io
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -54,6 +55,8 @@ class Shell:
         self.environ = {"HELIXWEB_URL": URL, "HELIXWEB_KEY": key, "XDG_CONFIG_HOME": home}
         self.out = self.err = ""
         self._way = way or InProcess()
+        self.sleep: Callable[[float], None] = _never
+        self.async_transport: httpx.AsyncBaseTransport | None = None
 
     def __call__(self, *words: object, typed: str = "", terminal: bool = False) -> int:
         """The exit code."""
@@ -63,12 +66,23 @@ class Shell:
             err=err,
             input=_Terminal(typed) if terminal else io.StringIO(typed),
             environ=self.environ,
+            sleep=self.sleep,
             transport=self._way,
+            async_transport=self.async_transport,
         )
         try:
             return main([str(word) for word in words], surroundings=around)
         finally:
             self.out, self.err = out.getvalue(), err.getvalue()
+
+
+    def json(self) -> Any:
+        """What the last command printed with --json."""
+        return json.loads(self.out)
+
+
+def _never(seconds: float) -> None:
+    raise AssertionError(f"a command slept {seconds} s where nothing is to be waited for")
 
 
 class _Terminal(io.StringIO):

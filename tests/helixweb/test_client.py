@@ -30,7 +30,7 @@ from helixweb.client import connection as client_connection
 from helixweb.client.events import follow, read_events
 from helixweb.client.generator import generated_files
 from helixweb.inventory.models import Cluster, Link, Node
-from tests.helixweb.site_in_process import URL, InProcess, client_of
+from site_in_process import URL, InProcess, client_of
 
 
 @pytest.fixture

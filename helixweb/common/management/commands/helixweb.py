@@ -1,5 +1,6 @@
 """`python manage.py helixweb COMMAND …`: the command line where its script is not installed."""
 
+import argparse
 import sys
 from typing import Any
 
@@ -14,8 +15,11 @@ class Command(BaseCommand):
     def run_from_argv(self, argv: list[str]) -> None:
         sys.exit(main(argv[2:]))
 
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("words", nargs=argparse.REMAINDER)
+
     def handle(self, *args: Any, **options: Any) -> None:
         """Only by `call_command`, with the words of the command line."""
-        status = main(args)
+        status = main(options["words"])
         if status:
             sys.exit(status)

@@ -1,0 +1,56 @@
+"""`helixweb events`: follow what happens, and go on where it was after a break."""
+
+import argparse
+import itertools
+
+from helixweb.client import Event
+from helixweb.command_line import exit_codes
+from helixweb.command_line.completion_words import cluster_names
+from helixweb.command_line.output import json_line, one_line
+from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
+from helixweb.command_line.resolve import cluster_named
+from helixweb.command_line.session import Session, connection_options, run_action, whole_number
+
+run = run_action
+# What a person is told anyway, or needs no telling.
+_UNTOLD = ("event_id", "topic", "text", "said", "of")
+
+
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
+    parser = subparsers.add_parser(
+        "events", help=COMMANDS["events"][1], parents=[connection_options()]
+    )
+    completed_by(parser.add_argument("--cluster", help="of this one only"), cluster_names)
+    parser.add_argument("--topic", action="append", default=[], help="such as plan-run:7")
+    parser.add_argument("--since", default="", metavar="ID", help="go on after this event")
+    parser.add_argument("--count", type=whole_number, help="end after so many")
+    parser.set_defaults(act=_follow)
+    return parser
+
+
+def _follow(site: Session, arguments: argparse.Namespace) -> int:
+    topics = list(arguments.topic)
+    if arguments.cluster is not None:
+        topics.append(f"cluster:{cluster_named(site.client, arguments.cluster)['id']}")
+    elif not topics:
+        topics = [f"cluster:{one['id']}" for one in site.client.clusters.all()]
+    events = site.client.events(topics, last_id=arguments.since, tell=site.around.warn)
+    for event in itertools.islice(events, arguments.count):
+        site.around.say(json_line(as_json(event)) if site.as_json else line(event))
+        site.around.out.flush()
+    return exit_codes.OK
+
+
+def as_json(event: Event) -> dict[str, object]:
+    """One line of --json."""
+    return {"id": event.id, "type": event.type, "data": event.data}
+
+
+def line(event: Event) -> str:
+    """One event for a person."""
+    topic = one_line(event.data.get("topic"))
+    text = event.data.get("text")
+    if not isinstance(text, str):
+        rest = {name: value for name, value in event.data.items() if name not in _UNTOLD}
+        text = "  ".join(f"{name}={one_line(value)}" for name, value in rest.items())
+    return f"{one_line(event.id)}  {topic}  {one_line(event.type)}  {one_line(text)}"

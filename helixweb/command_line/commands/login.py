@@ -1,0 +1,63 @@
+"""`helixweb login`: keep the site's address and an API key in a file of this user's."""
+
+import argparse
+import getpass
+
+from helixweb.client import Client
+from helixweb.client.connection import checked_key, checked_url
+from helixweb.command_line import exit_codes, settings_file
+from helixweb.command_line.registry import COMMANDS, Subparsers
+from helixweb.command_line.reporting import BadUsage
+from helixweb.command_line.session import (
+    DEFAULT_URL,
+    connection_options,
+    key_of_environment,
+)
+from helixweb.command_line.settings_file import Settings
+from helixweb.command_line.surroundings import Surroundings
+
+
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
+    parser = subparsers.add_parser(
+        "login", help=COMMANDS["login"][1], parents=[connection_options()]
+    )
+    parser.add_argument("--forget", action="store_true", help="remove what was kept")
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    around: Surroundings = arguments.surroundings
+    path = settings_file.path_of(around.environ)
+    if arguments.forget:
+        path.unlink(missing_ok=True)
+        around.say(f"{path} is gone")
+        return exit_codes.OK
+    kept = settings_file.read(path)
+    url = arguments.url or around.environ.get("HELIXWEB_URL") or kept.url or DEFAULT_URL
+    settings = Settings(url=checked_url(url), key=_key(arguments))
+    with Client(
+        settings.url, key=settings.key, timeout_s=arguments.timeout, transport=around.transport
+    ) as client:
+        count = client.clusters.page(limit=1).count
+    settings_file.write(path, settings)
+    if settings.url.startswith("http:") and not _is_this_machine(settings.url):
+        around.warn("the key goes over the network in clear; use https:// if the site has it")
+    around.say(f"{settings.url} knows the key ({count} clusters); kept in {path}")
+    return exit_codes.OK
+
+
+def _key(arguments: argparse.Namespace) -> str:
+    """Asked for without being shown; from a pipe the first line."""
+    around: Surroundings = arguments.surroundings
+    key = arguments.key or key_of_environment(around)
+    if not key and around.input.isatty():
+        key = getpass.getpass("API key (Settings > API keys): ", stream=around.err)
+    elif not key:
+        key = around.input.readline()
+    if not key.strip():
+        raise BadUsage("no key was given; make one under Settings > API keys")
+    return checked_key(key.strip())
+
+
+def _is_this_machine(url: str) -> bool:
+    return url.startswith(("http://127.", "http://localhost", "http://[::1]"))

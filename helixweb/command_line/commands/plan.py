@@ -1,0 +1,197 @@
+"""`helixweb plan`: search for placements, look at them, compare them."""
+
+import argparse
+from typing import cast
+
+from helixweb.client.generated import schemas
+from helixweb.command_line import exit_codes
+from helixweb.command_line.completion_words import cluster_names, model_names
+from helixweb.command_line.output import moment, number, pairs, percent, table
+from helixweb.command_line.plan_progress import FINISHED, POLL_S, follow_run
+from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
+from helixweb.command_line.reporting import CommandFailed
+from helixweb.command_line.resolve import cluster_named, model_of_cluster
+from helixweb.command_line.session import (
+    Session,
+    connection_options,
+    run_action,
+    seconds,
+    whole_number,
+)
+
+run = run_action
+
+
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
+    parser = subparsers.add_parser("plan", help=COMMANDS["plan"][1])
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    common = [connection_options()]
+    _add_compute(actions.add_parser("compute", help="search for a plan", parents=common))
+    listing = actions.add_parser("list", help="plans and runs, the newest first", parents=common)
+    completed_by(listing.add_argument("--cluster"), cluster_names)
+    listing.add_argument("--runs", action="store_true", help="searches instead of plans")
+    listing.add_argument("--limit", type=whole_number, default=20)
+    listing.set_defaults(act=_list)
+    show = actions.add_parser("show", help="one plan: its figures and layers", parents=common)
+    show.add_argument("plan", type=whole_number)
+    show.set_defaults(act=_show)
+    cancel = actions.add_parser("cancel", help="end a search, keep the best", parents=common)
+    cancel.add_argument("run_id", type=whole_number, metavar="run")
+    cancel.set_defaults(act=_cancel)
+    explain = actions.add_parser("explain", help="what limits a plan", parents=common)
+    explain.add_argument("plan", type=whole_number)
+    explain.set_defaults(act=_explain)
+    compare = actions.add_parser("compare", help="two to four plans", parents=common)
+    compare.add_argument("plans", type=whole_number, nargs="+", metavar="plan")
+    compare.set_defaults(act=_compare)
+    return parser
+
+
+def _add_compute(parser: argparse.ArgumentParser) -> None:
+    completed_by(parser.add_argument("--cluster", help="its name or id"), cluster_names)
+    completed_by(parser.add_argument("--model", help="its name or id"), model_names)
+    parser.add_argument("--time-limit", type=seconds, metavar="S", help="of the search (60)")
+    parser.add_argument("--objective", help="decode (default), flow, latency, cost, fewest_nodes")
+    parser.add_argument("--placer", help="auto (default) or one of the planner's")
+    parser.add_argument("--method", help="pipelines (default), instances, mixed")
+    parser.add_argument("--start-plan", type=whole_number, help="search on from this plan")
+    parser.add_argument("--survive-one-loss", action="store_true")
+    parser.add_argument("--no-wait", action="store_true", help="print the run and return")
+    parser.set_defaults(act=_compute)
+
+
+def _compute(site: Session, arguments: argparse.Namespace) -> int:
+    cluster = cluster_named(site.client, arguments.cluster)
+    model = model_of_cluster(site.client, arguments.model, cluster)
+    wanted = {
+        "time_limit_s": arguments.time_limit,
+        "objective": arguments.objective,
+        "placer": arguments.placer,
+        "method": arguments.method,
+    }
+    body: schemas.PlanRunRequestRequest = {
+        "cluster": cluster["id"],
+        "model": model["id"],
+        "options": cast(
+            schemas.PlanOptionsRequest,
+            {name: value for name, value in wanted.items() if value is not None},
+        ),
+    }
+    if arguments.start_plan is not None:
+        body["start_plan"] = arguments.start_plan
+    if arguments.survive_one_loss:
+        body["survive_one_loss"] = True
+    run = site.client.plan_runs.create(body)
+    if arguments.no_wait:
+        site.show(run, f"plan run {run['id']} is {run['status']}")
+        return exit_codes.OK
+    run = follow_run(site, run)
+    plan = run["plan"]
+    if plan is None:
+        raise CommandFailed(f"plan run {run['id']} {run['status']}: {run['error'] or 'no plan'}")
+    _print_plan(site, site.client.plans.get(plan))
+    return exit_codes.OK if run["status"] != "failed" else exit_codes.FAILED
+
+
+def _list(site: Session, arguments: argparse.Namespace) -> int:
+    clusters = {one["id"]: one["name"] for one in site.client.clusters.all()}
+    models = {one["id"]: one["name"] for one in site.client.models.all()}
+    limit = arguments.limit
+    cluster = cluster_named(site.client, arguments.cluster)["id"] if arguments.cluster else None
+    if arguments.runs:
+        runs = list(
+            site.client.plan_runs.all(limit=limit)
+            if cluster is None
+            else site.client.plan_runs.all(limit=limit, cluster=cluster)
+        )
+        columns = ("RUN", "CLUSTER", "MODEL", "STATUS", "FLOW", "BOUND", "GAP", "PLAN")
+        lines = [
+            (
+                one["id"], clusters.get(one["cluster"]), models.get(one["model"]), one["status"],
+                number(one["flow_tokens_per_s"]), number(one["upper_bound_tokens_per_s"]),
+                percent(one["gap"]), one["plan"],
+            )
+            for one in runs
+        ]  # fmt: skip
+        site.show(runs, table(columns, lines))
+        return exit_codes.OK
+    plans = list(
+        site.client.plans.all(limit=limit)
+        if cluster is None
+        else site.client.plans.all(limit=limit, cluster=cluster)
+    )
+    columns = ("PLAN", "CLUSTER", "MODEL", "FLOW", "BOUND", "GAP", "HOPS", "MADE")
+    told = [
+        (
+            one["id"], clusters.get(one["cluster"]), models.get(one["model"]),
+            number(one["flow_tokens_per_s"]), number(one["upper_bound_tokens_per_s"]),
+            percent(one["gap"]), number(one["hops"], digits=2), moment(one["created_at"]),
+        )
+        for one in plans
+    ]  # fmt: skip
+    site.show(plans, table(columns, told))
+    return exit_codes.OK
+
+
+def _show(site: Session, arguments: argparse.Namespace) -> int:
+    _print_plan(site, site.client.plans.get(arguments.plan))
+    return exit_codes.OK
+
+
+def _print_plan(site: Session, plan: schemas.Plan) -> None:
+    placement = plan["document"].get("placement") or {}
+    told = pairs([
+        ("plan", plan["id"]),
+        ("flow", f"{number(plan['flow_tokens_per_s'])} tokens/s"),
+        ("bound", f"{number(plan['upper_bound_tokens_per_s'])} tokens/s"),
+        ("gap", percent(plan["gap"])),
+        ("hops", number(plan["hops"], digits=2)),
+    ])  # fmt: skip
+    rows = [(node, f"[{first}, {end})") for node, (first, end) in sorted(placement.items())]
+    site.show(plan, told + ("\n\n" + table(("NODE", "LAYERS"), rows) if rows else ""))
+
+
+def _cancel(site: Session, arguments: argparse.Namespace) -> int:
+    run = site.client.plan_runs.cancel(arguments.run_id)
+    site.show(run, f"plan run {run['id']} ends; the best plan so far is kept")
+    return exit_codes.OK
+
+
+def _explain(site: Session, arguments: argparse.Namespace) -> int:
+    answer = site.client.plans.explanation(arguments.plan)
+    while answer["status"] not in FINISHED:
+        site.around.sleep(POLL_S)
+        answer = site.client.plans.explanation(arguments.plan)
+    if answer["status"] == "failed":
+        raise CommandFailed(f"the explanation of plan {arguments.plan} failed: {answer['error']}")
+    lines = [*answer["limits"]]
+    if answer["survival_tokens_per_s"] is not None:
+        left = number(answer["survival_tokens_per_s"])
+        lines.append(f"Without {answer['worst_node']}, the worst to lose, {left} tokens/s are left")
+    rows = [
+        (one["resource"], number(one["gain"]), number(one["replanned_tokens_per_s"]))
+        for one in answer["values"]
+    ]
+    if rows:
+        lines += ["", table(("ONE MORE", "GAIN TOKENS/S", "REPLANNED"), rows)]
+    site.show(answer, "\n".join(lines))
+    return exit_codes.OK
+
+
+def _compare(site: Session, arguments: argparse.Namespace) -> int:
+    answer = site.client.plans.compare(plan=arguments.plans)
+    rows = [
+        (
+            one["plan"], number(one["flow_tokens_per_s"]), percent(one["gap"]),
+            number(one["hops"], digits=2),
+            number((one["moved_bytes"] or 0) / 2**30, digits=2) if one["moved_bytes"] else None,
+        )
+        for one in answer["plans"]
+    ]  # fmt: skip
+    text = table(("PLAN", "FLOW", "GAP", "HOPS", "MOVED GIB"), rows)
+    differing = [(one["node"], *one["layers"]) for one in answer["nodes"] if one["differs"]]
+    if differing:
+        columns = ("NODE", *(f"PLAN {one['plan']}" for one in answer["plans"]))
+        text += "\n\n" + table(columns, differing)
+    site.show(answer, text)
+    return exit_codes.OK

@@ -1,0 +1,173 @@
+"""`helixweb deploy`, `drain`, `pause`, `resume`, `rollback`, `undeploy`: what a cluster runs."""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from helixweb.client.generated import schemas
+from helixweb.command_line import exit_codes
+from helixweb.command_line.completion_words import cluster_names, node_names
+from helixweb.command_line.output import pairs, percent, table
+from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
+from helixweb.command_line.reporting import CommandFailed, NoSuchName
+from helixweb.command_line.resolve import deployment_of, node_named
+from helixweb.command_line.session import (
+    Session,
+    connection_options,
+    positive,
+    run_action,
+    whole_number,
+)
+
+POLL_S = 0.5
+Options = Callable[[argparse.ArgumentParser], None]
+Act = Callable[[Session, argparse.Namespace], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Command:
+    """One of them, as `registry.Command` wants it."""
+
+    name: str
+    options: Options
+    act: Act
+
+    def add_parser(self, subparsers: Subparsers) -> argparse.ArgumentParser:
+        parser = subparsers.add_parser(
+            self.name, help=COMMANDS[self.name][1], parents=[connection_options()]
+        )
+        self.options(parser)
+        parser.set_defaults(act=self.act)
+        return parser
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        return run_action(arguments)
+
+
+def _deploy_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("plan", type=whole_number)
+    parser.add_argument("--no-wait", action="store_true", help="do not wait until it serves")
+    parser.add_argument("--max-context-tokens", type=whole_number)
+    parser.add_argument("--max-queued-requests", type=whole_number)
+    parser.add_argument("--kv-high-water", type=positive, help="of the KV room, up to 1")
+    parser.add_argument("--tensor-parallel", type=whole_number, help="ranks per node")
+
+
+def _which(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("deployment", type=whole_number, nargs="?", help="else the one in service")
+    completed_by(parser.add_argument("--cluster", help="its name or id"), cluster_names)
+
+
+def _drain_options(parser: argparse.ArgumentParser) -> None:
+    completed_by(parser.add_argument("node", nargs="?", help="its name or id"), node_names)
+    completed_by(parser.add_argument("--cluster", help="its name or id"), cluster_names)
+    parser.add_argument("--end", action="store_true", help="take the node in again")
+
+
+def _deploy(site: Session, arguments: argparse.Namespace) -> int:
+    body: schemas.DeployRequestRequest = {"plan": arguments.plan}
+    if arguments.max_context_tokens is not None:
+        body["max_context_tokens"] = arguments.max_context_tokens
+    if arguments.max_queued_requests is not None:
+        body["max_queued_requests"] = arguments.max_queued_requests
+    if arguments.kv_high_water is not None:
+        body["kv_high_water"] = arguments.kv_high_water
+    if arguments.tensor_parallel is not None:
+        body["tensor_parallel"] = arguments.tensor_parallel
+    row = site.client.deployments.create(body)
+    return _settled(site, row, no_wait=arguments.no_wait)
+
+
+def _settled(site: Session, row: schemas.Deployment, *, no_wait: bool) -> int:
+    told = ""
+    while row["status"] == "deploying" and not no_wait:
+        line = progress(row)
+        if line != told and not site.as_json:
+            site.around.err.write(f"{line}\n")
+            site.around.err.flush()
+        told = line
+        site.around.sleep(POLL_S)
+        row = site.client.deployments.get(row["id"])
+    _print(site, row)
+    if row["status"] == "failed":
+        raise CommandFailed(f"deployment {row['id']} failed: {row['message'] or 'see its nodes'}")
+    return exit_codes.OK
+
+
+def progress(row: schemas.Deployment) -> str:
+    """How far its nodes are."""
+    phases = [one["phase"] for one in row["assignments"]]
+    counts = ", ".join(f"{phases.count(word)} {word}" for word in dict.fromkeys(phases))
+    return f"deployment {row['id']} {row['status']}: {counts or 'no nodes'}"
+
+
+def _pause(site: Session, arguments: argparse.Namespace) -> int:
+    row = deployment_of(site.client, arguments.deployment, arguments.cluster)
+    _print(site, site.client.deployments.pause(row["id"]))
+    return exit_codes.OK
+
+
+def _resume(site: Session, arguments: argparse.Namespace) -> int:
+    row = deployment_of(site.client, arguments.deployment, arguments.cluster)
+    _print(site, site.client.deployments.resume(row["id"]))
+    return exit_codes.OK
+
+
+def _roll_back(site: Session, arguments: argparse.Namespace) -> int:
+    row = deployment_of(site.client, arguments.deployment, arguments.cluster)
+    return _settled(site, site.client.deployments.roll_back(row["id"]), no_wait=arguments.no_wait)
+
+
+def _roll_back_options(parser: argparse.ArgumentParser) -> None:
+    _which(parser)
+    parser.add_argument("--no-wait", action="store_true", help="do not wait until it serves")
+
+
+def _undeploy(site: Session, arguments: argparse.Namespace) -> int:
+    row = deployment_of(site.client, arguments.deployment, arguments.cluster)
+    _print(site, site.client.deployments.stop(row["id"]))
+    return exit_codes.OK
+
+
+def _drain(site: Session, arguments: argparse.Namespace) -> int:
+    if arguments.node is None:
+        rows = list(site.client.drains.all())
+        columns = ("NODE", "STATE", "REQUESTS", "STILL NEEDED")
+        told = [(one["node_name"], one["state"], one["requests"], one["needed"]) for one in rows]
+        site.show(rows, table(columns, told) if rows else "no node is drained")
+        return exit_codes.OK
+    node = node_named(site.client, arguments.node, arguments.cluster)
+    if not arguments.end:
+        made = site.client.drains.create({"node": node["id"]})
+        site.show(made, f"{node['name']} takes no new requests; `helixweb drain` tells how far")
+        return exit_codes.OK
+    drain = next(iter(site.client.drains.all(node=node["id"])), None)
+    if drain is None:
+        raise NoSuchName(f"node {node['name']} is not drained; `helixweb drain` lists who is")
+    site.client.drains.delete(drain["id"])
+    site.show({"ended": node["name"]}, f"{node['name']} takes requests again")
+    return exit_codes.OK
+
+
+def _print(site: Session, row: schemas.Deployment) -> None:
+    told = [
+        ("deployment", row["id"]), ("plan", row["plan"]), ("model", row["model_name"]),
+        ("status", row["status"]), ("says", row["message"]), ("generation", row["generation"]),
+    ]  # fmt: skip
+    rows = [
+        (
+            one["node_name"], f"[{one['first']}, {one['end']})", one["phase"],
+            percent(one["loaded_ratio"]), one["message"],
+        )
+        for one in row["assignments"]
+    ]  # fmt: skip
+    columns = ("NODE", "LAYERS", "PHASE", "LOADED", "SAYS")
+    site.show(row, pairs(told) + (f"\n\n{table(columns, rows)}" if rows else ""))
+
+
+DEPLOY = _Command(name="deploy", options=_deploy_options, act=_deploy)
+DRAIN = _Command(name="drain", options=_drain_options, act=_drain)
+PAUSE = _Command(name="pause", options=_which, act=_pause)
+RESUME = _Command(name="resume", options=_which, act=_resume)
+ROLLBACK = _Command(name="rollback", options=_roll_back_options, act=_roll_back)
+UNDEPLOY = _Command(name="undeploy", options=_which, act=_undeploy)

@@ -1,0 +1,65 @@
+"""`helixweb status`: what runs, what limits it, and what needs a look."""
+
+import argparse
+
+from helixweb.command_line import exit_codes
+from helixweb.command_line.completion_words import cluster_names
+from helixweb.command_line.output import duration, number, pairs
+from helixweb.command_line.reading import Reading, read_cluster
+from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
+from helixweb.command_line.resolve import cluster_named
+from helixweb.command_line.session import Session, connection_options, run_action
+
+run = run_action
+
+
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
+    parser = subparsers.add_parser(
+        "status", help=COMMANDS["status"][1], parents=[connection_options()]
+    )
+    completed_by(parser.add_argument("cluster", nargs="?", help="else all"), cluster_names)
+    parser.set_defaults(act=_status)
+    return parser
+
+
+def _status(site: Session, arguments: argparse.Namespace) -> int:
+    if arguments.cluster is None:
+        clusters = list(site.client.clusters.all())
+    else:
+        clusters = [cluster_named(site.client, arguments.cluster)]
+    readings = [read_cluster(site.client, one) for one in clusters]
+    text = "\n\n".join(_text(one) for one in readings) or "there is no cluster yet"
+    site.show([one.as_json() for one in readings], text)
+    return exit_codes.OK
+
+
+def _text(reading: Reading) -> str:
+    states = reading.states
+    counts = ", ".join(f"{states[word]} {word}" for word in ("online", "lost", "declared"))
+    rows: list[tuple[str, object]] = [
+        ("cluster", reading.cluster["name"]),
+        ("nodes", f"{len(reading.nodes)}: {counts}"),
+    ]
+    if states["lost"]:
+        lost = [node["name"] for node in reading.nodes if node["state"] == "lost"]
+        rows.append(("lost", lost[:10] + (["…"] if len(lost) > 10 else [])))
+    deployment = reading.deployment
+    if deployment is None:
+        rows.append(("serves", "nothing"))
+    else:
+        number_, model = deployment["id"], deployment["model_name"]
+        rows.append(("serves", f"{model}, deployment {number_}: {deployment['status']}"))
+        if deployment["message"]:
+            rows.append(("says", deployment["message"]))
+    sample = reading.sample
+    if sample is not None:
+        simulated = " (simulated)" if sample["simulated"] else ""
+        rows += [
+            ("output", f"{number(sample['output_tokens_per_s'])} tokens/s{simulated}"),
+            ("requests", f"{sample['running']} running, {sample['waiting']} waiting"),
+            ("TTFT", f"p50 {duration(sample['ttft_p50_s'])}, p95 {duration(sample['ttft_p95_s'])}"),
+            ("TPOT", f"p50 {duration(sample['tpot_p50_s'])}, p95 {duration(sample['tpot_p95_s'])}"),
+        ]
+    if reading.finding is not None:
+        rows.append(("limit", reading.finding["headline"]))
+    return pairs(rows)

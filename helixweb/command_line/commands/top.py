@@ -1,0 +1,74 @@
+"""`helixweb top`: nodes, links and latencies, live. Ctrl-C ends it."""
+
+import argparse
+import shutil
+
+from helixweb.client import ServerFailed, TooManyRequests, Unreachable
+from helixweb.command_line import exit_codes
+from helixweb.command_line.completion_words import cluster_names
+from helixweb.command_line.output import json_line
+from helixweb.command_line.reading import read_cluster
+from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
+from helixweb.command_line.resolve import cluster_named
+from helixweb.command_line.session import Session, connection_options, run_action, seconds
+from helixweb.command_line.top_frame import frame
+
+run = run_action
+_ENTER = "\x1b[?1049h\x1b[?25l"  # another screen, no cursor
+_LEAVE = "\x1b[?25h\x1b[?1049l"
+_HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
+_SIZE = (80, 24)
+
+
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
+    parser = subparsers.add_parser("top", help=COMMANDS["top"][1], parents=[connection_options()])
+    completed_by(parser.add_argument("cluster", nargs="?", help="its name or id"), cluster_names)
+    parser.add_argument("--once", action="store_true", help="one picture, then end")
+    parser.add_argument("--interval", type=seconds, default=2.0, metavar="S", help="(2)")
+    parser.set_defaults(act=_top)
+    return parser
+
+
+def _top(site: Session, arguments: argparse.Namespace) -> int:
+    number = cluster_named(site.client, arguments.cluster)["id"]
+    if arguments.once or site.as_json or not site.around.is_terminal:
+        while True:
+            _print(site, number)
+            if arguments.once:
+                return exit_codes.OK
+            site.around.sleep(arguments.interval)
+    site.around.out.write(_ENTER)
+    try:
+        while True:
+            _redraw(site, number)
+            site.around.sleep(arguments.interval)
+    except KeyboardInterrupt:
+        return exit_codes.OK
+    finally:
+        site.around.out.write(_LEAVE)
+        site.around.out.flush()
+
+
+def _print(site: Session, cluster: int) -> None:
+    """Whole, for a file or a program; one line of JSON each with --json."""
+    reading = read_cluster(site.client, site.client.clusters.get(cluster))
+    if site.as_json:
+        site.around.say(json_line(reading.as_json()))
+    else:
+        columns, lines = shutil.get_terminal_size(_SIZE) if site.around.is_terminal else (200, 1000)
+        site.around.say("\n".join(frame(reading, columns=columns, lines=lines)))
+    site.around.out.flush()
+
+
+def _redraw(site: Session, cluster: int) -> None:
+    """Over the last picture; a server that is away for a moment is said on the last line."""
+    columns, lines = shutil.get_terminal_size(_SIZE)
+    try:
+        reading = read_cluster(site.client, site.client.clusters.get(cluster))
+        told = frame(reading, columns=columns, lines=lines - 1)
+    except (ServerFailed, TooManyRequests, Unreachable) as error:
+        site.around.out.write(f"\x1b[{lines};1H{str(error)[: columns - 1]}{_TO_LINE_END}")
+    else:
+        drawn = f"{_TO_LINE_END}\r\n".join(told)
+        site.around.out.write(f"{_HOME}{drawn}{_TO_LINE_END}{_TO_SCREEN_END}")
+    site.around.out.flush()

@@ -1,0 +1,128 @@
+"""How commands print: tables for people, JSON for programs, numbers with their units."""
+
+import json
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+NOTHING = "-"
+
+
+def json_text(data: Any) -> str:
+    """One document, indented; keys in the API's order."""
+    return json.dumps(data, indent=2, ensure_ascii=False)
+
+
+def json_line(data: Any) -> str:
+    """One line, for what comes one after the other."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Left-aligned columns, numbers right-aligned; no trailing blanks."""
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    widths = [
+        max([width(column), *(width(row[index]) for row in cells)])
+        for index, column in enumerate(columns)
+    ]
+    right = [bool(cells) and all(_is_number(row[i]) for row in cells) for i in range(len(columns))]
+    lines = [list(columns), *cells]
+    return "\n".join(
+        "  ".join(
+            _padded(cell, size, at_right)
+            for cell, size, at_right in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def pairs(rows: Iterable[tuple[str, object]]) -> str:
+    """One line per pair, values below each other."""
+    told = [(name, one_line(value)) for name, value in rows]
+    size = max((width(name) for name, _ in told), default=0)
+    return "\n".join(f"{_padded(name, size, False)}  {value}".rstrip() for name, value in told)
+
+
+def one_line(value: object) -> str:
+    """What a cell shows; nothing in it steers the terminal."""
+    if value is None or value == "":
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(one_line(one) for one in value) or NOTHING
+    return printable(str(value)).replace("\n", " ").replace("\t", " ")
+
+
+def printable(text: str) -> str:
+    """Without what steers a terminal; line ends and tabs stay."""
+    return "".join(
+        character if character in "\n\t" or unicodedata.category(character) != "Cc" else "\ufffd"
+        for character in text
+    )
+
+
+def width(text: str) -> int:
+    """Columns of a terminal it takes."""
+    return sum(_columns(character) for character in text)
+
+
+def cut(text: str, columns: int) -> str:
+    """At most so wide."""
+    if width(text) <= columns:
+        return text
+    kept, taken = "", 0
+    for character in text:
+        taken += _columns(character)
+        if taken > columns - 1:
+            break
+        kept += character
+    return f"{kept}…" if columns > 0 else ""
+
+
+def number(value: float | None, *, digits: int = 1) -> str:
+    """1234.5 -> 1,234.5"""
+    return NOTHING if value is None else f"{value:,.{digits}f}"
+
+
+def percent(ratio: float | None) -> str:
+    return NOTHING if ratio is None else f"{100 * ratio:.1f}%"
+
+
+def duration(seconds: float | None) -> str:
+    """0.0123 -> 12 ms; 75 -> 75.0 s"""
+    if seconds is None:
+        return NOTHING
+    return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def bandwidth(bytes_per_s: float | None) -> str:
+    """As people write them, in bits."""
+    if bytes_per_s is None:
+        return NOTHING
+    bits = 8 * bytes_per_s
+    for size, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
+        if bits >= size:
+            return f"{bits / size:,.1f} {unit}"
+    return f"{bits:.0f} bit/s"
+
+
+def moment(text: str | None) -> str:
+    """2026-01-02T03:04:05.678Z -> 2026-01-02 03:04:05"""
+    return NOTHING if not text else text[:19].replace("T", " ")
+
+
+def _padded(text: str, size: int, at_right: bool) -> str:
+    blanks = " " * (size - width(text))
+    return blanks + text if at_right else text + blanks
+
+
+def _is_number(text: str) -> bool:
+    plain = text.replace(",", "").rstrip("%")
+    return plain == NOTHING or plain.replace(".", "", 1).removeprefix("-").isdecimal()
+
+
+def _columns(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -1,0 +1,67 @@
+"""What `status` and `top` show of a cluster, read at once."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from helixweb.client import Client, NotFound
+from helixweb.client.generated import schemas
+from helixweb.command_line.resolve import in_service
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """None: the site has nothing to tell of it."""
+
+    cluster: schemas.Cluster
+    nodes: list[schemas.Node]
+    coordinators: list[schemas.Coordinator]
+    deployment: schemas.Deployment | None
+    sample: schemas.Sample | None
+    finding: schemas.Finding | None
+    links: list[schemas.LinkAtWork]
+
+    @property
+    def states(self) -> Counter[str]:
+        """How many nodes are online, lost, declared."""
+        return Counter(node["state"] for node in self.nodes)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "cluster": self.cluster,
+            "nodes": self.nodes,
+            "coordinators": self.coordinators,
+            "deployment": self.deployment,
+            "metrics": self.sample,
+            "bottleneck": self.finding,
+            "links": self.links,
+        }
+
+
+def read_cluster(client: Client, cluster: schemas.Cluster) -> Reading:
+    """Raises ClientError."""
+    number = cluster["id"]
+    deployment = in_service(client, number)
+    return Reading(
+        cluster=cluster,
+        nodes=list(client.nodes.all(cluster=number)),
+        coordinators=list(client.coordinators.all(cluster=number)),
+        deployment=deployment,
+        sample=_sample(client, number),
+        finding=_finding(client, number),
+        links=[] if deployment is None else client.deployments.links(deployment["id"])["links"],
+    )
+
+
+def _sample(client: Client, cluster: int) -> schemas.Sample | None:
+    try:
+        return client.metrics.latest(cluster=cluster)
+    except NotFound:
+        return None
+
+
+def _finding(client: Client, cluster: int) -> schemas.Finding | None:
+    try:
+        return client.clusters.bottleneck(cluster)
+    except NotFound:
+        return None

@@ -1,0 +1,89 @@
+"""Names and numbers that people write, as rows of the site."""
+
+from helixweb.client import Client
+from helixweb.client.generated import schemas
+from helixweb.command_line.reporting import BadUsage, NoSuchName
+
+IN_SERVICE = ("deploying", "ready", "degraded")
+_SHOWN = 10
+
+
+def cluster_named(client: Client, word: str | None) -> schemas.Cluster:
+    """By name, else by id; None: the only one there is. Raises NoSuchName, BadUsage."""
+    if word is not None:
+        found = list(client.clusters.all(name=word, limit=1))
+        if not found and word.isdecimal():
+            found = [one for one in client.clusters.all() if one["id"] == int(word)]
+        if found:
+            return found[0]
+    known = list(client.clusters.all(limit=_SHOWN + 1))
+    names = _listed([one["name"] for one in known])
+    if word is not None:
+        raise NoSuchName(f"there is no cluster {word!r}; there are: {names}")
+    if len(known) == 1:
+        return known[0]
+    if not known:
+        raise NoSuchName("there is no cluster yet; make one with `helixweb cluster add NAME`")
+    raise BadUsage(f"say which cluster with --cluster; there are: {names}")
+
+
+def node_named(client: Client, word: str, cluster: str | None) -> schemas.Node:
+    """By name, in all clusters unless one is named, else by id. Raises NoSuchName, BadUsage."""
+    if cluster is None:
+        found = list(client.nodes.all(name=word))
+    else:
+        found = list(client.nodes.all(name=word, cluster=cluster_named(client, cluster)["id"]))
+    if not found and word.isdecimal() and cluster is None:
+        return client.nodes.get(int(word))
+    if not found:
+        raise NoSuchName(f"there is no node {word!r}; `helixweb node list` names all")
+    if len(found) > 1:
+        raise BadUsage(f"{len(found)} clusters have a node {word!r}; say which with --cluster")
+    return found[0]
+
+
+def model_named(client: Client, word: str) -> schemas.LanguageModel:
+    """By name, else by id. Raises NoSuchName."""
+    found = list(client.models.all(name=word, limit=1))
+    if not found and word.isdecimal():
+        found = [one for one in client.models.all() if one["id"] == int(word)]
+    if found:
+        return found[0]
+    names = _listed([one["name"] for one in client.models.all(limit=_SHOWN + 1)])
+    raise NoSuchName(f"there is no model {word!r}; there are: {names}")
+
+
+def model_of_cluster(
+    client: Client, word: str | None, cluster: schemas.Cluster
+) -> schemas.LanguageModel:
+    """The named one, or the only one that the cluster has profiles for."""
+    if word is not None:
+        return model_named(client, word)
+    wanted = {profile["model"] for profile in client.profiles.all(cluster=cluster["id"])}
+    known = [model for model in client.models.all() if model["id"] in wanted]
+    if len(known) == 1:
+        return known[0]
+    names = _listed([model["name"] for model in known])
+    raise BadUsage(f"say which model with --model; {cluster['name']} has profiles for: {names}")
+
+
+def deployment_of(client: Client, number: int | None, cluster: str | None) -> schemas.Deployment:
+    """That number, or the one in service on the cluster. Raises NoSuchName, BadUsage."""
+    if number is not None:
+        return client.deployments.get(number)
+    row = cluster_named(client, cluster)
+    serving = in_service(client, row["id"])
+    if serving is None:
+        raise NoSuchName(f"nothing is deployed on cluster {row['name']}")
+    return serving
+
+
+def in_service(client: Client, cluster: int) -> schemas.Deployment | None:
+    """What the cluster serves or is about to."""
+    deployments = client.deployments.all(cluster=cluster)
+    return next((one for one in deployments if one["status"] in IN_SERVICE), None)
+
+
+def _listed(names: list[str]) -> str:
+    more = ", …" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more if names else "none yet"

@@ -1,0 +1,110 @@
+"""What a command that asks the server begins with: which server, which key, how to answer."""
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from helixweb.client import Client
+from helixweb.command_line import settings_file
+from helixweb.command_line.output import json_text
+from helixweb.command_line.settings_file import Settings
+from helixweb.command_line.surroundings import Surroundings
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+Action = Callable[["Session", argparse.Namespace], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A connected command."""
+
+    client: Client
+    around: Surroundings
+    as_json: bool
+
+    def show(self, data: Any, text: str) -> None:
+        """`data` as the API answered it with --json, `text` without."""
+        self.around.say(json_text(data) if self.as_json else text)
+
+
+def connection_options() -> argparse.ArgumentParser:
+    """A parent of every parser whose command asks the server."""
+    parent = argparse.ArgumentParser(add_help=False)
+    group = parent.add_argument_group("server")
+    group.add_argument("--url", help=f"the site; else HELIXWEB_URL, login's, or {DEFAULT_URL}")
+    group.add_argument("--key", help="API key hlx_…; else HELIXWEB_KEY or login's, which is safer")
+    group.add_argument("--timeout", type=seconds, default=30.0, metavar="S", help="per request")
+    group.add_argument("--json", action="store_true", help="print what the API answers")
+    return parent
+
+
+def run_action(arguments: argparse.Namespace) -> int:
+    """`run` of a module whose parsers set `act`."""
+    action: Action = arguments.act
+    with session(arguments) as site:
+        return action(site, arguments)
+
+
+@contextmanager
+def session(arguments: argparse.Namespace) -> Iterator[Session]:
+    around: Surroundings = arguments.surroundings
+    settings = settings_of(arguments)
+    with Client(
+        settings.url, key=settings.key, timeout_s=arguments.timeout, transport=around.transport
+    ) as client:
+        yield Session(client=client, around=around, as_json=arguments.json)
+
+
+def settings_of(arguments: argparse.Namespace) -> Settings:
+    """Options before the environment before what `login` kept.
+
+    A kept key goes to the server it was kept for, to no other.
+    """
+    around: Surroundings = arguments.surroundings
+    path = settings_file.path_of(around.environ)
+    kept = settings_file.read(path)
+    if kept.key and settings_file.is_open_to_others(path):
+        around.warn(f"others can read the key in {path}; run: chmod 600 {path}")
+    url = arguments.url or around.environ.get("HELIXWEB_URL") or kept.url or DEFAULT_URL
+    key = arguments.key or key_of_environment(around)
+    if not key and url.rstrip("/") == kept.url.rstrip("/"):
+        key = kept.key
+    return Settings(url=url, key=key)
+
+
+def key_of_environment(around: Surroundings) -> str:
+    """`HELIXWEB_KEY`, or the first line of the file that `HELIXWEB_KEY_FILE` names."""
+    if key := around.environ.get("HELIXWEB_KEY"):
+        return key
+    if named := around.environ.get("HELIXWEB_KEY_FILE"):
+        return Path(named).read_text(encoding="utf-8").strip()
+    return ""
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if 0 < value <= 86_400:
+        return value
+    raise argparse.ArgumentTypeError(f"{text!r} is no time; give seconds above 0, e.g. 30")
+
+
+def whole_number(text: str) -> int:
+    if text.isascii() and text.isdecimal() and 0 < int(text) < 2**31:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not allowed; give a whole number from 1 on")
+
+
+def positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if 0 < value < float("inf"):
+        return value
+    raise argparse.ArgumentTypeError(f"{text!r} is not allowed; give a number above 0")

@@ -1,0 +1,281 @@
+"""`helixweb` in a shell: the inventory, which server it asks, exit codes, errors with remedies."""
+
+import json
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from django.core.management import call_command
+from site_in_process import URL, InProcess, Shell, new_key
+
+from helixweb.command_line import exit_codes
+from helixweb.command_line.main import main, parser_for
+from helixweb.command_line.output import bandwidth, cut, duration, one_line, table, width
+from helixweb.command_line.registry import COMMANDS
+from helixweb.inventory.models import Cluster, JoinToken, LanguageModel, Node
+
+
+@pytest.fixture
+def shell(user: Any, tmp_path: Path) -> Shell:
+    return Shell(new_key(user), home=str(tmp_path))
+
+
+def test_every_command_tells_what_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in COMMANDS:
+        assert main([name, "--help"]) == exit_codes.OK
+        assert f"usage: helixweb {name}" in capsys.readouterr().out
+
+
+def test_the_exit_codes_are_told_where_people_look(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == exit_codes.OK
+    told = " ".join(capsys.readouterr().out.split())
+    for code, meaning in exit_codes.MEANINGS.items():
+        assert f"{code} {meaning}" in told.replace("import --check", "import --check")
+
+
+def test_only_the_named_command_is_imported() -> None:
+    parser = parser_for(["node", "list"])
+    assert parser.parse_args(["node", "list"]).action == "list"
+
+
+def test_nodes_are_declared_changed_listed_and_removed(shell: Shell, cluster: Cluster) -> None:
+    assert shell("node", "add", "shed", "--region", "away", "--price", "1.5", "--json") == 0
+    assert shell.json()["price_per_hour"] == 1.5
+    assert shell("node", "edit", "shed", "--profile", "small", "--tag", "loud") == 0
+    row = Node.objects.get(name="shed")
+    assert (row.profile_name, [tag.name for tag in row.tags.all()]) == ("small", ["loud"])
+    assert shell("node", "list") == 0
+    assert re.search(r"shed +tiny +declared +away +small +- +- +loud", shell.out)
+    assert shell("node", "list", "--state", "online", "--json") == 0
+    assert shell.json() == []
+    assert shell("node", "remove", "shed", "mini") == 0
+    assert set(Node.objects.values_list("name", flat=True)) == {"tower", "laptop"}
+
+
+def test_a_node_may_be_named_by_its_id(shell: Shell, cluster: Cluster) -> None:
+    row = Node.objects.get(name="mini")
+    assert shell("node", "show", row.pk, "--json") == 0
+    assert shell.json()["name"] == "mini"
+
+
+def test_a_name_in_two_clusters_needs_the_cluster(
+    shell: Shell, cluster: Cluster, tiny_problem: dict[str, Any]
+) -> None:
+    assert shell("cluster", "add", "second") == 0
+    assert shell("node", "add", "mini", "--cluster", "second") == 0
+    assert shell("node", "show", "mini") == exit_codes.USAGE
+    assert "2 clusters have a node 'mini'" in shell.err
+    assert shell("node", "show", "mini", "--cluster", "second", "--json") == 0
+    assert shell("node", "add", "other") == exit_codes.USAGE
+    assert "say which cluster with --cluster; there are: second, tiny" in shell.err.replace(
+        "tiny, second", "second, tiny"
+    )
+
+
+def test_a_join_command_is_made(shell: Shell, cluster: Cluster) -> None:
+    assert shell("node", "token") == 0
+    assert JoinToken.objects.get().role == "node"
+    assert f"helix-agent join {URL} --token hlxj_" in shell.out
+
+
+def test_clusters_and_models_are_made_changed_and_removed(shell: Shell, user: Any) -> None:
+    assert shell("cluster", "add", "lab", "--replanning", "never", "--prompt-tokens", "100") == 0
+    assert shell("cluster", "edit", "lab", "--output-tokens", "9", "--name", "shop") == 0
+    row = Cluster.objects.get()
+    assert (row.name, row.replanning, row.mean_output_tokens) == ("shop", "never", 9)
+    assert shell("cluster", "list", "--json") == 0
+    assert [one["name"] for one in shell.json()] == ["shop"]
+    assert shell("cluster", "remove", "shop") == 0
+    model = ("--layers", 4, "--bytes-per-layer", 1e6, "--activation-bytes", 256)
+    assert shell("model", "add", "tiny", *model, "--checkpoint", "/m") == 0
+    assert shell("model", "edit", "tiny", "--heads", 8) == 0
+    assert shell("model", "show", "tiny", "--json") == 0
+    assert (shell.json()["num_heads"], shell.json()["checkpoint"]) == (8, "/m")
+    assert shell("model", "list") == 0
+    assert shell("model", "remove", "tiny") == 0
+    assert not LanguageModel.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("node", "show", "attic"), exit_codes.NOT_FOUND, "no node 'attic'"),
+        (("cluster", "show", "attic"), exit_codes.NOT_FOUND, "there are: tiny"),
+        (("model", "show", "gpt"), exit_codes.NOT_FOUND, "there are: tiny-llama"),
+        (("plan", "show", 999), exit_codes.NOT_FOUND, "matches"),
+        (("node", "add", "source"), exit_codes.USAGE, "reserved"),
+        (("node", "edit", "mini"), exit_codes.USAGE, "say what to change"),
+        (("node", "edit", "mini", "--profile", "H100"), exit_codes.USAGE, "H100"),
+        (("pause",), exit_codes.NOT_FOUND, "nothing is deployed"),
+        (("deploy", 999), exit_codes.USAGE, "999"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_own_exit_code(
+    shell: Shell, cluster: Cluster, words: tuple[object, ...], code: int, said: str
+) -> None:
+    assert shell(*words) == code
+    assert said in shell.err
+    assert shell.out == ""
+    assert shell.err.startswith("helixweb: ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(), ("nod",), ("node",), ("node", "list", "--frob"), ("deploy", "x"), ("deploy", "-1"),
+     ("node", "list", "--timeout", "0"), ("node", "add", "x", "--price", "nan")],
+)  # fmt: skip
+def test_a_command_that_is_none_is_told_by_exit_code_2(
+    shell: Shell, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shell(*words) == exit_codes.USAGE
+    assert "usage: helixweb" in capsys.readouterr().err
+
+
+def test_several_bad_fields_are_told_one_by_one(shell: Shell, cluster: Cluster) -> None:
+    assert shell("node", "add", "n" * 65, "--region", "r" * 65) == exit_codes.USAGE
+    assert "2 values are refused" in shell.err
+    assert "name: " in shell.err
+    assert "region: " in shell.err
+
+
+def test_with_json_an_error_is_one_json_object_on_stderr(shell: Shell, cluster: Cluster) -> None:
+    assert shell("node", "add", "source", "--json") == exit_codes.USAGE
+    error = json.loads(shell.err)["error"]
+    assert (error["status"], error["exit_code"]) == (400, exit_codes.USAGE)
+    assert error["errors"][0]["field"] == "name"
+    assert shell("node", "show", "attic", "--json") == exit_codes.NOT_FOUND
+    assert "attic" in json.loads(shell.err)["error"]["detail"]
+
+
+def test_who_may_not_is_told_so(user: Any, cluster: Cluster, tmp_path: Path) -> None:
+    reader = Shell(new_key(user, "read"), home=str(tmp_path))
+    assert reader("node", "list") == 0
+    assert reader("node", "remove", "mini") == exit_codes.REFUSED
+    stranger = Shell("hlx_no.such", home=str(tmp_path))
+    assert stranger("node", "list") == exit_codes.REFUSED
+    assert "run `helixweb login`" in stranger.err
+
+
+def test_a_server_that_is_away_is_told_with_the_remedy(tmp_path: Path) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("Connection refused")
+
+    shell = Shell("hlx_a.b", home=str(tmp_path), way=httpx.MockTransport(refuse))
+    assert shell("status") == exit_codes.UNREACHABLE
+    assert "HELIXWEB_URL says where the site is" in shell.err
+    assert shell("status", "--url", "nonsense") == exit_codes.USAGE
+
+
+def test_an_edit_of_what_changed_meanwhile_is_a_conflict(tmp_path: Path) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "PATCH":
+            assert request.headers["If-Match"] == '"old"'
+            return httpx.Response(412, json={"detail": "changed since it was read"})
+        row = {"id": 1, "name": "tiny", "created_at": ""}
+        if request.url.path.endswith("/1/"):
+            return httpx.Response(200, json=row, headers={"ETag": '"old"'})
+        return httpx.Response(200, json={"count": 1, "results": [row]})
+
+    shell = Shell("hlx_a.b", home=str(tmp_path), way=httpx.MockTransport(answer))
+    assert shell("cluster", "edit", "tiny", "--name", "x") == exit_codes.CONFLICT
+    assert "changed since it was read" in shell.err
+
+
+def test_login_keeps_the_key_for_its_owner_and_its_server_only(
+    shell: Shell, cluster: Cluster, tmp_path: Path
+) -> None:
+    key = shell.environ.pop("HELIXWEB_KEY")
+    assert shell("login", "--url", URL, typed=f"{key}\n") == 0
+    kept = tmp_path / "helixweb" / "config.toml"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert key not in shell.out + shell.err
+    del shell.environ["HELIXWEB_URL"]
+    assert shell("node", "list") == 0
+    assert shell("node", "list", "--url", "http://127.0.0.1:1") == exit_codes.REFUSED
+    kept.chmod(0o644)
+    assert shell("node", "list") == 0
+    assert "chmod 600" in shell.err
+    assert shell("login", "--forget") == 0
+    assert not kept.exists()
+
+
+def test_login_does_not_keep_a_key_that_the_server_does_not_know(
+    shell: Shell, user: Any, tmp_path: Path
+) -> None:
+    del shell.environ["HELIXWEB_KEY"]
+    assert shell("login", typed="hlx_no.such\n") == exit_codes.REFUSED
+    assert shell("login", typed="\n") == exit_codes.USAGE
+    assert not (tmp_path / "helixweb" / "config.toml").exists()
+
+
+def test_a_key_may_come_from_a_file(shell: Shell, cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(shell.environ.pop("HELIXWEB_KEY") + "\n")
+    shell.environ["HELIXWEB_KEY_FILE"] = str(file)
+    assert shell("node", "list") == 0
+    shell.environ["HELIXWEB_KEY_FILE"] = str(tmp_path / "none")
+    assert shell("node", "list") == exit_codes.FAILED
+    assert "none: No such file" in shell.err
+
+
+@pytest.mark.parametrize("text", ["url = 3\n", "frob = 'x'\n", "url = \n", b"\xff\xfe"])
+def test_settings_that_cannot_be_read_are_named(
+    shell: Shell, text: str | bytes, tmp_path: Path
+) -> None:
+    kept = tmp_path / "helixweb" / "config.toml"
+    kept.parent.mkdir()
+    kept.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert shell("node", "list") == exit_codes.USAGE
+    assert str(kept) in shell.err
+
+
+def test_manage_py_reaches_the_same_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("helixweb", "completion", "bash")
+    assert "helixweb" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        call_command("helixweb", "nod")
+    assert ended.value.code == exit_codes.USAGE
+
+
+@pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])
+def test_shells_get_what_completes_lines(shell: Shell, kind: str) -> None:
+    assert shell("completion", kind) == 0
+    assert "helixweb" in shell.out
+
+
+def test_names_of_the_site_complete(
+    user: Any, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from argparse import Namespace
+
+    from helixweb.command_line.completion_words import cluster_names, model_names, node_names
+    from helixweb.command_line.surroundings import Surroundings
+
+    environ = Shell(new_key(user), home=str(tmp_path)).environ
+    asked = Namespace(surroundings=Surroundings(environ=environ, transport=InProcess()))
+    assert node_names("t", asked) == ["tower"]
+    assert cluster_names("", asked) == ["tiny"]
+    assert model_names("x", asked) == []
+    environ["HELIXWEB_KEY"] = "hlx_no.such"
+    assert node_names("t", asked) == []
+
+
+def test_what_a_name_contains_does_not_steer_the_terminal() -> None:
+    assert one_line("a\x1b[2Jb\nc") == "a\ufffd[2Jb c"
+
+
+def test_tables_are_aligned_by_what_a_terminal_shows() -> None:
+    text = table(("NAME", "N"), [("节点", 7), ("ab", 1234)])
+    assert text.split("\n") == ["NAME     N", "节点     7", "ab    1234"]
+    assert cut("节点一", 5) == "节点…"
+    assert width(cut("节点一", 4)) <= 4
+
+
+def test_quantities_have_their_units() -> None:
+    assert (duration(0.0123), duration(75.04), duration(None)) == ("12 ms", "75.0 s", "-")
+    assert (bandwidth(1.25e9), bandwidth(12.5e6), bandwidth(1)) == (
+        "10.0 Gbit/s", "100.0 Mbit/s", "8 bit/s",
+    )  # fmt: skip
