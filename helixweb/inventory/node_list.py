@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db.models import Count, Q, QuerySet
 
 from helixweb.common.queries import parsed_id
+from helixweb.common.spreadsheets import cell
 from helixweb.inventory.models import Cluster, Node, NodeState, NodeTag, Profile
 from helixweb.inventory.presentation import NodeRow, row_of
 
@@ -149,7 +150,8 @@ def csv_lines(nodes: Iterable[Node], *, now: datetime) -> Iterable[tuple[str | f
     yield CSV_COLUMNS
     for row in node_rows(found, now=now):
         node = row.node
-        yield (
+        values = (
             node.cluster.name, node.name, node.region, row.state.value, row.gpu, row.memory_bytes,
             node.profile_name, " ".join(tag.name for tag in node.tags.all()),
         )  # fmt: skip
+        yield tuple(cell(value) for value in values)
