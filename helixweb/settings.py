@@ -236,10 +236,9 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["helixweb.common.auth.HasScope"],
-    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_RENDERER_CLASSES": ["helixweb.common.rest.rendering.JsonRenderer"],
     "DEFAULT_PARSER_CLASSES": ["helixweb.common.parsers.JsonParser"],
     "DEFAULT_PAGINATION_CLASS": "helixweb.common.pagination.Pages",
-    "DEFAULT_FILTER_BACKENDS": ["helixweb.common.filters.StrictFilters"],
     "DEFAULT_SCHEMA_CLASS": "helixweb.common.rest.openapi.RestSchema",
     "EXCEPTION_HANDLER": "helixweb.common.problems.exception_handler",
     # Whose X-Forwarded-For is believed when requests of one address are counted.

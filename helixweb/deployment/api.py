@@ -42,7 +42,8 @@ class DeploymentViewSet(ReadViewSet[Deployment]):
         .prefetch_related(Prefetch("assignments", NodeAssignment.objects.select_related("node")))
     )
     serializer_class = DeploymentSerializer
-    filterset_fields = ["cluster", "plan", "model", "status"]
+    filterset_fields = ["cluster", "plan", "model", "status", "emulated", "created_at"]
+    search_fields = ("cluster__name", "model_name", "message")
 
     @extend_schema(request=DeployRequestSerializer, responses={202: DeploymentSerializer})
     def create(self, request: Request) -> Response:
@@ -112,7 +113,8 @@ class DrainViewSet(mixins.CreateModelMixin, DeleteViewSet[Drain]):
 
     queryset = Drain.objects.select_related("node", "created_by")
     serializer_class = DrainSerializer
-    filterset_fields = ["node", "node__cluster"]
+    filterset_fields = ["node", "node__cluster", "needed", "began_at", "drained_at"]
+    search_fields = ("node__name",)
     changing_by_itself = ("state", "requests", "needed", "let_go_at", "drained_at")
 
     def perform_create(self, serializer: BaseSerializer[Drain]) -> None:
@@ -128,7 +130,8 @@ class ProfilingViewSet(mixins.CreateModelMixin, DeleteViewSet[Profiling]):
 
     queryset = Profiling.objects.select_related("node__cluster", "model")
     serializer_class = ProfilingSerializer
-    filterset_fields = ["node", "node__cluster", "model", "state"]
+    filterset_fields = ["node", "node__cluster", "model", "state", "created_at"]
+    search_fields = ("node__name", "model__name", "message")
     changing_by_itself = ("state", "done", "message")
 
     def perform_create(self, serializer: BaseSerializer[Profiling]) -> None:
@@ -144,7 +147,8 @@ class ProfilingViewSet(mixins.CreateModelMixin, DeleteViewSet[Profiling]):
 class RepairViewSet(ReadViewSet[Repair]):
     queryset = Repair.objects.select_related("deployment__cluster", "run__plan__model")
     serializer_class = RepairSerializer
-    filterset_fields = ["deployment", "state"]
+    filterset_fields = ["deployment", "deployment__cluster", "state", "noticed_at"]
+    search_fields = ("deployment__model_name", "deployment__cluster__name", "why")
 
     @extend_schema(request=None, responses={202: DeploymentSerializer})
     @action(detail=True, methods=["post"])

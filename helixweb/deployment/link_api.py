@@ -8,8 +8,8 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
+from helixweb.common.rest.views import RestView
 from helixweb.deployment.link_view import link_rows
 from helixweb.deployment.live_links import live_links
 from helixweb.deployment.models import Deployment, LinkWeights
@@ -56,7 +56,7 @@ class LinksAtWorkSerializer(serializers.Serializer[Any]):
     weights = LinkWeightsSerializer(allow_null=True)
 
 
-class LinksAtWorkView(APIView):
+class LinksAtWorkView(RestView):
     @extend_schema(responses=LinksAtWorkSerializer)
     def get(self, request: Request, pk: int) -> Response:
         """What the links of a deployment do, and by which weights its requests are routed."""

@@ -45,6 +45,10 @@ from helixweb.inventory.serializers import (
 )
 from planner.serialization import problem_to_dict
 
+LINK_FILTERS = (
+    "cluster", "source", "target", "origin", "bandwidth_bytes_per_s", "latency_s", "recorded_at",
+)  # fmt: skip
+
 
 class RowViewSet(EditViewSet[Any]):
     """Lists, creates, changes and deletes through the services."""
@@ -56,7 +60,9 @@ class RowViewSet(EditViewSet[Any]):
 class ClusterViewSet(RowViewSet):
     queryset = Cluster.objects.order_by("pk")
     serializer_class = ClusterSerializer
-    filterset_fields = ["name"]
+    filterset_fields = ["name", "coordinator_region", "replanning", "created_at"]
+    search_fields = ("name", "source")
+    action_parameters = {"problem": ("model",)}
 
     @extend_schema(request=ImportSerializer, responses={201: ClusterSerializer})
     @action(detail=False, methods=["post"], url_path="import", filter_backends=[])
@@ -107,7 +113,8 @@ def _chosen_model(cluster: Cluster, wanted: str | None) -> LanguageModel:
 class NodeViewSet(RowViewSet):
     queryset = Node.objects.select_related("cluster").prefetch_related("tags").order_by("pk")
     serializer_class = NodeSerializer
-    filterset_fields = ["cluster", "name", "region", "profile_name"]
+    filterset_fields = ["cluster", "name", "region", "profile_name", "uuid", "last_seen_at"]
+    search_fields = ("name", "region", "profile_name", "tags__name")
     changing_by_itself = ("state", "last_seen_at")
 
     @extend_schema(request=BulkSerializer, responses={200: ChangedSerializer})
@@ -125,7 +132,8 @@ class ChangeViewSet(ReadViewSet[Change]):
 
     queryset = Change.objects.order_by("-pk")
     serializer_class = ChangeSerializer
-    filterset_fields = ["cluster", "kind", "row_id", "actor", "action", "batch"]
+    filterset_fields = ["cluster", "kind", "row_id", "name", "actor", "action", "batch", "at"]
+    search_fields = ("name", "text", "actor")
 
 
 class CoordinatorViewSet(DeleteViewSet[Coordinator]):
@@ -133,7 +141,8 @@ class CoordinatorViewSet(DeleteViewSet[Coordinator]):
 
     queryset = Coordinator.objects.order_by("pk")
     serializer_class = CoordinatorSerializer
-    filterset_fields = ["cluster"]
+    filterset_fields = ["cluster", "name", "uuid", "last_seen_at"]
+    search_fields = ("name", "http_url")
     changing_by_itself = ("state", "last_seen_at")
 
     def perform_destroy(self, instance: Coordinator) -> None:
@@ -143,13 +152,15 @@ class CoordinatorViewSet(DeleteViewSet[Coordinator]):
 class LinkViewSet(RowViewSet):
     queryset = Link.objects.select_related("cluster").order_by("pk")
     serializer_class = LinkSerializer
-    filterset_fields = ["cluster", "source", "target"]
+    filterset_fields = LINK_FILTERS
+    search_fields = ("source", "target")
 
 
 class RegionLinkViewSet(RowViewSet):
     queryset = RegionLink.objects.select_related("cluster").order_by("pk")
     serializer_class = RegionLinkSerializer
-    filterset_fields = ["cluster", "source", "target"]
+    filterset_fields = LINK_FILTERS
+    search_fields = ("source", "target")
 
 
 class SharedBandwidthViewSet(RowViewSet):
@@ -157,19 +168,22 @@ class SharedBandwidthViewSet(RowViewSet):
 
     queryset = SharedBandwidth.objects.select_related("cluster").order_by("pk")
     serializer_class = SharedBandwidthSerializer
-    filterset_fields = ["cluster", "name"]
+    filterset_fields = ["cluster", "name", "direction", "scope", "bandwidth_bytes_per_s"]
+    search_fields = ("name",)
 
 
 class LanguageModelViewSet(RowViewSet):
     queryset = LanguageModel.objects.order_by("pk")
     serializer_class = LanguageModelSerializer
-    filterset_fields = ["name"]
+    filterset_fields = ["name", "num_layers", "checkpoint", "created_at"]
+    search_fields = ("name", "checkpoint")
 
 
 class ProfileViewSet(RowViewSet):
     queryset = Profile.objects.order_by("pk")
     serializer_class = ProfileSerializer
-    filterset_fields = ["cluster", "model", "name", "origin"]
+    filterset_fields = ["cluster", "model", "name", "gpu", "origin", "vram_bytes", "recorded_at"]
+    search_fields = ("name", "gpu")
 
     @extend_schema(request=None, responses=OpenApiTypes.OBJECT)
     @action(detail=True, filter_backends=[])
@@ -210,7 +224,8 @@ class ProfileVersionViewSet(DeleteViewSet[ProfileVersion]):
 
     queryset = ProfileVersion.objects.select_related("profile").order_by("-pk")
     serializer_class = ProfileVersionSerializer
-    filterset_fields = ["profile", "profile__cluster", "origin", "node"]
+    filterset_fields = ["profile", "profile__cluster", "origin", "node", "number", "recorded_at"]
+    search_fields = ("profile__name", "node")
 
     @extend_schema(request=None, responses=ProfileSerializer)
     @action(detail=True, methods=["post"], filter_backends=[])
@@ -227,7 +242,8 @@ class JoinTokenViewSet(mixins.CreateModelMixin, ReadViewSet[JoinToken]):
 
     queryset = JoinToken.objects.order_by("-pk")
     serializer_class = JoinTokenSerializer
-    filterset_fields = ["cluster", "role"]
+    filterset_fields = ["cluster", "role", "created_at", "expires_at", "used_at"]
+    search_fields = ("cluster__name", "used_by_name")
 
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         asked = self.get_serializer(data=request.data)

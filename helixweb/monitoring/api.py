@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from helixweb.common.rest.views import RestView
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.history import (
     KEEP_ROLLUPS,
@@ -75,7 +76,7 @@ class LatestView(APIView):
         return Response(SampleSerializer(sample_document(sample)).data)
 
 
-class BottleneckView(APIView):
+class BottleneckView(RestView):
     @extend_schema(responses=FindingSerializer)
     def get(self, request: Request, pk: int) -> Response:
         """What limits a cluster now, in words."""

@@ -11,9 +11,9 @@ from django.views.decorators.http import require_GET
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from helixweb.common import events
+from helixweb.common.rest.views import RestView
 from helixweb.deployment.models import Deployment
 from helixweb.monitoring.agreement import Agreement
 from helixweb.monitoring.models import LivePrediction
@@ -43,7 +43,7 @@ def predictions(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "monitoring/predictions.html", context)
 
 
-class PredictionsView(APIView):
+class PredictionsView(RestView):
     @extend_schema(responses=AgreementSerializer)
     def get(self, request: Request, pk: int) -> Response:
         """What was predicted of a deployment at its load, what is measured, and what to do."""

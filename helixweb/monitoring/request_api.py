@@ -39,12 +39,19 @@ class TracedRequestDetailSerializer(TracedRequestSerializer):
         )  # fmt: skip
 
 
+class RequestApiFilter(RequestFilter):
+    """As on the page, but in order as all lists are."""
+
+    order = None
+
+
 class TracedRequestViewSet(ReadViewSet[TracedRequest]):
     """Requests of the last day that their coordinators traced, newest first."""
 
     queryset = traced_requests()
     serializer_class = TracedRequestSerializer
-    filterset_class = RequestFilter
+    filterset_class = RequestApiFilter
+    search_fields = ("request", "model_name", "outcome")
     lookup_field = "request"
     lookup_url_kwarg = "number"
     lookup_value_regex = "[0-9a-f]{16}"

@@ -17,6 +17,7 @@ from rest_framework.serializers import BaseSerializer
 
 from helixweb.common.pagination import Pages
 from helixweb.common.problems import Conflict
+from helixweb.common.rest.lists import PAGING
 from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.planning import services
 from helixweb.planning.comparing import compare
@@ -50,7 +51,9 @@ class PlanRunViewSet(ReadViewSet[PlanRun]):
         "problem", "plan__problem", "plan__document"
     )
     serializer_class = PlanRunSerializer
-    filterset_fields = ["cluster", "model", "status"]
+    filterset_fields = ["cluster", "model", "status", "created_at", "flow_tokens_per_s"]
+    search_fields = ("cluster__name", "model__name", "what_if")
+    action_parameters = {"incumbents": PAGING}
 
     @extend_schema(request=PlanRunRequestSerializer, responses={202: PlanRunSerializer})
     def create(self, request: Request) -> Response:
@@ -141,7 +144,9 @@ def _accepted(run: PlanRun, request: Request) -> Response:
 
 class PlanViewSet(ReadViewSet[Plan]):
     queryset = Plan.objects.order_by("-pk")
-    filterset_fields = ["cluster", "model", "run"]
+    filterset_fields = ["cluster", "model", "run", "created_at", "flow_tokens_per_s"]
+    search_fields = ("cluster__name", "model__name")
+    action_parameters = {"compare": ("plan",)}
 
     def get_queryset(self) -> Any:
         plans = super().get_queryset()

@@ -59,7 +59,8 @@ class SimulationViewSet(ReadViewSet[Simulation]):
         "plan__problem", "plan__document"
     )
     serializer_class = SimulationSerializer
-    filterset_fields = ["plan", "status"]
+    filterset_fields = ["plan", "status", "workload", "policy", "created_at"]
+    search_fields = ("plan__cluster__name", "plan__model__name")
 
     @extend_schema(request=SimulationRequestSerializer, responses={202: SimulationSerializer})
     def create(self, request: Request) -> Response:

@@ -76,7 +76,8 @@ class ModelMixViewSet(ReadViewSet[ModelMix]):
         "shares", Prefetch("runs", PlanRun.objects.defer("problem").order_by("pk"))
     )
     serializer_class = ModelMixSerializer
-    filterset_fields = ["cluster", "status"]
+    filterset_fields = ["cluster", "status", "created_at"]
+    search_fields = ("cluster__name",)
 
     @extend_schema(request=ModelMixRequestSerializer, responses={202: ModelMixSerializer})
     def create(self, request: Request) -> Response:

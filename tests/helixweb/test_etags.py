@@ -149,3 +149,9 @@ def test_a_tag_costs_no_query(api: APIClient, node: Node) -> None:
     with CaptureQueriesContext(connection) as captured:
         api.get(address(node))
     assert len(captured) == 2  # the row, its tags
+
+
+def test_a_part_of_a_row_has_a_tag_to_edit_by(api: APIClient, node: Node) -> None:
+    part = api.get(address(node), {"fields": "name"})
+    edit = api.patch(address(node), {"region": "away"}, headers={"If-Match": part["ETag"]})
+    assert edit.status_code == 200

@@ -85,7 +85,7 @@ def test_filters_leave_what_matches(
 
 def test_slow_requests_can_come_first(cluster: Cluster, api: APIClient) -> None:
     record_traces(cluster.pk, [made_up_trace(n, e2e_s=float(n % 3 + 2)) for n in range(6)])
-    rows = api.get("/api/v1/requests/", {"order": "-e2e_s", "limit": 2}).json()["results"]
+    rows = api.get("/api/v1/requests/", {"ordering": "-e2e_s", "limit": 2}).json()["results"]
     assert [row["e2e_s"] for row in rows] == [4.0, 4.0]
 
 
@@ -137,7 +137,9 @@ def test_a_program_gets_the_parts_and_the_time_line(cluster: Cluster, api: APICl
     assert answer["nodes"] == ["tower", "laptop"]
 
 
-@pytest.mark.parametrize("query", [{"colour": "red"}, {"slower_than": "slow"}, {"order": "name"}])
+@pytest.mark.parametrize(
+    "query", [{"colour": "red"}, {"slower_than": "slow"}, {"ordering": "colour"}]
+)
 def test_a_program_is_told_of_a_filter_that_does_not_exist(
     api: APIClient, query: dict[str, str]
 ) -> None:

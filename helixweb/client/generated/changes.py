@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, TypedDict, Unpack, cast
 
-from helixweb.client.connection import Connection, Page, path_part
+from helixweb.client.connection import Connection, Page, path_part, with_commas
 from helixweb.client.generated import schemas
 
 
@@ -13,13 +13,27 @@ class ChangesFilters(TypedDict, total=False):
     """Query parameters of GET /changes/."""
 
     action: Literal['added', 'changed', 'noted', 'removed']
+    action__in: list[str]
     actor: str
+    actor__in: list[str]
+    at: str
+    at__gte: str
+    at__lte: str
     batch: str
     cluster: int
+    cluster__in: list[int]
+    fields: list[Literal['action', 'actor', 'after', 'at', 'batch', 'before', 'cluster', 'id', 'kind', 'name', 'row_id', 'text']]
     kind: str
+    kind__in: list[str]
     limit: int
+    name: str
+    name__in: list[str]
     offset: int
+    ordering: list[Literal['id', '-id', 'cluster', '-cluster', 'kind', '-kind', 'row_id', '-row_id', 'name', '-name', 'action', '-action', 'text', '-text', 'actor', '-actor', 'batch', '-batch', 'at', '-at']]
+    q: str
     row_id: int
+    row_id__gte: int
+    row_id__lte: int
 
 
 class Changes:
@@ -30,13 +44,13 @@ class Changes:
 
     def page(self, **filters: Unpack[ChangesFilters]) -> Page[schemas.Change]:
         """Who did what to which row, the newest first."""
-        answer = self._connection.call("GET", "/changes/", query=dict(filters))
+        answer = self._connection.call("GET", "/changes/", query=with_commas(dict(filters), 'action__in', 'actor__in', 'cluster__in', 'fields', 'kind__in', 'name__in', 'ordering'))
         return Page(count=answer["count"], results=answer["results"])
 
     def all(self, **filters: Unpack[ChangesFilters]) -> Iterator[schemas.Change]:
         """The same, of all pages one after the other; `limit` ends it early."""
-        return self._connection.pages("/changes/", query=dict(filters))
+        return self._connection.pages("/changes/", query=with_commas(dict(filters), 'action__in', 'actor__in', 'cluster__in', 'fields', 'kind__in', 'name__in', 'ordering'))
 
-    def get(self, id: int) -> schemas.Change:
+    def get(self, id: int, *, fields: list[Literal['action', 'actor', 'after', 'at', 'batch', 'before', 'cluster', 'id', 'kind', 'name', 'row_id', 'text']] | None = None) -> schemas.Change:
         """Who did what to which row, the newest first."""
-        return cast('schemas.Change', self._connection.call('GET', f"/changes/{path_part(id)}/"))
+        return cast('schemas.Change', self._connection.call('GET', f"/changes/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))

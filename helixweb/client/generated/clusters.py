@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, Literal, TypedDict, Unpack, cast
 
-from helixweb.client.connection import Connection, Page, Tagged, path_part
+from helixweb.client.connection import Connection, Page, Tagged, path_part, with_commas
 from helixweb.client.generated import schemas
 
 
 class ClustersFilters(TypedDict, total=False):
     """Query parameters of GET /clusters/."""
 
+    coordinator_region: str
+    coordinator_region__in: list[str]
+    created_at: str
+    created_at__gte: str
+    created_at__lte: str
+    fields: list[Literal['coordinator_region', 'created_at', 'id', 'mean_output_tokens', 'mean_prompt_tokens', 'name', 'replanning', 'source']]
     limit: int
     name: str
+    name__in: list[str]
     offset: int
+    ordering: list[Literal['id', '-id', 'name', '-name', 'coordinator_region', '-coordinator_region', 'mean_prompt_tokens', '-mean_prompt_tokens', 'mean_output_tokens', '-mean_output_tokens', 'replanning', '-replanning', 'source', '-source', 'created_at', '-created_at']]
+    q: str
+    replanning: Literal['ask', 'automatic', 'never']
+    replanning__in: list[str]
 
 
 class Clusters:
@@ -25,20 +36,20 @@ class Clusters:
 
     def page(self, **filters: Unpack[ClustersFilters]) -> Page[schemas.Cluster]:
         """Lists, creates, changes and deletes through the services."""
-        answer = self._connection.call("GET", "/clusters/", query=dict(filters))
+        answer = self._connection.call("GET", "/clusters/", query=with_commas(dict(filters), 'coordinator_region__in', 'fields', 'name__in', 'ordering', 'replanning__in'))
         return Page(count=answer["count"], results=answer["results"])
 
     def all(self, **filters: Unpack[ClustersFilters]) -> Iterator[schemas.Cluster]:
         """The same, of all pages one after the other; `limit` ends it early."""
-        return self._connection.pages("/clusters/", query=dict(filters))
+        return self._connection.pages("/clusters/", query=with_commas(dict(filters), 'coordinator_region__in', 'fields', 'name__in', 'ordering', 'replanning__in'))
 
-    def create(self, body: schemas.ClusterRequest) -> schemas.Cluster:
+    def create(self, body: schemas.ClusterRequest, *, idempotency_key: str | None = None) -> schemas.Cluster:
         """Lists, creates, changes and deletes through the services."""
-        return cast('schemas.Cluster', self._connection.call('POST', "/clusters/", body=body))
+        return cast('schemas.Cluster', self._connection.call('POST', "/clusters/", body=body, headers={'Idempotency-Key': idempotency_key}))
 
-    def get(self, id: int) -> schemas.Cluster:
+    def get(self, id: int, *, fields: list[Literal['coordinator_region', 'created_at', 'id', 'mean_output_tokens', 'mean_prompt_tokens', 'name', 'replanning', 'source']] | None = None) -> schemas.Cluster:
         """Lists, creates, changes and deletes through the services."""
-        return cast('schemas.Cluster', self._connection.call('GET', f"/clusters/{path_part(id)}/"))
+        return cast('schemas.Cluster', self._connection.call('GET', f"/clusters/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
 
     def get_tagged(self, id: int) -> Tagged[schemas.Cluster]:
         """The same with its ETag, for `if_match`."""
@@ -67,6 +78,6 @@ class Clusters:
         """The cluster as a `helixweb.problem/1` document."""
         return cast('dict[str, Any]', self._connection.call('GET', f"/clusters/{path_part(id)}/problem/", query={'model': model}))
 
-    def import_(self, body: schemas.ImportRequest | None = None) -> schemas.Cluster:
+    def import_(self, body: schemas.ImportRequest | None = None, *, idempotency_key: str | None = None) -> schemas.Cluster:
         """Store a problem file as a cluster, all or nothing."""
-        return cast('schemas.Cluster', self._connection.call('POST', "/clusters/import/", body=body))
+        return cast('schemas.Cluster', self._connection.call('POST', "/clusters/import/", body=body, headers={'Idempotency-Key': idempotency_key}))

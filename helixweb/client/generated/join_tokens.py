@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, TypedDict, Unpack, cast
 
-from helixweb.client.connection import Connection, Page, path_part
+from helixweb.client.connection import Connection, Page, path_part, with_commas
 from helixweb.client.generated import schemas
 
 
@@ -13,9 +13,23 @@ class JoinTokensFilters(TypedDict, total=False):
     """Query parameters of GET /join-tokens/."""
 
     cluster: int
+    cluster__in: list[int]
+    created_at: str
+    created_at__gte: str
+    created_at__lte: str
+    expires_at: str
+    expires_at__gte: str
+    expires_at__lte: str
+    fields: list[Literal['cluster', 'command', 'created_at', 'expires_at', 'id', 'role', 'secret', 'used_at', 'used_by_name']]
     limit: int
     offset: int
+    ordering: list[Literal['id', '-id', 'cluster', '-cluster', 'role', '-role', 'created_at', '-created_at', 'expires_at', '-expires_at', 'used_at', '-used_at', 'used_by_name', '-used_by_name']]
+    q: str
     role: Literal['coordinator', 'node']
+    role__in: list[str]
+    used_at: str
+    used_at__gte: str
+    used_at__lte: str
 
 
 class JoinTokens:
@@ -26,17 +40,17 @@ class JoinTokens:
 
     def page(self, **filters: Unpack[JoinTokensFilters]) -> Page[schemas.JoinToken]:
         """POST answers with the secret and the command that uses it; they are shown this once."""
-        answer = self._connection.call("GET", "/join-tokens/", query=dict(filters))
+        answer = self._connection.call("GET", "/join-tokens/", query=with_commas(dict(filters), 'cluster__in', 'fields', 'ordering', 'role__in'))
         return Page(count=answer["count"], results=answer["results"])
 
     def all(self, **filters: Unpack[JoinTokensFilters]) -> Iterator[schemas.JoinToken]:
         """The same, of all pages one after the other; `limit` ends it early."""
-        return self._connection.pages("/join-tokens/", query=dict(filters))
+        return self._connection.pages("/join-tokens/", query=with_commas(dict(filters), 'cluster__in', 'fields', 'ordering', 'role__in'))
 
-    def create(self, body: schemas.JoinTokenRequest) -> schemas.JoinToken:
+    def create(self, body: schemas.JoinTokenRequest, *, idempotency_key: str | None = None) -> schemas.JoinToken:
         """POST answers with the secret and the command that uses it; they are shown this once."""
-        return cast('schemas.JoinToken', self._connection.call('POST', "/join-tokens/", body=body))
+        return cast('schemas.JoinToken', self._connection.call('POST', "/join-tokens/", body=body, headers={'Idempotency-Key': idempotency_key}))
 
-    def get(self, id: int) -> schemas.JoinToken:
+    def get(self, id: int, *, fields: list[Literal['cluster', 'command', 'created_at', 'expires_at', 'id', 'role', 'secret', 'used_at', 'used_by_name']] | None = None) -> schemas.JoinToken:
         """POST answers with the secret and the command that uses it; they are shown this once."""
-        return cast('schemas.JoinToken', self._connection.call('GET', f"/join-tokens/{path_part(id)}/"))
+        return cast('schemas.JoinToken', self._connection.call('GET', f"/join-tokens/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypedDict, Unpack, cast
+from typing import Literal, TypedDict, Unpack, cast
 
-from helixweb.client.connection import Connection, Page, Tagged, path_part
+from helixweb.client.connection import Connection, Page, Tagged, path_part, with_commas
 from helixweb.client.generated import schemas
 
 
 class ModelsFilters(TypedDict, total=False):
     """Query parameters of GET /models/."""
 
+    checkpoint: str
+    checkpoint__in: list[str]
+    created_at: str
+    created_at__gte: str
+    created_at__lte: str
+    fields: list[Literal['activation_bytes_per_token', 'bytes_per_layer', 'checkpoint', 'created_at', 'id', 'max_context_tokens', 'name', 'num_heads', 'num_kv_heads', 'num_layers', 'token_bytes']]
     limit: int
     name: str
+    name__in: list[str]
+    num_layers: int
+    num_layers__gte: int
+    num_layers__lte: int
     offset: int
+    ordering: list[Literal['id', '-id', 'name', '-name', 'num_layers', '-num_layers', 'activation_bytes_per_token', '-activation_bytes_per_token', 'token_bytes', '-token_bytes', 'bytes_per_layer', '-bytes_per_layer', 'checkpoint', '-checkpoint', 'max_context_tokens', '-max_context_tokens', 'num_heads', '-num_heads', 'num_kv_heads', '-num_kv_heads', 'created_at', '-created_at']]
+    q: str
 
 
 class Models:
@@ -25,20 +37,20 @@ class Models:
 
     def page(self, **filters: Unpack[ModelsFilters]) -> Page[schemas.LanguageModel]:
         """Lists, creates, changes and deletes through the services."""
-        answer = self._connection.call("GET", "/models/", query=dict(filters))
+        answer = self._connection.call("GET", "/models/", query=with_commas(dict(filters), 'checkpoint__in', 'fields', 'name__in', 'ordering'))
         return Page(count=answer["count"], results=answer["results"])
 
     def all(self, **filters: Unpack[ModelsFilters]) -> Iterator[schemas.LanguageModel]:
         """The same, of all pages one after the other; `limit` ends it early."""
-        return self._connection.pages("/models/", query=dict(filters))
+        return self._connection.pages("/models/", query=with_commas(dict(filters), 'checkpoint__in', 'fields', 'name__in', 'ordering'))
 
-    def create(self, body: schemas.LanguageModelRequest) -> schemas.LanguageModel:
+    def create(self, body: schemas.LanguageModelRequest, *, idempotency_key: str | None = None) -> schemas.LanguageModel:
         """Lists, creates, changes and deletes through the services."""
-        return cast('schemas.LanguageModel', self._connection.call('POST', "/models/", body=body))
+        return cast('schemas.LanguageModel', self._connection.call('POST', "/models/", body=body, headers={'Idempotency-Key': idempotency_key}))
 
-    def get(self, id: int) -> schemas.LanguageModel:
+    def get(self, id: int, *, fields: list[Literal['activation_bytes_per_token', 'bytes_per_layer', 'checkpoint', 'created_at', 'id', 'max_context_tokens', 'name', 'num_heads', 'num_kv_heads', 'num_layers', 'token_bytes']] | None = None) -> schemas.LanguageModel:
         """Lists, creates, changes and deletes through the services."""
-        return cast('schemas.LanguageModel', self._connection.call('GET', f"/models/{path_part(id)}/"))
+        return cast('schemas.LanguageModel', self._connection.call('GET', f"/models/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
 
     def get_tagged(self, id: int) -> Tagged[schemas.LanguageModel]:
         """The same with its ETag, for `if_match`."""

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypedDict, Unpack, cast
+from typing import Literal, TypedDict, Unpack, cast
 
-from helixweb.client.connection import Connection, Page, Tagged, path_part
+from helixweb.client.connection import Connection, Page, Tagged, path_part, with_commas
 from helixweb.client.generated import schemas
 
 
 class RegionLinksFilters(TypedDict, total=False):
     """Query parameters of GET /region-links/."""
 
+    bandwidth_bytes_per_s: float
+    bandwidth_bytes_per_s__gte: float
+    bandwidth_bytes_per_s__lte: float
     cluster: int
+    cluster__in: list[int]
+    fields: list[Literal['bandwidth_bytes_per_s', 'cluster', 'id', 'latency_s', 'origin', 'recorded_at', 'source', 'target']]
+    latency_s: float
+    latency_s__gte: float
+    latency_s__lte: float
     limit: int
     offset: int
+    ordering: list[Literal['id', '-id', 'cluster', '-cluster', 'source', '-source', 'target', '-target', 'bandwidth_bytes_per_s', '-bandwidth_bytes_per_s', 'latency_s', '-latency_s', 'origin', '-origin', 'recorded_at', '-recorded_at']]
+    origin: Literal['estimated', 'imported', 'measured', 'refined']
+    origin__in: list[str]
+    q: str
+    recorded_at: str
+    recorded_at__gte: str
+    recorded_at__lte: str
     source: str
+    source__in: list[str]
     target: str
+    target__in: list[str]
 
 
 class RegionLinks:
@@ -27,20 +44,20 @@ class RegionLinks:
 
     def page(self, **filters: Unpack[RegionLinksFilters]) -> Page[schemas.RegionLink]:
         """Lists, creates, changes and deletes through the services."""
-        answer = self._connection.call("GET", "/region-links/", query=dict(filters))
+        answer = self._connection.call("GET", "/region-links/", query=with_commas(dict(filters), 'cluster__in', 'fields', 'ordering', 'origin__in', 'source__in', 'target__in'))
         return Page(count=answer["count"], results=answer["results"])
 
     def all(self, **filters: Unpack[RegionLinksFilters]) -> Iterator[schemas.RegionLink]:
         """The same, of all pages one after the other; `limit` ends it early."""
-        return self._connection.pages("/region-links/", query=dict(filters))
+        return self._connection.pages("/region-links/", query=with_commas(dict(filters), 'cluster__in', 'fields', 'ordering', 'origin__in', 'source__in', 'target__in'))
 
-    def create(self, body: schemas.RegionLinkRequest) -> schemas.RegionLink:
+    def create(self, body: schemas.RegionLinkRequest, *, idempotency_key: str | None = None) -> schemas.RegionLink:
         """Lists, creates, changes and deletes through the services."""
-        return cast('schemas.RegionLink', self._connection.call('POST', "/region-links/", body=body))
+        return cast('schemas.RegionLink', self._connection.call('POST', "/region-links/", body=body, headers={'Idempotency-Key': idempotency_key}))
 
-    def get(self, id: int) -> schemas.RegionLink:
+    def get(self, id: int, *, fields: list[Literal['bandwidth_bytes_per_s', 'cluster', 'id', 'latency_s', 'origin', 'recorded_at', 'source', 'target']] | None = None) -> schemas.RegionLink:
         """Lists, creates, changes and deletes through the services."""
-        return cast('schemas.RegionLink', self._connection.call('GET', f"/region-links/{path_part(id)}/"))
+        return cast('schemas.RegionLink', self._connection.call('GET', f"/region-links/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
 
     def get_tagged(self, id: int) -> Tagged[schemas.RegionLink]:
         """The same with its ETag, for `if_match`."""

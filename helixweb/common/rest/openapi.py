@@ -7,6 +7,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 
 from helixweb.common.rest import idempotency
+from helixweb.common.rest.lists import FIELDS, shown_fields
 from helixweb.common.rest.views import RestMixin
 from helixweb.common.rest.viewsets import DeleteViewSet, EditViewSet, ReadViewSet
 
@@ -54,6 +55,8 @@ class RestSchema(AutoSchema):
     def get_override_parameters(self) -> list[Any]:
         view, action = self.view, getattr(self.view, "action", None)
         parameters = list(super().get_override_parameters())
+        if isinstance(view, ReadViewSet) and action in ("list", "retrieve"):
+            parameters.append(_fields(shown_fields(view.get_serializer_class())))
         if isinstance(view, ReadViewSet) and action == "retrieve":
             parameters += [IF_NONE_MATCH, ETAG]
         if isinstance(view, DeleteViewSet) and action in view.locking:
@@ -63,3 +66,15 @@ class RestSchema(AutoSchema):
         if isinstance(view, RestMixin) and self.method == "POST":
             parameters += [IDEMPOTENCY_KEY, REPLAYED]
         return parameters
+
+
+def _fields(names: tuple[str, ...]) -> OpenApiParameter:
+    return OpenApiParameter(
+        FIELDS,
+        OpenApiTypes.STR,
+        many=True,
+        enum=names,
+        explode=False,
+        style="form",
+        description="Show these fields of each row only.",
+    )

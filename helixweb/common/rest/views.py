@@ -1,23 +1,32 @@
 """What every view of the REST API for people does before it begins."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from helixweb.common.rest.idempotency import answered_once
+from helixweb.common.rest.lists import refuse_unknown_parameters
 
 
 class RestMixin:
-    """POST is done once for each Idempotency-Key."""
+    """Unknown parameters are refused, and POST is done once for each Idempotency-Key."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Once it is known who asks. (DRF looks up the handler after this.)"""
         super().initial(request, *args, **kwargs)  # type: ignore[misc]
+        known = self.query_parameters()
+        if known is not None:
+            refuse_unknown_parameters(request, known)
         if request.method == "POST":
             handler = getattr(self, "post", None)
             if handler is not None:
                 setattr(self, "post", answered_once(request, handler))  # noqa: B010
+
+    def query_parameters(self) -> Iterable[str] | None:
+        """Those that the address understands; None: it looks after them itself."""
+        return ()
 
 
 class RestView(RestMixin, APIView):

@@ -1,13 +1,24 @@
 """Collections: lists and rows to read, to delete, and to edit."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from django.db import models, transaction
+from django.utils import timezone
 from rest_framework import status, viewsets
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from helixweb.common.rest.etags import check_if_match, edit_tag, tagged
+from helixweb.common.rest.lists import (
+    FIELDS,
+    Filters,
+    Ordering,
+    Search,
+    parameters_of_list,
+    wanted_fields,
+)
+from helixweb.common.rest.rows import reader_of
 from helixweb.common.rest.views import RestMixin
 
 Row = TypeVar("Row", bound=models.Model)
@@ -16,16 +27,39 @@ Row = TypeVar("Row", bound=models.Model)
 class ReadViewSet(RestMixin, viewsets.ReadOnlyModelViewSet[Row]):
     """A list, and each row with an ETag."""
 
+    filter_backends = (Filters, Search, Ordering)
+    search_fields: ClassVar[tuple[str, ...]] = ()
+    # Query parameters of actions beside the list and the row.
+    action_parameters: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     # Fields of a row that change though nobody edits it.
     changing_by_itself: ClassVar[tuple[str, ...]] = ()
+
+    def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        serializer = self.get_serializer_class()
+        read = reader_of(
+            serializer,
+            wanted=wanted_fields(request, serializer),
+            utc=timezone.get_current_timezone_name() == "UTC",
+        )
+        rows = self.paginate_queryset(self.filter_queryset(self.get_queryset()))
+        return self.get_paginated_response([read(row) for row in rows or ()])
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         return self.row_response(self.get_object())
 
+    def query_parameters(self) -> Iterable[str]:
+        if self.action == "list":
+            return parameters_of_list(self)
+        return (
+            (FIELDS,) if self.action == "retrieve" else self.action_parameters.get(self.action, ())
+        )
+
     def row_response(self, row: Row, *, status: int = status.HTTP_200_OK) -> Response:
         """The row as it is shown, with its ETag."""
         data = self.get_serializer(row).data
-        return tagged(self.request, Response(data, status=status), self._edit_tag_of(data))
+        fields = wanted_fields(self.request, self.get_serializer_class())
+        shown = data if fields is None else {name: data[name] for name in fields}
+        return tagged(self.request, Response(shown, status=status), self._edit_tag_of(data))
 
     def _edit_tag_of(self, data: Any) -> str:
         return edit_tag(data, changing_by_itself=self.changing_by_itself)

@@ -1,0 +1,169 @@
+"""Which rows a list shows, in which order, and what of each: filters, ordering, search, fields.
+
+All lists understand the same parameters, and refuse by name what they do not understand.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+from django.db import models
+from django.db.models import F, QuerySet
+from django_filters.rest_framework import DjangoFilterBackend
+from rest_framework import exceptions, filters, serializers
+from rest_framework.request import Request
+
+PAGING = ("limit", "offset")
+FIELDS, ORDERING, SEARCH = "fields", "ordering", "q"
+MAX_SEARCH_LENGTH = 200
+_AT_LEAST_AT_MOST = ("exact", "gte", "lte")
+# What can be asked of a column of each kind; the first that fits.
+_LOOKUPS: tuple[tuple[type[Any], tuple[str, ...]], ...] = (
+    (models.ForeignKey, ("exact", "in")),
+    (models.BooleanField, ("exact",)),
+    (models.UUIDField, ("exact",)),
+    (models.DateTimeField, _AT_LEAST_AT_MOST),
+    (models.FloatField, _AT_LEAST_AT_MOST),
+    (models.IntegerField, _AT_LEAST_AT_MOST),
+    (models.CharField, ("exact", "in")),
+    (models.TextField, ("exact",)),
+)
+
+
+class Filters(DjangoFilterBackend):  # type: ignore[misc]
+    """By the columns in `filterset_fields`: equal, and as their kind allows `__in`, `__gte`, …"""
+
+    def get_filterset_class(self, view: Any, queryset: Any = None) -> Any:
+        own = getattr(view, "filterset_class", None)
+        names = tuple(getattr(view, "filterset_fields", ()))
+        if own is not None or not names or queryset is None:
+            return own
+        return _filterset_of(queryset.model, names, self.filterset_base)
+
+
+@cache
+def _filterset_of(model: Any, names: tuple[str, ...], base: Any) -> Any:
+    """Made once: django-filter would make one for each request."""
+    asked = {name: _lookups_of(model, name) for name in names}
+    meta = type("Meta", (), {"model": model, "fields": asked})
+    return type(f"{model.__name__}Filters", (base,), {"Meta": meta})
+
+
+def _lookups_of(model: Any, path: str) -> tuple[str, ...]:
+    *through, name = path.split("__")
+    for step in through:
+        model = model._meta.get_field(step).related_model
+    column = model._meta.get_field(name)
+    return next(lookups for kind, lookups in _LOOKUPS if isinstance(column, kind))
+
+
+class Search(filters.SearchFilter):
+    """`?q=`: every word somewhere in the columns named in `search_fields`."""
+
+    search_param = SEARCH
+    search_description = "Words, each of which is somewhere in the names that the rows show."
+
+    def get_search_terms(self, request: Request) -> list[str]:
+        text = request.query_params.get(SEARCH, "")
+        if len(text) > MAX_SEARCH_LENGTH:
+            told = f"It has {len(text):,} characters; at most {MAX_SEARCH_LENGTH} are searched for."
+            raise exceptions.ValidationError({SEARCH: [told]})
+        try:
+            return list(super().get_search_terms(request))
+        except serializers.ValidationError as error:
+            raise exceptions.ValidationError({SEARCH: error.detail}) from error
+
+
+class Ordering(filters.BaseFilterBackend):
+    """`?ordering=-created_at,name`: by shown columns; empty ones last, equal ones by id."""
+
+    def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: Any) -> Any:
+        text = request.query_params.get(ORDERING)
+        if text is None:
+            return queryset
+        columns = ordered_columns(queryset.model, view.get_serializer_class())
+        order: list[Any] = []
+        for word in _words(text):
+            name = word.removeprefix("-")
+            if name not in columns:
+                raise _unknown(ORDERING, name, columns)
+            column = F(columns[name])
+            descends = word.startswith("-")
+            order.append((column.desc if descends else column.asc)(nulls_last=True))
+        return queryset.order_by(*order, "pk")
+
+    def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
+        columns = ordered_columns(view.queryset.model, view.get_serializer_class())
+        names = [f"{sign}{name}" for name in columns for sign in ("", "-")]
+        return [
+            {
+                "name": ORDERING,
+                "in": "query",
+                "required": False,
+                "description": "By these fields, with a minus the largest first.",
+                "schema": {"type": "array", "items": {"type": "string", "enum": names}},
+                "explode": False,
+                "style": "form",
+            }
+        ]
+
+
+@cache
+def ordered_columns(model: type[models.Model], serializer: type[Any]) -> dict[str, str]:
+    """Names of fields that rows can be ordered by, and their columns."""
+    columns = {column.name: column for column in model._meta.concrete_fields}
+    shown = getattr(serializer(), "fields", {})
+    return {
+        name: columns[field.source].attname
+        for name, field in shown.items()
+        if field.source in columns and not isinstance(columns[field.source], models.JSONField)
+    }
+
+
+@cache
+def shown_fields(serializer: type[Any]) -> tuple[str, ...]:
+    """What a row has to show."""
+    return tuple(
+        name for name, field in getattr(serializer(), "fields", {}).items() if not field.write_only
+    )
+
+
+def wanted_fields(request: Request, serializer: type[Any]) -> tuple[str, ...] | None:
+    """Those in `?fields=`; None: all. Raises ValidationError, naming what there is not."""
+    text = request.query_params.get(FIELDS)
+    if text is None:
+        return None
+    known, asked = shown_fields(serializer), _words(text)
+    for name in asked:
+        if name not in known:
+            raise _unknown(FIELDS, name, known)
+    return tuple(name for name in known if name in asked)
+
+
+def refuse_unknown_parameters(request: Request, known: Iterable[str]) -> None:
+    """Never silently ignore what somebody asked for."""
+    allowed = frozenset(known)
+    unknown = sorted(set(request.query_params) - allowed)
+    if unknown:
+        names = ", ".join(sorted(allowed))
+        text = f"the known ones are: {names}." if names else "there are none here."
+        raise exceptions.ValidationError({name: [f"Unknown parameter; {text}"] for name in unknown})
+
+
+def parameters_of_list(view: Any) -> Iterable[str]:
+    """What a list of `view` understands."""
+    yield from (*PAGING, FIELDS, ORDERING)
+    if getattr(view, "search_fields", ()):
+        yield SEARCH
+    found: Callable[..., Any] = Filters().get_filterset_class
+    filterset = found(view, view.queryset)
+    yield from getattr(filterset, "base_filters", ())
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",")]
+
+
+def _unknown(parameter: str, name: str, known: Iterable[str]) -> exceptions.ValidationError:
+    text = f"There is no field {name[:80]!r}; the known ones are: {', '.join(known)}."
+    return exceptions.ValidationError({parameter: [text]})

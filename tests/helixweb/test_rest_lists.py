@@ -1,0 +1,167 @@
+"""All lists of the REST API are asked in the same words, and show what DRF's serializers would."""
+
+import json
+from typing import Any, cast
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.test import RequestFactory
+from django.utils import timezone
+from rest_framework.renderers import JSONRenderer
+from rest_framework.test import APIClient
+
+from helixweb.common.rest.lists import ordered_columns, parameters_of_list, shown_fields
+from helixweb.common.rest.rendering import JsonRenderer
+from helixweb.common.rest.rows import reader_of
+from helixweb.common.rest.viewsets import ReadViewSet
+from helixweb.inventory.models import Cluster, Node
+from tests.e2e.site_world import make_world
+from tests.helixweb.rest_collections import collections
+
+
+@pytest.fixture
+def world(db: None) -> APIClient:
+    """An admin of a site with something of everything."""
+    ids = make_world("lists", chat_url="http://127.0.0.1:9")
+    client = APIClient()
+    client.force_authenticate(get_user_model().objects.get(username=ids["user"]))
+    return client
+
+
+def rows(api: APIClient, address: str, **parameters: Any) -> list[dict[str, Any]]:
+    answer = api.get(address, parameters)
+    assert answer.status_code == 200, (address, parameters, answer.content)
+    found: list[dict[str, Any]] = answer.json()["results"]
+    return found
+
+
+def told(api: APIClient, address: str, **parameters: Any) -> dict[str, str]:
+    answer = api.get(address, parameters)
+    assert answer.status_code == 400, (address, parameters, answer.content)
+    return {error["field"]: error["message"] for error in answer.json()["errors"]}
+
+
+def test_there_are_lists_of_everything() -> None:
+    assert len(collections()) >= 20
+
+
+@pytest.mark.usefixtures("time_stands_still")
+def test_every_list_shows_what_its_serializer_shows(world: APIClient) -> None:
+    for zone in ("UTC", "Asia/Tokyo"):
+        for address, view in collections().items():
+            world.cookies["zone"] = zone
+            shown = rows(world, address, limit=1000)
+            assert shown, address
+            with timezone.override(zone):
+                assert shown == as_drf_says(view, shown), (address, zone)
+
+
+def as_drf_says(view: type[ReadViewSet[Any]], shown: list[dict[str, Any]]) -> Any:
+    made = view(action="list", request=RequestFactory().get("/"), kwargs={})
+    serializer = made.get_serializer_class()
+    key = "request" if "request" in shown[0] else "id"
+    found = {str(getattr(row, "pk" if key == "id" else key)): row for row in made.get_queryset()}
+    listed = [found[str(row[key])] for row in shown]
+    return json.loads(JSONRenderer().render(serializer(listed, many=True).data))
+
+
+def test_every_list_can_be_ordered_by_what_it_shows(world: APIClient) -> None:
+    for address, view in collections().items():
+        made = view(action="list")
+        columns = ordered_columns(made.queryset.model, made.get_serializer_class())
+        assert columns, address
+        for name in columns:
+            rising = rows(world, address, ordering=name, limit=1000)
+            falling = rows(world, address, ordering=f"-{name}", limit=1000)
+            values = [row[name] for row in rising if row[name] is not None]
+            if all(isinstance(value, int | float) for value in values):
+                assert values == sorted(values), (address, name)
+            filled = len(values)
+            assert all(row[name] is None for row in rising[filled:]), (address, name)
+            assert all(row[name] is not None for row in falling[:filled]), (address, name)
+        refused = told(world, address, ordering="id,colour" if "id" in columns else "colour")
+        assert "'colour'" in refused["ordering"], address
+
+
+def test_every_list_and_row_shows_only_the_fields_that_are_asked_for(world: APIClient) -> None:
+    for address, view in collections().items():
+        serializer = view(action="list").get_serializer_class()
+        first, *_, last = shown_fields(serializer)
+        whole = rows(world, address, limit=3)
+        part = rows(world, address, fields=f"{last},{first}", limit=3)
+        assert part == [{name: row[name] for name in (first, last)} for row in whole], address
+        row = f"{address}{whole[0].get('id', whole[0].get('request'))}/"
+        one = world.get(row, {"fields": first})
+        assert one.json() == {first: whole[0][first]}, row
+        for place in (address, row):
+            assert "'colour'" in told(world, place, fields=f"{first},colour")["fields"]
+
+
+def test_every_list_and_row_refuses_what_it_does_not_know(world: APIClient) -> None:
+    for address, view in collections().items():
+        assert "the known ones are" in told(world, address, colour="red")["colour"]
+        assert "from 1 to 1000" in told(world, address, limit=1001)["limit"]
+        row = rows(world, address, limit=1)[0]
+        where = f"{address}{row.get('id', row.get('request'))}/"
+        assert told(world, where, limit=1) == {
+            "limit": "Unknown parameter; the known ones are: fields."
+        }
+        assert {"q", "ordering", "fields", "limit", "offset"} <= set(parameters_of_list(view()))
+
+
+def test_every_list_is_searched(world: APIClient) -> None:
+    for address in collections():
+        assert rows(world, address, q="no such words anywhere") == []
+        assert "at most 200" in told(world, address, q="x" * 201)["q"]
+        assert "Null" in told(world, address, q="\x00")["q"]
+
+
+def test_words_are_found_wherever_they_are(api: APIClient, cluster: Cluster) -> None:
+    node = cluster.nodes.get(name="tower")
+    for name in ("rack-7", "rack-70"):
+        node.tags.create(name=name)
+    assert [row["name"] for row in rows(api, "/api/v1/nodes/", q="RACK tow")] == ["tower"]
+    assert rows(api, "/api/v1/nodes/", q="rack laptop") == []
+
+
+def test_lists_are_filtered_by_more_than_one_value_and_by_bounds(
+    api: APIClient, cluster: Cluster
+) -> None:
+    found = rows(api, "/api/v1/nodes/", name__in="tower,mini", ordering="-name")
+    assert [row["name"] for row in found] == ["tower", "mini"]
+    assert rows(api, "/api/v1/nodes/", cluster__in=f"{cluster.pk}", region="away")
+    slow = rows(api, "/api/v1/links/", bandwidth_bytes_per_s__lte=12.5e6)
+    assert [row["source"] for row in slow] == ["tower"]
+    assert rows(api, "/api/v1/links/", bandwidth_bytes_per_s__gte=12.6e6) == []
+    assert "number" in told(api, "/api/v1/links/", latency_s__gte="soon")["latency_s__gte"]
+
+
+def test_an_address_without_parameters_refuses_them(api: APIClient, cluster: Cluster) -> None:
+    for address in (
+        f"clusters/{cluster.pk}/bottleneck",
+        f"profiles/{cluster.profiles.first().pk}/export",
+    ):
+        refused = told(api, f"/api/v1/{address}/", colour="red")
+        assert refused == {"colour": "Unknown parameter; there are none here."}
+    made = api.post("/api/v1/nodes/?colour=red", {"cluster": cluster.pk, "name": "new"})
+    assert made.status_code == 400
+    assert not Node.objects.filter(name="new").exists()
+
+
+def test_pages_of_an_order_with_equal_values_leave_no_row_out(
+    api: APIClient, cluster: Cluster
+) -> None:
+    pages = [
+        rows(api, "/api/v1/nodes/", ordering="region", limit=1, offset=place) for place in range(3)
+    ]
+    assert len({page[0]["id"] for page in pages}) == 3
+
+
+def test_numbers_beyond_64_bits_are_written_too() -> None:
+    assert json.loads(JsonRenderer().render({"memory": 2**70})) == {"memory": 2**70}
+
+
+def test_readers_are_kept() -> None:
+    view = collections()["/api/v1/nodes/"](action="list")
+    serializer = cast(Any, view.get_serializer_class())
+    assert reader_of(serializer) is reader_of(serializer)
