@@ -9,8 +9,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from helixweb.deployment.models import Deployment, Status
-from helixweb.deployment.services.repairing import repair
-from helixweb.inventory.models import Cluster, LanguageModel, Node, Replanning
+from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.planning import attempts
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.searches import search_for
@@ -306,15 +305,6 @@ def test_an_emulated_node_runs_no_instance(api: APIClient, two: Instances) -> No
     node.save()
     body = {"plan": two.plan.pk}
     refused(api.post("/api/v1/deployments/", body, format="json"), first, "emulated")
-
-
-def test_nobody_plans_anew_because_an_instance_was_lost(api: APIClient, two: Instances) -> None:
-    Cluster.objects.filter(pk=two.cluster.pk).update(replanning=Replanning.AUTOMATIC)
-    deployment = two.deploy(api)
-    beat_all(two, deployment)
-    two.silence(min(two.plan.document["placement"]))
-    repair(deployment.pk, now=timezone.now())
-    assert not deployment.repairs.exists()
 
 
 def test_a_roll_back_deploys_with_the_backends_that_were(api: APIClient, two: Instances) -> None:

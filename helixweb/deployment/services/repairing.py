@@ -20,14 +20,21 @@ from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import announce
 from helixweb.deployment.coordinators import online_ids
 from helixweb.deployment.models import OPEN, SERVING, Deployment, LatestReport, Repair, Status
-from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services.deploying import DeployRefused, deploy
 from helixweb.deployment.services.draining import draining_names, is_held_up
+from helixweb.deployment.services.instance_repairs import (
+    Answer,
+    answer_of,
+    answered_by_urls,
+    has_instances,
+    options_for,
+    search_options,
+    started_by_agents,
+)
 from helixweb.inventory.models import Node, NodeState, Replanning
 from helixweb.inventory.services import was_told_to_end
 from helixweb.planning.models import Plan, PlanRun, Replan
-from helixweb.planning.options import options_from_json
-from helixweb.planning.services import adopt_point, start_replan
+from helixweb.planning.services import adopt_point, start_plan_run, start_replan
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner.domain.errors import PlannerError
 
@@ -60,8 +67,8 @@ def repair(deployment_id: int, *, now: datetime) -> None:
         .filter(pk=deployment_id, status__in=SERVING)
         .first()
     )
-    if deployment is None or stored_plan(deployment.plan).instances:
-        return  # requests go around an instance that is lost; whole models are not moved unasked
+    if deployment is None:
+        return
     policy = deployment.cluster.replanning
     row = deployment.repairs.filter(state__in=OPEN).first()
     changed = changes_of(deployment, now=now)
@@ -82,7 +89,8 @@ def changes_of(deployment: Deployment, *, now: datetime) -> Changed:
     """What is lost and what is there besides, as agents and the coordinator tell; a node that is
     being drained is as good as lost.
 
-    While stages load, the coordinator hears of none, and nobody looks for more nodes.
+    While stages load, the coordinator hears of none, and nobody looks for more nodes. An instance
+    that fails is started again where it is.
     """
     placed = frozenset(stored_plan(deployment.plan).placement.layers)
     counted = {node.name for node in stored_problem(deployment.plan).cluster.nodes}
@@ -93,11 +101,13 @@ def changes_of(deployment: Deployment, *, now: datetime) -> Changed:
     }
     online = {name for name, node in rows.items() if node.state_at(now) is NodeState.ONLINE}
     online -= set(draining_names(deployment.cluster_id))
-    lost = placed - online
+    lost = placed - online - answered_by_urls(deployment)
     if deployment.status == Status.DEPLOYING:
         return Changed(lost=tuple(sorted(lost)), added=())
+    silent = placed & _not_heard(deployment, now=now)
+    silent -= started_by_agents(deployment) | answered_by_urls(deployment)
     return Changed(
-        lost=tuple(sorted(lost | (placed & _not_heard(deployment, now=now)))),
+        lost=tuple(sorted(lost | silent)),
         added=tuple(sorted(online - counted)),
     )
 
@@ -177,7 +187,7 @@ def _search(deployment: Deployment, row: Repair) -> None:
     options = _options(deployment.plan, without=away)
     try:
         with transaction.atomic():
-            run = start_replan(deployment.plan, options=options, budget_bytes=None, user=None)
+            run = _start(deployment.plan, options)
             Repair.objects.filter(pk=row.pk, state=State.WAITING).update(
                 state=State.COMPUTING, run=run, left_out=sorted(away)
             )
@@ -192,6 +202,12 @@ def _search(deployment: Deployment, row: Repair) -> None:
             name=deployment.model_name,
         ),
     )
+
+
+def _start(plan: Plan, options: Any) -> PlanRun:
+    if has_instances(plan):
+        return start_plan_run(cluster=plan.cluster, model=plan.model, options=options, user=None)
+    return start_replan(plan, options=options, budget_bytes=None, user=None)
 
 
 def in_brief(row: Repair) -> str:
@@ -209,10 +225,11 @@ def _away(deployment: Deployment, row: Repair) -> frozenset[str]:
 
 
 def _options(plan: Plan, *, without: frozenset[str]) -> Any:
-    before = options_from_json(plan.run.options if plan.run is not None else {})
+    before = search_options(plan)
     by_person = before.rules.excluded_nodes - _left_out(plan)
     rules = replace(before.rules, excluded_nodes=by_person | without)
-    return replace(before.for_flow, rules=rules, time_limit_s=SEARCH_S)
+    wanted = before if has_instances(plan) else before.for_flow
+    return replace(wanted, rules=rules, time_limit_s=SEARCH_S)
 
 
 def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime) -> None:
@@ -225,22 +242,23 @@ def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime
     if run.status != PlanRun.Status.SUCCEEDED:
         _end(row, State.FAILED, why=run.error or gettext_noop("The search was cancelled."))
         return
-    points = Replan.objects.get(run=run).points
-    unmoved = sum(p["flow_tokens_per_s"] for p in points[:1] if p["moved_bytes"] == 0)
-    number = chosen_answer(points)
-    flow = points[number]["flow_tokens_per_s"]
+    if has_instances(deployment.plan):
+        found, number = answer_of(deployment.plan, run.plan, lost=row.lost), None
+    else:
+        found, number = _of_points(run)
     Repair.objects.filter(pk=row.pk).update(
-        unmoved_tokens_per_s=unmoved,
-        flow_tokens_per_s=flow,
-        moved_bytes=points[number]["moved_bytes"],
+        unmoved_tokens_per_s=found.unmoved_tokens_per_s,
+        flow_tokens_per_s=found.tokens_per_s,
+        moved_bytes=found.moved_bytes,
     )
-    gains = flow >= LEAST_GAIN * unmoved and points[number]["moved_bytes"] > 0
+    unmoved, flow = found.unmoved_tokens_per_s, found.tokens_per_s
+    gains = flow >= LEAST_GAIN * unmoved and found.moved_bytes > 0
     # Requests may need other routes to leave a node, if no layers have to move for them.
     if not gains and not (flow > 0 and is_held_up(deployment.cluster_id, row.lost)):
         _end(row, State.NEEDLESS, why="")
         return
     with transaction.atomic():
-        if number < len(points) - 1:
+        if number is not None:
             row.run = adopt_point(run, number, user=None)
         ends = State.DEPLOYED if policy == Replanning.AUTOMATIC else State.OFFERED
         claimed = Repair.objects.filter(pk=row.pk, state=State.COMPUTING)
@@ -264,6 +282,20 @@ def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime
     _deploy_by_itself(row, now=now)
 
 
+def _of_points(run: PlanRun) -> tuple[Answer, int | None]:
+    """Of a replanning, and which of its answers if that is not the run's own plan."""
+    points = Replan.objects.get(run=run).points
+    number = chosen_answer(points)
+    found = Answer(
+        unmoved_tokens_per_s=sum(
+            p["flow_tokens_per_s"] for p in points[:1] if p["moved_bytes"] == 0
+        ),
+        tokens_per_s=points[number]["flow_tokens_per_s"],
+        moved_bytes=points[number]["moved_bytes"],
+    )
+    return found, number if number < len(points) - 1 else None
+
+
 def chosen_answer(points: Sequence[Mapping[str, Any]]) -> int:
     """Of a replanning's answers, the one of fewest bytes that has nearly the most flow."""
     most = max(point["flow_tokens_per_s"] for point in points)
@@ -285,7 +317,7 @@ def _deploy(row: Repair, *, user: Any, now: datetime) -> Deployment:
     return deploy(
         row.run.plan,
         user=user,
-        options=DeployOptions.of(before),
+        options=options_for(before, row.run.plan),
         now=now,
         seen_generation=before.generation,
     )

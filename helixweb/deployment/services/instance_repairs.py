@@ -1,0 +1,123 @@
+"""What takes the place of a plan with whole-model instances when a node is lost or joins.
+
+Requests go around an instance that is lost at once, and its agent starts it again; this is about
+nodes that are gone. Plans are compared by the output tokens/s that are predicted of them, as they
+were computed, not by their flow.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from helixweb.deployment.models import Deployment
+from helixweb.deployment.options import DeployOptions, is_url
+from helixweb.deployment.services.instance_orders import pipelines_tokens_per_s
+from helixweb.planning.models import Plan
+from helixweb.planning.options import options_from_json
+from helixweb.planning.stored import stored_plan, stored_problem
+from planner.compute_plan import PlanOptions
+from planner.domain import plan as domain
+from planner.domain.errors import PlannerError
+from planner.domain.instance import PlanMethod, instance_nodes
+from planner.domain.placement import Placement
+from planner.placers.budgeted_moves import moved_layers
+from planner.replan import unmoved_tokens_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Output tokens/s that are predicted of what is left, and of another plan, and what that
+    loads."""
+
+    unmoved_tokens_per_s: float
+    tokens_per_s: float
+    moved_bytes: float
+
+
+def has_instances(plan: Plan) -> bool:
+    """Whether a whole-model instance is part of it."""
+    return bool(stored_plan(plan).instances)
+
+
+def started_by_agents(deployment: Deployment) -> frozenset[str]:
+    """Nodes whose agents start instances, and start them again when these fail."""
+    nodes = instance_nodes(stored_plan(deployment.plan).instances)
+    return nodes - answered_by_urls(deployment)
+
+
+def answered_by_urls(deployment: Deployment) -> frozenset[str]:
+    """Nodes in whose place somebody's server answers, whatever becomes of their agents."""
+    backends = deployment.backend_by_node
+    return frozenset(name for name, backend in backends.items() if is_url(backend))
+
+
+def search_options(plan: Plan) -> PlanOptions:
+    """Those that the plan was computed with; one that was imported has none."""
+    if plan.run is not None:
+        return options_from_json(plan.run.options)
+    stored, options = stored_plan(plan), options_from_json({})
+    running = instance_nodes(stored.instances)
+    if not running:
+        return options
+    is_mixed = len(running) < len(stored.placement.layers)
+    method: PlanMethod = "mixed" if is_mixed else "instances"
+    return replace(options, method=method, objective="decode")
+
+
+def answer_of(before: Plan, after: Plan, *, lost: Collection[str]) -> Answer:
+    """What `after` brings where `before` has lost these nodes."""
+    old, new = stored_plan(before), stored_plan(after)
+    moved = moved_layers(_without(old.placement, lost), new.placement)
+    return Answer(
+        unmoved_tokens_per_s=_left_of_instances(old, lost) + _left_of_pipelines(before, old, lost),
+        tokens_per_s=_left_of_instances(new, ()) + _pipelines_rate(new),
+        moved_bytes=moved * stored_problem(after).model.bytes_per_layer,
+    )
+
+
+def options_for(deployment: Deployment, plan: Plan) -> DeployOptions:
+    """Those of the deployment, of which `plan` takes the place: without backends of nodes that run
+    no instance any more."""
+    options = DeployOptions.of(deployment)
+    running = instance_nodes(stored_plan(plan).instances)
+    named = {name: one for name, one in options.backend_by_node.items() if name in running}
+    return replace(options, backend_by_node=named)
+
+
+def _left_of_instances(plan: domain.Plan, lost: Collection[str]) -> float:
+    return sum(one.output_tokens_per_s for one in plan.instances if one.node not in lost)
+
+
+def _pipelines_rate(plan: domain.Plan) -> float:
+    if plan.instances:
+        return pipelines_tokens_per_s(plan) or 0.0
+    return 0.0 if plan.forecast is None else plan.forecast.value
+
+
+def _left_of_pipelines(row: Plan, plan: domain.Plan, lost: Collection[str]) -> float:
+    """As much of what was predicted of the pipelines as they still carry of their flow."""
+    rate, running = _pipelines_rate(plan), instance_nodes(plan.instances)
+    if rate == 0.0 or not set(lost) & (plan.placement.layers.keys() - running):
+        return rate
+    problem, stages = stored_problem(row), _without(plan.placement, running)
+    options = replace(search_options(row), method="pipelines").for_flow
+    rules = replace(options.rules, excluded_nodes=options.rules.excluded_nodes | running)
+    try:
+        whole, left = (
+            unmoved_tokens_per_s(
+                problem,
+                _without(stages, gone),
+                options=replace(
+                    options, rules=replace(rules, excluded_nodes=rules.excluded_nodes | set(gone))
+                ),
+            )
+            for gone in ((), lost)
+        )
+    except PlannerError:
+        return 0.0  # without these nodes the model fits into no pipeline
+    return rate * left / whole if whole > 0 else 0.0
+
+
+def _without(placement: Placement, nodes: Collection[str]) -> Placement:
+    layers = {name: held for name, held in placement.layers.items() if name not in nodes}
+    kept = tuple(names for names in placement.components if names <= layers.keys())
+    return Placement(layers=layers, components=kept if len(kept) > 1 else ())

@@ -1,0 +1,171 @@
+"""A node with whole-model instances is lost: what else could serve is found, and deployed."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from helixweb.deployment import services
+from helixweb.deployment.models import Deployment, Repair, Status
+from helixweb.deployment.services import repairing
+from helixweb.deployment.services.repairing import WAITS_S
+from helixweb.inventory.models import Cluster, Node, Replanning
+from helixweb.planning import solving
+from runtime.protocol.control import NodeTraffic, Phase
+from runtime.protocol.instance_orders import InstanceTraffic
+from tests.helixweb.instance_doubles import Instances, beat_all, told
+
+# A search has a thread that looks into the database as well.
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("time_stands_still", "short_searches"),
+]
+State = Repair.State
+
+
+@pytest.fixture
+def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three nodes need no more."""
+    monkeypatch.setattr(repairing, "SEARCH_S", 0.5)
+
+
+class Repaired:
+    """Serves by `there.plan`; `until_done` is what the task does every two seconds."""
+
+    def __init__(self, there: Instances, api: APIClient, **options: Any) -> None:
+        self.there = there
+        self.now = timezone.now()
+        self.deployment = there.deploy(api, **options)
+        beat_all(there, self.deployment)
+
+    @property
+    def serving(self) -> Deployment:
+        return Deployment.objects.exclude(status=Status.SUPERSEDED).get()
+
+    def beat(self, *, after_s: float = 0.0) -> list[str]:
+        self.now += timedelta(seconds=after_s)
+        services.repair(self.serving.pk, now=self._heard_now(self.now))
+        return [row.state for row in Repair.objects.order_by("pk")]
+
+    def until_done(self) -> list[str]:
+        self.beat()
+        self.beat(after_s=WAITS_S)
+        run = Repair.objects.get().run
+        assert run is not None
+        solving.solve(run_id=run.pk)
+        return self.beat()
+
+    def _heard_now(self, now: datetime) -> datetime:
+        """Agents that are not silent were heard of just now, however far the clock was moved."""
+        fresh = Node.objects.filter(last_seen_at__gt=timezone.now() - timedelta(seconds=30))
+        fresh.update(last_seen_at=now)
+        return now
+
+
+def make(cluster: Cluster, user: Any, policy: Replanning) -> Instances:
+    Cluster.objects.filter(pk=cluster.pk).update(replanning=policy)
+    return Instances(cluster, user, whole=2, method="instances")
+
+
+def spare_machine(there: Instances) -> str:
+    """One more that could hold the model, which the plan does not use."""
+    (spare,) = set(there.agents) - set(there.plan.document["placement"])
+    Node.objects.filter(cluster=there.cluster, name=spare).update(profile_name="whole")
+    return spare
+
+
+def test_an_instance_takes_the_place_of_a_lost_one_where_another_machine_holds_the_model(
+    cluster: Cluster, user: Any, api: APIClient
+) -> None:
+    here = Repaired(make(cluster, user, Replanning.AUTOMATIC), api)
+    spare = spare_machine(here.there)
+    lost, stays = sorted(here.there.plan.document["placement"])
+    before = here.there.agents[stays].desired().instances
+    here.there.silence(lost)
+    assert here.until_done() == [State.DEPLOYED]
+    assert set(here.serving.plan.document["placement"]) == {stays, spare}
+    assert here.there.agents[stays].desired().instances == before, "it goes on"
+    row = Repair.objects.get()
+    assert row.unmoved_tokens_per_s is not None
+    assert row.flow_tokens_per_s == pytest.approx(2 * row.unmoved_tokens_per_s, rel=0.01)
+    assert row.moved_bytes
+
+
+def test_what_is_predicted_of_another_plan_is_offered_in_its_own_words(
+    cluster: Cluster, user: Any, api: APIClient, browser: Client
+) -> None:
+    here = Repaired(make(cluster, user, Replanning.ASK), api)
+    spare_machine(here.there)
+    here.there.silence(min(here.there.plan.document["placement"]))
+    assert here.until_done() == [State.OFFERED]
+    page = browser.get(f"/deployments/{here.deployment.pk}/").content.decode()
+    assert "Another plan is predicted to write" in page
+    assert "Deploy this placement" in page
+
+
+def test_without_another_machine_requests_only_go_around(
+    cluster: Cluster, user: Any, api: APIClient
+) -> None:
+    here = Repaired(make(cluster, user, Replanning.AUTOMATIC), api)
+    here.there.silence(min(here.there.plan.document["placement"]))
+    assert here.until_done() == [State.NEEDLESS]
+    assert here.serving == here.deployment
+
+
+def test_an_instance_that_fails_is_its_agents_to_start_again(
+    cluster: Cluster, user: Any, api: APIClient
+) -> None:
+    here = Repaired(make(cluster, user, Replanning.AUTOMATIC), api)
+    name = min(here.there.plan.document["placement"])
+    here.there.agents[name].beat(
+        Phase.FAILED, generation=1, message="no", instances=[told(name, "waiting")]
+    )
+    here.there.coordinator.report(
+        generation=1,
+        instances={name: InstanceTraffic(node=name, condition="waiting", open=False)},
+        nodes={name: NodeTraffic(
+            kv_estimate_token_layers=0, kv_capacity_token_layers=1, tokens_total=0, ready=False
+        )},
+    )  # fmt: skip
+    assert here.beat() == here.beat(after_s=60.0) == []
+
+
+def test_a_server_behind_a_url_is_not_lost_with_the_agent_beside_it(
+    cluster: Cluster, user: Any, api: APIClient
+) -> None:
+    there = make(cluster, user, Replanning.AUTOMATIC)
+    name = min(there.plan.document["placement"])
+    here = Repaired(there, api, backend_by_node={name: "http://192.0.2.7:8000"})
+    there.silence(name)
+    assert here.beat() == []
+
+
+def test_backends_of_lost_nodes_do_not_stand_in_the_way(
+    cluster: Cluster, user: Any, api: APIClient
+) -> None:
+    there = make(cluster, user, Replanning.AUTOMATIC)
+    lost, stays = sorted(there.plan.document["placement"])
+    here = Repaired(there, api, backend_by_node={lost: "vllm", stays: "vllm"})
+    spare_machine(there)
+    there.silence(lost)
+    assert here.until_done() == [State.DEPLOYED], Repair.objects.get().why
+    assert here.serving.backend_by_node == {stays: "vllm"}
+
+
+def test_pipelines_beside_instances_are_planned_anew_when_one_of_their_nodes_is_lost(
+    cluster: Cluster, user: Any, api: APIClient
+) -> None:
+    Cluster.objects.filter(pk=cluster.pk).update(replanning=Replanning.AUTOMATIC)
+    there = Instances(cluster, user, whole=1, method="mixed")
+    (whole,) = {one["node"] for one in there.plan.document["instances"]}
+    stages = set(there.plan.document["placement"]) - {whole}
+    assert stages, "the small nodes have the model together"
+    here = Repaired(there, api)
+    lost = min(stages)
+    Node.objects.filter(cluster=cluster, name=max(stages)).update(profile_name="whole")
+    there.silence(lost)
+    assert here.until_done() == [State.DEPLOYED], Repair.objects.get().why
+    assert lost not in here.serving.plan.document["placement"]
