@@ -24,6 +24,17 @@ if TYPE_CHECKING:
 
 MAX_STOP_TOKEN_IDS = 255  # protocol.data carries no more
 _LONG_TEXT = 100_000  # characters
+# A template is a program: what it may compute, it may compute wrongly.
+_RAISED_BY_TEMPLATES = (
+    jinja2.TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 class TokenizerError(Exception):
@@ -99,7 +110,7 @@ class CheckpointTokenizer:
                 add_generation_prompt=True,
                 **self._special_tokens,
             )
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError, RecursionError) as error:
+        except _RAISED_BY_TEMPLATES as error:
             raise TokenizerError(
                 f"the model's chat template refuses these messages: {error}"
             ) from error

@@ -71,7 +71,10 @@ class TensorFiles:
                 )
             return cls(
                 listing=index,
-                holders={str(name): checkpoint / str(file) for name, file in weight_map.items()},
+                holders={
+                    str(name): checkpoint / _file_name(file, index=index)
+                    for name, file in weight_map.items()
+                },
             )
         path = checkpoint / SINGLE_FILE
         if not path.exists():
@@ -154,6 +157,16 @@ class TensorFiles:
                     "download the checkpoint again"
                 )
         return names
+
+
+def _file_name(file: object, *, index: Path) -> str:
+    """Of a file beside the index: who made the checkpoint has no say over others on the machine."""
+    if isinstance(file, str) and file not in ("", ".", "..") and not set(file) & set("/\\\0"):
+        return file
+    raise CheckpointError(
+        f"{index} names the file {str(file)[:80]!r}; files of a checkpoint lie beside its index: "
+        "download the checkpoint again, from a source that you trust"
+    )
 
 
 def _mapped(handle: Any, name: str, shape: tuple[int, ...], path: Path) -> Tensor:
