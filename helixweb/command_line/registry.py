@@ -18,10 +18,14 @@ class Command(Protocol):
 
 _HERE = "helixweb.command_line.commands"
 _ON_SERVER = "helixweb.operations.commands"
+_ON_SERVER = "helixweb.operations.commands"
 # Name -> (module or module:object, what `helixweb --help` says of it).
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": (f"{_ON_SERVER}.up", "run the site on this machine: web, worker and coordinator"),
+    "up": (f"{_ON_SERVER}.up", "run the site on this machine: web, worker and coordinator"),
     "demo": (f"{_HERE}.demo", "start a small cluster on this machine and show it at work"),
+    "backup": (f"{_ON_SERVER}.backup", "save database and secrets of this site in one file"),
+    "restore": (f"{_ON_SERVER}.restore", "put a site back as a backup has it"),
     "backup": (f"{_ON_SERVER}.backup", "save database and secrets of this site in one file"),
     "restore": (f"{_ON_SERVER}.restore", "put a site back as a backup has it"),
     "login": (f"{_HERE}.login", "keep the site's address and an API key for the other commands"),

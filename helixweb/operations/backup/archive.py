@@ -1,0 +1,224 @@
+"""The file of a backup: a zip of JSON lines, files and a manifest, which is its last member.
+
+Without a passphrase any zip program opens it; with one, members are sealed and the manifest,
+which names tables, counts and checksums, is readable but cannot be changed unseen.
+"""
+
+import hashlib
+import json
+import os
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from helixweb.operations.backup.sealing import Seal, WrongPassphrase
+
+FORMAT = "helixweb.backup/1"
+MANIFEST, MARK = "manifest.json", "manifest.mark"
+SUFFIX = ".helix"
+_PIECE_BYTES = 1 << 20
+_MOST_MANIFEST_BYTES = 16 << 20
+
+
+class NoBackup(Exception):
+    """Not a backup, a damaged one, or one that this version cannot read."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Table(_Model):
+    """`label`: app.model in lower case; `last_id`: what the next row's number comes after."""
+
+    label: str
+    columns: list[str]
+    rows: int = Field(ge=0)
+    sha256: str
+    last_id: int | None = None
+
+
+class KeptFile(_Model):
+    """A file of the data folder, by its path there."""
+
+    path: str
+    sha256: str
+    mode: int
+
+
+class Manifest(_Model):
+    """What a backup holds."""
+
+    format: str
+    version: str
+    created_at: str
+    database: str
+    migrations: dict[str, list[str]]
+    tables: list[Table]
+    files: list[KeptFile]
+    salt: str | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(table.rows for table in self.tables)
+
+
+class _Output(Protocol):
+    def write(self, content: bytes, /) -> object: ...
+
+
+class HashingWriter:
+    """Passes on what is written and knows its sha256."""
+
+    def __init__(self, output: _Output) -> None:
+        self._output = output
+        self._hash = hashlib.sha256()
+
+    def write(self, content: bytes) -> None:
+        self._hash.update(content)
+        self._output.write(content)
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+
+class ArchiveWriter:
+    """Members one after the other, the manifest at last. The file appears whole or not at all."""
+
+    def __init__(self, path: Path, *, seal: Seal | None) -> None:
+        self._path, self._seal = path, seal
+        self._hidden = path.with_name(f".{path.name}.{os.getpid()}")
+
+    @contextmanager
+    def open(self) -> Iterator["ArchiveWriter"]:
+        """Within, members can be written."""
+        descriptor = os.open(self._hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as self._zip:
+                    yield self
+                file.flush()
+                os.fsync(file.fileno())
+            self._hidden.replace(self._path)
+        finally:
+            self._hidden.unlink(missing_ok=True)
+
+    @contextmanager
+    def member(self, name: str) -> Iterator[HashingWriter]:
+        """Write its content within; its `sha256` is that of the content, not of what is stored."""
+        info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+        info.external_attr = 0o600 << 16
+        info.compress_type = zipfile.ZIP_STORED if self._seal else zipfile.ZIP_DEFLATED
+        with self._zip.open(info, "w", force_zip64=True) as file:
+            if self._seal is None:
+                yield HashingWriter(file)
+            else:
+                sealing = self._seal.writer(cast(BinaryIO, file), member=name)
+                yield HashingWriter(sealing)
+                sealing.close()
+
+    def finish(self, manifest: Manifest) -> None:
+        """The last member."""
+        content = manifest.model_dump_json(indent=1).encode()
+        self._zip.writestr(MANIFEST, content)
+        if self._seal is not None:
+            self._zip.writestr(MARK, self._seal.mark(content))
+
+
+class ArchiveReader:
+    """A backup that is there; `manifest` was checked, members are as they are read."""
+
+    def __init__(self, file: zipfile.ZipFile, manifest: Manifest, seal: Seal | None) -> None:
+        self._zip, self.manifest, self._seal = file, manifest, seal
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path, *, passphrase: str = "") -> Iterator["ArchiveReader"]:
+        """Raises NoBackup, WrongPassphrase."""
+        try:
+            file = zipfile.ZipFile(path)
+        except FileNotFoundError as error:
+            raise NoBackup(f"{path} does not exist") from error
+        except (zipfile.BadZipFile, OSError) as error:
+            raise NoBackup(f"{path} is no backup, or cut off: {error}") from error
+        with file:
+            manifest, content = _manifest(file, path)
+            seal = _seal_of(manifest, passphrase)
+            if seal is not None:
+                seal.check_mark(content, file.read(MARK).decode("ascii", "replace"))
+            yield cls(file, manifest, seal)
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        """The content of a member. Raises NoBackup, WrongPassphrase."""
+        try:
+            with self._zip.open(name) as file:
+                if self._seal is not None:
+                    yield from self._seal.pieces(cast(BinaryIO, file), member=name)
+                else:
+                    while piece := file.read(_PIECE_BYTES):
+                        yield piece
+        except (KeyError, zipfile.BadZipFile, EOFError) as error:
+            raise NoBackup(f"the backup is damaged at {name}: {error}") from error
+
+    def verify(self) -> None:
+        """Every member is there and is what the manifest says. Raises NoBackup,
+        WrongPassphrase."""
+        expected = {table_member(table.label): table.sha256 for table in self.manifest.tables}
+        expected |= {file_member(file.path): file.sha256 for file in self.manifest.files}
+        for name, sha256 in expected.items():
+            found = hashlib.sha256()
+            for piece in self.pieces(name):
+                found.update(piece)
+            if found.hexdigest() != sha256:
+                raise NoBackup(f"the backup is damaged: {name} is not what the manifest says")
+
+    def lines(self, name: str) -> Iterator[bytes]:
+        """A member by lines."""
+        rest = b""
+        for piece in self.pieces(name):
+            *lines, rest = (rest + piece).split(b"\n")
+            yield from lines
+        if rest:
+            yield rest
+
+
+def table_member(label: str) -> str:
+    """Where the rows of a table are."""
+    return f"tables/{label}.jsonl"
+
+
+def file_member(path: str) -> str:
+    """Where a file of the data folder is."""
+    return f"files/{path}"
+
+
+def _manifest(file: zipfile.ZipFile, path: Path) -> tuple[Manifest, bytes]:
+    try:
+        if file.getinfo(MANIFEST).file_size > _MOST_MANIFEST_BYTES:
+            raise NoBackup(f"{path} is no backup: its manifest is too large")
+        content = file.read(MANIFEST)
+        form = json.loads(content).get("format")
+    except (KeyError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+        raise NoBackup(f"{path} is no backup of HelixWeb: it has no {MANIFEST}") from error
+    if form != FORMAT:
+        raise NoBackup(f"{path} has the format {form!r}; this version reads {FORMAT!r}")
+    try:
+        return Manifest.model_validate_json(content), content
+    except ValidationError as error:
+        raise NoBackup(f"{path} has a damaged manifest: {error.errors()[0]['msg']}") from error
+
+
+def _seal_of(manifest: Manifest, passphrase: str) -> Seal | None:
+    if manifest.salt is None:
+        return None
+    if not passphrase:
+        raise WrongPassphrase(
+            "this backup is encrypted; give its passphrase with --passphrase-file or "
+            "HELIX_BACKUP_PASSPHRASE"
+        )
+    return Seal(passphrase, salt=bytes.fromhex(manifest.salt))

@@ -1,0 +1,46 @@
+"""The files of the data folder that a site cannot do without: secrets, and who it is."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from helixweb.operations.backup.archive import NoBackup
+
+# Beside files at its top, such as secret_key, these folders with all that is in them.
+KEPT_FOLDERS = ("coordinator", "secrets", "uploads")
+# Made anew by whoever needs them, or in the backup as tables.
+_LEFT_OUT = ("celerybeat-schedule", "helixweb.sqlite3", "lock", ".")
+_MOST_BYTES_AT_TOP = 1 << 20
+
+
+def kept_files(data_dir: Path) -> Iterator[Path]:
+    """In order."""
+    for path in sorted(data_dir.iterdir()):
+        if path.name in KEPT_FOLDERS and path.is_dir():
+            yield from (found for found in sorted(path.rglob("*")) if _is_kept(found))
+        elif _is_kept(path) and path.stat().st_size <= _MOST_BYTES_AT_TOP:
+            yield path
+
+
+def checked_path(path: str) -> PurePosixPath:
+    """A path within the data folder. Raises NoBackup: a backup may come from anywhere."""
+    pure = PurePosixPath(path)
+    inside = pure.parts and not pure.is_absolute() and ".." not in pure.parts
+    if not inside or "\\" in path or "\0" in path:
+        raise NoBackup(f"the backup holds a file outside of the data folder: {path!r}")
+    return pure
+
+
+def write_file(path: Path, content: bytes, *, mode: int) -> None:
+    """Whole or not at all, readable by no more people than it was."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    fresh.chmod(mode & 0o700)
+    fresh.replace(path)
+
+
+def _is_kept(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink() and not path.name.startswith(_LEFT_OUT)

@@ -1,0 +1,113 @@
+"""Encryption of what a backup holds, by a passphrase: AES-256-GCM in pieces, the key by scrypt.
+
+Each piece is bound to its member, its place and whether it is the last, so that nothing can be
+moved, left out or cut off unseen.
+"""
+
+import hashlib
+import hmac
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+PIECE_BYTES = 1 << 20
+# A quarter of a second and 64 MiB on a small machine, for each guess.
+SCRYPT_N, SCRYPT_R, SCRYPT_P = 1 << 16, 8, 1
+_SCRYPT_MEMORY = 256 << 20
+_LENGTH = struct.Struct("<I")
+_MORE, _LAST = b"more", b"last"
+
+
+class WrongPassphrase(Exception):
+    """It does not open this backup, or somebody changed the backup."""
+
+
+class Seal:
+    """What a passphrase and the salt of one backup make."""
+
+    def __init__(self, passphrase: str, *, salt: bytes) -> None:
+        self.salt = salt
+        self._key = hashlib.scrypt(
+            passphrase.encode(),
+            salt=salt,
+            n=SCRYPT_N,
+            r=SCRYPT_R,
+            p=SCRYPT_P,
+            maxmem=_SCRYPT_MEMORY,
+            dklen=32,
+        )
+
+    @classmethod
+    def fresh(cls, passphrase: str) -> "Seal":
+        """With a salt of its own."""
+        return cls(passphrase, salt=os.urandom(16))
+
+    def mark(self, content: bytes) -> str:
+        """What only the passphrase could have made of `content`."""
+        return hmac.new(self._derived("manifest"), content, hashlib.sha256).hexdigest()
+
+    def check_mark(self, content: bytes, mark: str) -> None:
+        """Raises WrongPassphrase."""
+        if not hmac.compare_digest(self.mark(content), mark):
+            raise WrongPassphrase("the passphrase does not open this backup, or it was changed")
+
+    def writer(self, output: BinaryIO, *, member: str) -> "SealingWriter":
+        """What is written to it reaches `output` compressed and encrypted; close it."""
+        return SealingWriter(output, AESGCM(self._derived(member)))
+
+    def pieces(self, source: BinaryIO, *, member: str) -> Iterator[bytes]:
+        """What a writer was given, in pieces. Raises WrongPassphrase."""
+        cipher, inflate = AESGCM(self._derived(member)), zlib.decompressobj()
+        number, mark = 0, _MORE
+        while header := source.read(_LENGTH.size + 4):
+            if len(header) != _LENGTH.size + 4:
+                raise WrongPassphrase(f"{member} is cut off")
+            (size,), mark = _LENGTH.unpack(header[: _LENGTH.size]), header[_LENGTH.size :]
+            try:
+                sealed = source.read(size)
+                yield inflate.decompress(cipher.decrypt(_nonce(number), sealed, mark))
+            except InvalidTag as error:
+                raise WrongPassphrase(f"{member} cannot be opened: it was changed") from error
+            number += 1
+        if mark != _LAST:
+            raise WrongPassphrase(f"{member} is cut off")
+        yield inflate.flush()
+
+    def _derived(self, purpose: str) -> bytes:
+        """A key for one purpose alone."""
+        return hmac.new(self._key, purpose.encode(), hashlib.sha256).digest()
+
+
+class SealingWriter:
+    """Write, then close."""
+
+    def __init__(self, output: BinaryIO, cipher: AESGCM) -> None:
+        self._output, self._cipher = output, cipher
+        self._deflate = zlib.compressobj(6)
+        self._waiting = bytearray()
+        self._number = 0
+
+    def write(self, content: bytes) -> None:
+        self._waiting += self._deflate.compress(content)
+        while len(self._waiting) > PIECE_BYTES:
+            self._put(bytes(self._waiting[:PIECE_BYTES]), _MORE)
+            del self._waiting[:PIECE_BYTES]
+
+    def close(self) -> None:
+        """Write the last piece."""
+        self._waiting += self._deflate.flush()
+        self._put(bytes(self._waiting), _LAST)
+
+    def _put(self, piece: bytes, mark: bytes) -> None:
+        sealed = self._cipher.encrypt(_nonce(self._number), piece, mark)
+        self._output.write(_LENGTH.pack(len(sealed)) + mark + sealed)
+        self._number += 1
+
+
+def _nonce(number: int) -> bytes:
+    return number.to_bytes(12, "little")  # the key is of this member of this backup alone

@@ -1,0 +1,165 @@
+"""Where backups are kept: a folder, or object storage that speaks S3 (`s3://BUCKET/PREFIX`).
+
+For S3, address, region and keys come from the environment as boto3 reads it:
+AWS_ENDPOINT_URL_S3 for a storage of your own, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION.
+"""
+
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from helixweb.operations.backup.archive import SUFFIX
+
+PREFIX = "helixweb-"
+
+
+class StoreFault(Exception):
+    """The place cannot be used; the message says why and what to do."""
+
+
+class Store(Protocol):
+    """Files by name in one place."""
+
+    def put(self, path: Path, name: str) -> str:
+        """Keep the file there; where that is. Raises StoreFault."""
+
+    def fetch(self, name: str, to: Path) -> Path:
+        """The file, here. Raises StoreFault."""
+
+    def names(self) -> list[str]:
+        """Of the backups there, oldest first. Raises StoreFault."""
+
+    def remove(self, name: str) -> None:
+        """Raises StoreFault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """`name` is empty where a store was named and no file in it."""
+
+    store: Store
+    name: str
+
+
+def fresh_name(now: datetime) -> str:
+    """So that names are in the order of time."""
+    return f"{PREFIX}{now.astimezone(UTC):%Y%m%dT%H%M%SZ}{SUFFIX}"
+
+
+def place_of(target: str) -> Place:
+    """`target` is a file, a folder (that exists, or with a slash at the end) or an s3:// URL.
+    Raises StoreFault."""
+    scheme = urlsplit(target).scheme if "://" in target else ""
+    if scheme == "s3":
+        return _in_bucket(target)
+    if scheme:
+        raise StoreFault(f"{target!r}: give a file, a folder, or s3://BUCKET/PREFIX/")
+    path = Path(target).expanduser()
+    if target.endswith("/") or path.is_dir():
+        return Place(store=FolderStore(path), name="")
+    return Place(store=FolderStore(path.parent), name=path.name)
+
+
+def forget_old(store: Store, *, keep: int) -> list[str]:
+    """Remove all but the last `keep` backups that were named by us; which."""
+    old = store.names()[:-keep]
+    for name in old:
+        store.remove(name)
+    return old
+
+
+class FolderStore:
+    """A folder on this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, path: Path, name: str) -> str:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            hidden = self._folder / f".{name}.part"
+            shutil.copyfile(path, hidden)
+            hidden.chmod(0o600)
+            hidden.replace(self._folder / name)
+        except OSError as error:
+            raise StoreFault(
+                f"{self._folder / name} cannot be written: {error.strerror}"
+            ) from error
+        return str(self._folder / name)
+
+    def fetch(self, name: str, to: Path) -> Path:
+        return self._folder / name
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self._folder.glob(f"{PREFIX}*{SUFFIX}"))
+
+    def remove(self, name: str) -> None:
+        (self._folder / name).unlink(missing_ok=True)
+
+
+class BucketStore:
+    """A bucket of object storage; names are below `prefix`."""
+
+    def __init__(self, bucket: str, prefix: str) -> None:
+        try:
+            import boto3
+            from botocore.exceptions import BotoCoreError, ClientError
+        except ModuleNotFoundError as error:
+            raise StoreFault(
+                "object storage needs a package more: pip install 'helixweb[s3]'"
+            ) from error
+        self._faults = (BotoCoreError, ClientError)
+        self._bucket, self._prefix = bucket, prefix
+        try:
+            self._client: Any = boto3.client("s3")
+        except (*self._faults, ValueError) as error:
+            raise StoreFault(f"object storage cannot be used: {error}") from error
+
+    def put(self, path: Path, name: str) -> str:
+        self._call("upload_file", str(path), self._bucket, self._prefix + name)
+        return f"s3://{self._bucket}/{self._prefix}{name}"
+
+    def fetch(self, name: str, to: Path) -> Path:
+        path = to / "fetched"
+        self._call("download_file", self._bucket, self._prefix + name, str(path))
+        return path
+
+    def names(self) -> list[str]:
+        found: list[str] = []
+        more: dict[str, str] = {}
+        while True:
+            start = self._prefix + PREFIX
+            page = self._call("list_objects_v2", Bucket=self._bucket, Prefix=start, **more)
+            keys = [entry["Key"] for entry in page.get("Contents", [])]
+            found += [key[len(self._prefix) :] for key in keys if key.endswith(SUFFIX)]
+            if not page.get("IsTruncated"):
+                return sorted(found)
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def remove(self, name: str) -> None:
+        self._call("delete_object", Bucket=self._bucket, Key=self._prefix + name)
+
+    def _call(self, what: str, *arguments: Any, **named: Any) -> Any:
+        from boto3.exceptions import Boto3Error
+
+        try:
+            return getattr(self._client, what)(*arguments, **named)
+        except (*self._faults, Boto3Error) as error:
+            raise StoreFault(
+                f"object storage refused {what.replace('_', ' ')} in {self._bucket}: {error}"
+            ) from error
+
+
+def _in_bucket(target: str) -> Place:
+    parts = urlsplit(target)
+    if not parts.netloc or parts.query or parts.fragment:
+        raise StoreFault(f"{target!r} names no bucket; give s3://BUCKET/PREFIX/")
+    folder, _, name = parts.path.lstrip("/").rpartition("/")
+    if name and not name.endswith(SUFFIX):
+        raise StoreFault(
+            f"{target!r}: end a folder with a slash, and the name of a backup with {SUFFIX}"
+        )
+    return Place(store=BucketStore(parts.netloc, f"{folder}/" if folder else ""), name=name)

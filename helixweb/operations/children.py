@@ -1,0 +1,69 @@
+"""The processes a site consists of: how each is started, and how it is asked to end."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# Exit status of our programs when their caller must change something: no use to try again.
+CALLED_WRONGLY = 2
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """One process. `ends`: the signals that ask it to end, each with the seconds until the next;
+    after the last it is killed, with all that it started."""
+
+    name: str
+    command: tuple[str, ...]
+    ends: tuple[tuple[signal.Signals, float], ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    passes: tuple[int, ...] = ()
+    log: Path | None = None
+
+    def start(self) -> "subprocess.Popen[bytes]":
+        """In a session of its own: Celery hangs in its warm shutdown when its group is signalled,
+        as a terminal does at Ctrl-C."""
+        output = None if self.log is None else self.log.open("ab")
+        try:
+            return subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT if output else None,
+                env={**os.environ, **self.env},
+                pass_fds=self.passes,
+                start_new_session=True,
+                preexec_fn=_dies_with_its_parent(),
+            )
+        finally:
+            if output is not None:
+                output.close()
+
+    def last_lines(self, count: int = 8) -> str:
+        """The end of its log, indented; empty if it writes to our own output."""
+        if self.log is None or not self.log.exists():
+            return ""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return "\n".join(f"    {line}" for line in lines[-count:])
+
+
+def _dies_with_its_parent() -> Callable[[], None] | None:
+    """Run in the child before its program: when the parent is killed, so that it can ask nobody to
+    end, the kernel asks them (Linux alone has this)."""
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl = ctypes.CDLL(None).prctl
+    parent = os.getpid()
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it died before that
+            os._exit(1)
+
+    return ask

@@ -1,0 +1,61 @@
+"""What commands that work on the site's own data have in common."""
+
+import argparse
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import django
+
+from helixweb.command_line.surroundings import Surroundings
+from helixweb.operations.prepare import Fault, said_plainly
+
+PASSPHRASE = "HELIX_BACKUP_PASSPHRASE"  # noqa: S105 - the variable's name
+
+
+def add_data_option(parser: argparse.ArgumentParser) -> None:
+    """`--data`, as `up` has it."""
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="data folder of the site (HELIX_DATA_DIR)"
+    )
+
+
+def add_passphrase_option(parser: argparse.ArgumentParser) -> None:
+    """Never the passphrase itself: other users of the machine see command lines."""
+    parser.add_argument(
+        "--passphrase-file",
+        type=Path,
+        metavar="FILE",
+        help=f"whose first line encrypts the backup (or set {PASSPHRASE})",
+    )
+
+
+def passphrase_of(arguments: argparse.Namespace, around: Surroundings) -> str:
+    """Empty: none was given. Raises Fault."""
+    path: Path | None = arguments.passphrase_file
+    if path is None:
+        return around.environ.get(PASSPHRASE, "")
+    try:
+        first = path.read_text().partition("\n")[0].strip()
+    except OSError as error:
+        raise Fault(f"{path} cannot be read: {error.strerror}") from error
+    if not first:
+        raise Fault(f"{path} is empty; put the passphrase on its first line")
+    return first
+
+
+@contextmanager
+def opened(data: Path | None) -> Iterator[None]:
+    """Within, Django knows that site. Raises Fault for what its operator must change."""
+    if data is not None:
+        os.environ["HELIX_DATA_DIR"] = str(data.expanduser().resolve())
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
+    with said_plainly():
+        django.setup()
+        yield
+
+
+def progress(around: Surroundings) -> Callable[[str], None]:
+    """Lines to stderr for a person, none for a script."""
+    return around.warn if around.err.isatty() else lambda text: None

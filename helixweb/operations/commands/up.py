@@ -1,0 +1,213 @@
+"""`helixweb up`: the whole site, or roles of it, on this machine, until Ctrl-C."""
+
+import argparse
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from helixweb.command_line import exit_codes
+from helixweb.command_line.registry import Subparsers
+from helixweb.command_line.surroundings import Surroundings
+from helixweb.operations import site_processes
+from helixweb.operations.data_folder import DataFolder, DataFolderFault
+from helixweb.operations.listening import CannotListen
+from helixweb.operations.notify import notify
+from helixweb.operations.prepare import Fault
+from helixweb.operations.roles import BEAT, COORDINATOR, ROLES, WEB, WORKER, Wanted, wanted_of
+from helixweb.operations.supervisor import Signals, Supervisor, ending_with
+from helixweb.operations.versions import product_version
+
+UP_WITHIN_S = 120.0
+PREPARED_WITHIN_S = 3600.0  # the migrations of a large database
+
+
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
+    parser = subparsers.add_parser(
+        "up",
+        help="run the site on this machine",
+        description="Run web site, worker and coordinator on this machine under one supervisor. "
+        "The database is brought up to date first, with a backup of what it held.",
+        epilog="Services: DATABASE_URL=postgres://… and REDIS_URL=redis://… instead of files.",
+    )
+    add = parser.add_argument
+    add("--data", type=Path, metavar="DIR", help="data folder (HELIX_DATA_DIR; made if need be)")
+    add(
+        "--role",
+        action="append",
+        choices=ROLES,
+        metavar="ROLE",
+        help=f"only this part of the site: {', '.join(ROLES)}; may be repeated (default: all)",
+    )
+    add("--host", default="127.0.0.1", help="the web's address (default %(default)s)")
+    add("--port", type=_port, default=8000, help="the web's port (default %(default)s)")
+    add("--url", help="where people reach the site (HELIX_URL), e.g. https://helix.example")
+    add("--tls-certificate", type=Path, metavar="PEM", help="speak https, with this chain")
+    add("--tls-key", type=Path, metavar="PEM", help="the key of the certificate")
+    add("--login", metavar="USER", default="", help="print a one-time login link for this user")
+    add("--cluster", metavar="NAME", default="", help="whose coordinator runs here (the first)")
+    add("--coordinator-host", default="127.0.0.1", help="address for chat clients")
+    add("--coordinator-port", type=_port, default=8100, help="port for chat clients (%(default)s)")
+    add("--data-host", default="127.0.0.1", help="the coordinator's address for stages")
+    add("--server", help="for a coordinator alone: URL of the site")
+    add("--token", help="for a coordinator alone, at its first start: its join token")
+    add(
+        "--logs",
+        choices=("files", "stderr"),
+        default="files",
+        help="where processes log: DATA/logs, or stderr for systemd and containers (%(default)s)",
+    )
+    add("--check", action="store_true", help="end as soon as all is up, e.g. after an upgrade")
+    add("--json", action="store_true", help="say what came up as one JSON object")
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    around: Surroundings = arguments.surroundings
+    try:
+        wanted = wanted_of(arguments, around.environ)
+        with DataFolder.of(arguments.data, around.environ).locked(wanted.roles) as folder:
+            return _up(wanted, folder, around)
+    except (CannotListen, DataFolderFault, Fault) as fault:
+        around.warn(str(fault))
+        return exit_codes.FAILED
+
+
+def _up(wanted: Wanted, folder: DataFolder, around: Surroundings) -> int:
+    with contextlib.ExitStack() as kept:
+        sockets = [kept.enter_context(bound) for bound in site_processes.bound(wanted)]
+        return _run(wanted, folder, around, sockets)
+
+
+def _run(
+    wanted: Wanted, folder: DataFolder, around: Surroundings, sockets: list[socket.socket]
+) -> int:
+    begin = time.monotonic()
+    environment = site_processes.environment(wanted, folder)
+    os.environ.update(environment)
+    prepared = _prepared(wanted, folder) if wanted.needs_site else {}
+    supervisor = Supervisor(say=lambda text: around.warn(text))
+    with Signals() as signals, ending_with(supervisor):
+        plan = site_processes.plan(wanted, folder, sockets, prepared)
+        for child in plan.children:
+            supervisor.start(child)
+        if not _comes_up(plan, supervisor, signals):
+            return _stopped(signals)
+        notify("READY=1")
+        _summary(plan, prepared, around, seconds=time.monotonic() - begin, wanted=wanted)
+        if wanted.check:
+            return exit_codes.OK
+        while signals.wait(supervisor.next_look_s()) is None:
+            if all(one.given_up for one in supervisor.ended()) and not _running(supervisor):
+                raise Fault("nothing is running any more")
+        notify("STOPPING=1")
+        around.warn("stopping ...")
+    return exit_codes.OK
+
+
+def _prepared(wanted: Wanted, folder: DataFolder) -> dict[str, Any]:
+    """What `prepare` did. Raises Fault."""
+    command = [sys.executable, "-m", "helixweb.operations.prepare", f"--login={wanted.login}"]
+    if WEB in wanted.roles:
+        command.append("--migrate")
+    if wanted.coordinator_here and not folder.coordinator_joined:
+        command.append(f"--coordinator-of={wanted.cluster}")
+    with _killed_at_exit(subprocess.Popen(command, stdout=subprocess.PIPE)) as process:
+        output, _ = process.communicate(timeout=PREPARED_WITHIN_S)
+    if process.returncode != 0:
+        raise Fault("the site cannot start, see above")
+    said: dict[str, Any] = json.loads(output)
+    return said
+
+
+def _comes_up(plan: site_processes.Plan, supervisor: Supervisor, signals: Signals) -> bool:
+    """False: a signal came before. Raises Fault when a process ends before it is up."""
+    waiting, deadline = list(plan.probes), time.monotonic() + UP_WITHIN_S
+    while waiting:
+        if signals.wait(0.1) is not None:
+            return False
+        for one in supervisor.kept:
+            code = one.process.poll()
+            if code is not None:
+                where = f"; its log is {one.child.log}:" if one.child.log else ""
+                raise Fault(
+                    f"{one.child.name} ended with exit code {code} before the site was up{where}\n"
+                    f"{one.child.last_lines()}"
+                )
+        waiting = [probe for probe in waiting if not probe.is_up()]
+        if waiting and time.monotonic() > deadline:
+            raise Fault(
+                f"{waiting[0].name} was not up within {UP_WITHIN_S:.0f} s; {waiting[0].remedy}"
+            )
+    return True
+
+
+def _running(supervisor: Supervisor) -> bool:
+    return any(one.runs or one.again_at is not None for one in supervisor.kept)
+
+
+def _stopped(signals: Signals) -> int:
+    return 128 + signals.taken[0]
+
+
+def _summary(
+    plan: site_processes.Plan,
+    prepared: dict[str, Any],
+    around: Surroundings,
+    *,
+    seconds: float,
+    wanted: Wanted,
+) -> None:
+    link = f"{wanted.url}{prepared['login_link']}" if prepared.get("login_link") else ""
+    if wanted.as_json:
+        told = {
+            "version": product_version(),
+            "data": str(plan.folder.path),
+            "url": wanted.url if WEB in wanted.roles else "",
+            "openai_url": wanted.openai_url if COORDINATOR in wanted.roles else "",
+            "login_link": link,
+            "migrated": prepared.get("migrated", 0),
+            "backup": prepared.get("backup", ""),
+            "seconds": round(seconds, 2),
+        }
+        around.say(json.dumps(told))
+        around.out.flush()
+        return
+    around.say(f"HelixWeb {product_version()} is up after {seconds:.1f} s\n")
+    for title, text in (
+        ("Web site", wanted.url if WEB in wanted.roles else ""),
+        ("Log in (once)", link),
+        ("OpenAI API", wanted.openai_url if COORDINATOR in wanted.roles else ""),
+        ("Worker", "runs, with beat" if {WORKER, BEAT} <= wanted.roles else ""),
+        ("Data", str(plan.folder.path)),
+        ("Backup", prepared.get("backup", "")),
+        ("Logs", str(plan.folder.logs) if wanted.logs_to_files else ""),
+    ):
+        if text:
+            around.say(f"  {title:<15} {text}")
+    for hint in plan.hints:
+        around.say(f"\n  {hint}")
+    around.say("\nCtrl-C stops everything.")
+    around.out.flush()
+
+
+@contextlib.contextmanager
+def _killed_at_exit(process: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[bytes]"]:
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def _port(text: str) -> int:
+    if text.isdecimal() and 1 <= int(text) <= 65535:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no port; give 1 to 65535")

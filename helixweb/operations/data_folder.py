@@ -1,0 +1,83 @@
+"""The folder of a site on this machine: made for its user alone, used by one `up` at a time."""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from helixweb.places import default_data_dir
+
+
+class DataFolderFault(Exception):
+    """It cannot be used; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFolder:
+    """Where everything of the site is that is not in a service."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, given: Path | None, environ: Mapping[str, str]) -> "DataFolder":
+        """As `--data`, HELIX_DATA_DIR or the default say. Raises DataFolderFault."""
+        named = given or (
+            Path(environ["HELIX_DATA_DIR"]) if environ.get("HELIX_DATA_DIR") else None
+        )
+        path = (named or default_data_dir(environ)).expanduser().resolve()
+        folder = cls(path=path)
+        folder._make()
+        return folder
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def coordinator(self) -> Path:
+        """Who the coordinator is that `up` runs, and its keys."""
+        return self.path / "coordinator"
+
+    @property
+    def coordinator_joined(self) -> bool:
+        """It has a credential, so that it needs no token."""
+        with contextlib.suppress(OSError):
+            return '"credential"' in (self.coordinator / "identity.json").read_text()
+        return False
+
+    @property
+    def ready_file(self) -> Path:
+        """The worker makes it once it takes tasks."""
+        return self.path / "worker.ready"
+
+    @contextlib.contextmanager
+    def locked(self, roles: Iterable[str]) -> Iterator["DataFolder"]:
+        """While inside, no other `up` runs one of `roles` here. Raises DataFolderFault."""
+        with contextlib.ExitStack() as locks:
+            for role in sorted(roles):
+                lock = locks.enter_context((self.path / f"lock.{role}").open("w"))
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise DataFolderFault(
+                        f"another `helixweb up` runs the role {role} with the data in {self.path}; "
+                        "stop that one, or give this one a folder of its own with --data"
+                    ) from None
+            yield self
+
+    def _make(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.logs.mkdir(exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise DataFolderFault(
+                f"the data folder {self.path} cannot be made: {error.strerror}; choose another "
+                "with --data, or give this user the right to it"
+            ) from error
+        if not os.access(self.path, os.W_OK | os.X_OK):
+            raise DataFolderFault(
+                f"the data folder {self.path} cannot be written to by this user; run "
+                f"`chown -R {os.getuid()} {self.path}`, or choose another with --data"
+            )

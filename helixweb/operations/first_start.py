@@ -1,0 +1,55 @@
+"""What somebody who starts a site for the first time needs: a way in, and an endpoint."""
+
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.db import transaction
+from django.urls import reverse
+
+from helixweb.common import login_links
+from helixweb.inventory import services
+from helixweb.inventory.models import Cluster, JoinToken
+from helixweb.operations import health
+
+FIRST_USER = "admin"
+FIRST_CLUSTER = "main"
+
+broker_fault = health.broker_fault
+
+
+def login_link(username: str) -> str:
+    """The path of a one-time link for `username`, or for the first user as long as nobody has ever
+    logged in; else empty: what `up` prints ends in logs."""
+    if not username and get_user_model().objects.filter(last_login__isnull=False).exists():
+        return ""
+    user = _administrator(username or FIRST_USER)
+    return reverse("login-link", args=[login_links.create(user)])
+
+
+def coordinator_token(name: str) -> dict[str, Any]:
+    """A join token for a coordinator of cluster `name`; empty: of the first, which is made if there
+    is none."""
+    cluster = _cluster(name)
+    token = services.create_join_token(cluster, JoinToken.Role.COORDINATOR, _somebody())
+    return {"cluster": cluster.name, "coordinator_token": token.secret}
+
+
+def _cluster(name: str) -> Cluster:
+    found = Cluster.objects.order_by("pk")
+    if name:
+        found = found.filter(name=name)
+    with transaction.atomic():
+        return found.first() or services.create(Cluster, name=name or FIRST_CLUSTER)
+
+
+def _somebody() -> Any:
+    """Who is said to have made the token: the first administrator."""
+    users = get_user_model().objects
+    found = users.filter(is_superuser=True, is_active=True).order_by("pk").first()
+    return found or _administrator(FIRST_USER)
+
+
+def _administrator(username: str) -> Any:
+    """The user of that name, made if there is none."""
+    defaults = {"is_staff": True, "is_superuser": True}
+    return get_user_model().objects.get_or_create(username=username, defaults=defaults)[0]

@@ -1,0 +1,98 @@
+"""`python -m helixweb.operations.prepare`: what a site needs before its processes can start.
+
+Run by `up` as a process of its own, so that the supervisor stays small. Says on stdout, as one JSON
+object, what it found and did; a `Fault` is one line on stderr and exit status 1.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import django
+from django.core.exceptions import ImproperlyConfigured
+from django.db.utils import DatabaseError
+
+
+class Fault(Exception):
+    """Why a site cannot start, and what to do about it."""
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--migrate", action="store_true", help="bring the database up to date")
+    parser.add_argument("--login", default="", help="print a login link for this user")
+    parser.add_argument("--coordinator-of", default=None, help="a join token for this cluster")
+    options = parser.parse_args(argv)
+    try:
+        os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
+        with said_plainly():
+            django.setup()
+            print(json.dumps(_prepare(options)))  # noqa: T201 - the answer to `up`
+    except Fault as fault:
+        sys.stderr.write(f"{fault}\n")
+        return 1
+    return 0
+
+
+def _prepare(options: argparse.Namespace) -> dict[str, Any]:
+    from helixweb.operations import first_start, migrating
+
+    done: dict[str, Any] = {"migrated": 0, "backup": ""}
+    if fault := first_start.broker_fault():
+        raise Fault(f"The broker does not answer: {fault}; start it, or check REDIS_URL.")
+    if options.migrate:
+        outcome = migrating.migrate_with_backup(say=_say)
+        done |= {"migrated": outcome.applied, "backup": str(outcome.backup or "")}
+    elif migrating.pending():
+        raise Fault(
+            "The database lacks tables of this version; the role web brings it up to date when it "
+            "starts. Start that first."
+        )
+    done["login_link"] = first_start.login_link(options.login)
+    if options.coordinator_of is not None:
+        done |= first_start.coordinator_token(options.coordinator_of)
+    return done
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+@contextmanager
+def said_plainly() -> Iterator[None]:
+    """What is wrong with the surroundings, as a `Fault` that says how to mend it."""
+    from helixweb.operations.schema_version import NewerDatabase
+
+    try:
+        yield
+    except ImproperlyConfigured as error:
+        text = str(error)
+        if "psycopg" in text:
+            text = "DATABASE_URL names PostgreSQL, whose driver is not installed here: " + (
+                "pip install 'helixweb[postgres]'"
+            )
+        raise Fault(text) from error
+    except NewerDatabase as error:
+        raise Fault(str(error)) from error
+    except DatabaseError as error:
+        raise Fault(_database_fault(error)) from error
+
+
+def _database_fault(error: DatabaseError) -> str:
+    from django.conf import settings
+
+    said = " ".join(str(error).split())
+    database: dict[str, Any] = settings.DATABASES["default"]
+    if database["ENGINE"].endswith("sqlite3"):
+        path = Path(database["NAME"])
+        return f"The database {path} cannot be used: {said}; check the rights of its folder."
+    return f"The database does not answer: {said}; start it, or check DATABASE_URL."
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,140 @@
+"""What `up` is asked to run, checked against itself."""
+
+import argparse
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from helixweb.operations.prepare import Fault
+
+WEB, WORKER, BEAT, COORDINATOR = "web", "worker", "beat", "coordinator"
+ROLES = (WEB, WORKER, BEAT, COORDINATOR)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The command line of `up`, with what follows from it."""
+
+    roles: frozenset[str]
+    host: str
+    port: int
+    url: str
+    tls: tuple[Path, Path] | None
+    login: str
+    cluster: str
+    coordinator_host: str
+    coordinator_port: int
+    data_host: str
+    server: str
+    token: str
+    logs_to_files: bool
+    check: bool
+    as_json: bool
+
+    @property
+    def needs_site(self) -> bool:
+        """Some role works on the database; a coordinator alone does not."""
+        return bool(self.roles - {COORDINATOR})
+
+    @property
+    def coordinator_here(self) -> bool:
+        """The coordinator joins the site that runs here, and needs no token of a person."""
+        return COORDINATOR in self.roles and WEB in self.roles
+
+    @property
+    def local_url(self) -> str:
+        """Where processes of this machine reach the web."""
+        scheme = "https" if self.tls else "http"
+        return f"{scheme}://{_dialled(self.host)}:{self.port}"
+
+    @property
+    def server_url(self) -> str:
+        """Where the coordinator of this machine reaches the site. A site of https has a name to
+        which its certificate belongs, and sends on who comes without it."""
+        return self.server or (self.url if self.url.startswith("https:") else self.local_url)
+
+    @property
+    def openai_url(self) -> str:
+        """Where chat clients of this machine reach the coordinator."""
+        return f"http://{_dialled(self.coordinator_host)}:{self.coordinator_port}/v1"
+
+
+def wanted_of(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Wanted:
+    """Raises Fault for options that contradict each other."""
+    roles = frozenset(arguments.role or ROLES)
+    tls = _tls(arguments)
+    wanted = Wanted(
+        roles=roles,
+        host=arguments.host,
+        port=arguments.port,
+        url="",
+        tls=tls,
+        login=arguments.login,
+        cluster=arguments.cluster,
+        coordinator_host=arguments.coordinator_host,
+        coordinator_port=arguments.coordinator_port,
+        data_host=arguments.data_host,
+        server=(arguments.server or "").rstrip("/"),
+        token=arguments.token or "",
+        logs_to_files=arguments.logs == "files",
+        check=arguments.check,
+        as_json=arguments.json,
+    )
+    url = arguments.url or environ.get("HELIX_URL", "") or wanted.local_url
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise Fault(f"--url is {url!r}; give where people reach the site: https://helix.example")
+    _check(wanted, given=arguments, environ=environ)
+    return replace(wanted, url=url.rstrip("/"))
+
+
+def _check(wanted: Wanted, *, given: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    both = {WEB, COORDINATOR} <= wanted.roles
+    if both and wanted.port == wanted.coordinator_port:
+        raise Fault(
+            f"--port and --coordinator-port are both {wanted.port}; give them two different ports"
+        )
+    alone = COORDINATOR in wanted.roles and WEB not in wanted.roles
+    if alone and not wanted.server:
+        raise Fault(
+            "a coordinator without the role web needs --server URL and, at its first start, "
+            "--token hlxj_… (from the page of its cluster)"
+        )
+    if not alone and (wanted.server or wanted.token):
+        raise Fault("--server and --token are for --role coordinator without web")
+    several = wanted.needs_site and wanted.roles < set(ROLES) and given.role
+    shared = environ.get("DATABASE_URL") or environ.get("DATABASE_URL_FILE")
+    if several and not shared and not _is_loopback(wanted.host) and WORKER not in wanted.roles:
+        raise Fault(
+            "the web of several hosts needs a database and a broker that all of them reach; set "
+            "DATABASE_URL and REDIS_URL on each"
+        )
+
+
+def _tls(arguments: argparse.Namespace) -> tuple[Path, Path] | None:
+    certificate, key = arguments.tls_certificate, arguments.tls_key
+    if (certificate is None) != (key is None):
+        raise Fault("--tls-certificate and --tls-key belong together; give both")
+    if certificate is None or key is None:
+        return None
+    for path in (certificate, key):
+        if not path.is_file():
+            raise Fault(f"{path} is no file; give the PEM file of the certificate or its key")
+    return certificate.resolve(), key.resolve()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _dialled(host: str) -> str:
+    """An address that listens everywhere is dialled here."""
+    if host == "0.0.0.0":  # noqa: S104 - compared, not bound
+        return "127.0.0.1"
+    if host == "::":
+        return "[::1]"
+    return f"[{host}]" if ":" in host else host

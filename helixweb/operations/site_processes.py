@@ -1,0 +1,182 @@
+"""Which processes a site on this machine consists of, and how one sees that they are up."""
+
+import signal
+import socket
+import ssl
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from helixweb.operations.children import Child
+from helixweb.operations.data_folder import DataFolder
+from helixweb.operations.listening import check_free, listen
+from helixweb.operations.roles import BEAT, COORDINATOR, WEB, WORKER, Wanted
+
+ASKED_WITHIN_S = 2.0
+# Streams end at once, answers on their way get two seconds (web_server).
+_WEB_ENDS = ((signal.SIGTERM, 5.0),)
+# First what is quick is done; SIGQUIT then gives up searches: their rows have leases, and the next
+# worker takes them up with the best that was found.
+_WORKER_ENDS = ((signal.SIGTERM, 1.5), (signal.SIGQUIT, 5.0))
+_BEAT_ENDS = ((signal.SIGTERM, 3.0),)
+COORDINATOR_GRACE_S = 5.0
+_COORDINATOR_ENDS = ((signal.SIGTERM, COORDINATOR_GRACE_S + 3.0),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """Asked until it is true; `remedy` is for when it never is."""
+
+    name: str
+    is_up: Callable[[], bool]
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is started, in this order, what is waited for, and what people should know."""
+
+    folder: DataFolder
+    children: tuple[Child, ...]
+    probes: tuple[Probe, ...]
+    hints: tuple[str, ...]
+
+
+def bound(wanted: Wanted) -> list[socket.socket]:
+    """The web's socket, if it runs here; that other ports are free is checked. Raises
+    CannotListen."""
+    sockets = []
+    if WEB in wanted.roles:
+        sockets.append(listen(wanted.host, wanted.port, option="--port"))
+    if COORDINATOR in wanted.roles:
+        check_free(wanted.coordinator_host, wanted.coordinator_port, option="--coordinator-port")
+    return sockets
+
+
+def environment(wanted: Wanted, folder: DataFolder) -> dict[str, str]:
+    """Of all that is started."""
+    return {
+        "HELIX_DATA_DIR": str(folder.path),
+        "HELIX_URL": wanted.url,
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def plan(
+    wanted: Wanted,
+    folder: DataFolder,
+    sockets: list[socket.socket],
+    prepared: Mapping[str, Any],
+) -> Plan:
+    """`sockets` are those of `bound`, `prepared` is what `prepare` said."""
+    folder.ready_file.unlink(missing_ok=True)
+    children, probes, hints = [], [], []
+    if WEB in wanted.roles:
+        children.append(_web(wanted, folder, sockets[0]))
+        is_up = partial(answers, f"{wanted.local_url}/readyz")
+        probes.append(Probe(name="the web site", is_up=is_up, remedy=f"see {folder.logs}"))
+    if WORKER in wanted.roles:
+        children.append(_worker(wanted, folder))
+        probes.append(
+            Probe(name="the worker", is_up=folder.ready_file.exists, remedy=f"see {folder.logs}")
+        )
+    elif BEAT in wanted.roles:
+        children.append(_beat(wanted, folder))
+    if COORDINATOR in wanted.roles:
+        children.append(_coordinator(wanted, folder, prepared))
+        health = wanted.openai_url.removesuffix("/v1") + "/health"
+        # Without a plan to serve it is up and says 503.
+        is_up = partial(answers, health, any_status=True)
+        probes.append(Probe(name="the coordinator", is_up=is_up, remedy=f"see {folder.logs}"))
+        if find_spec("tokenizers") is None:
+            hints.append(
+                "To answer chats, the coordinator needs: pip install 'helixweb[coordinator]'"
+            )
+    return Plan(folder=folder, children=tuple(children), probes=tuple(probes), hints=tuple(hints))
+
+
+def _web(wanted: Wanted, folder: DataFolder, listener: socket.socket) -> Child:
+    command = [sys.executable, "-m", "helixweb.operations.web_server", str(listener.fileno())]
+    if wanted.tls is not None:
+        certificate, key = wanted.tls
+        command += ["--tls-certificate", str(certificate), "--tls-key", str(key)]
+    return Child(
+        name="web",
+        command=tuple(command),
+        ends=_WEB_ENDS,
+        passes=(listener.fileno(),),
+        log=_log(wanted, folder, "web"),
+    )
+
+
+def _worker(wanted: Wanted, folder: DataFolder) -> Child:
+    beat = ("-B",) if BEAT in wanted.roles else ()
+    return Child(
+        name="worker",
+        command=(
+            sys.executable, "-m", "celery", "-A", "helixweb", "worker", *beat,
+            "--loglevel", "WARNING", "--without-gossip", "--without-mingle",
+        ),
+        ends=_WORKER_ENDS,
+        env={"HELIX_READY_FILE": str(folder.ready_file)},
+        log=_log(wanted, folder, "worker"),
+    )  # fmt: skip
+
+
+def _beat(wanted: Wanted, folder: DataFolder) -> Child:
+    return Child(
+        name="beat",
+        command=(
+            sys.executable, "-m", "celery", "-A", "helixweb", "beat", "--loglevel", "WARNING",
+            "--pidfile", "",
+        ),
+        ends=_BEAT_ENDS,
+        log=_log(wanted, folder, "beat"),
+    )  # fmt: skip
+
+
+def _coordinator(wanted: Wanted, folder: DataFolder, prepared: Mapping[str, Any]) -> Child:
+    token = prepared.get("coordinator_token") or wanted.token
+    command = [
+        sys.executable, "-m", "runtime", "coordinator",
+        "--server", wanted.server_url,
+        "--name", "coordinator",
+        "--data-dir", str(folder.coordinator),
+        "--host", wanted.coordinator_host, "--port", str(wanted.coordinator_port),
+        "--data-host", wanted.data_host,
+        "--shutdown-grace", str(COORDINATOR_GRACE_S),
+        *(("--token", str(token)) if token else ()),
+    ]  # fmt: skip
+    return Child(
+        name="coordinator",
+        command=tuple(command),
+        ends=_COORDINATOR_ENDS,
+        log=_log(wanted, folder, "coordinator"),
+    )
+
+
+def _log(wanted: Wanted, folder: DataFolder, name: str) -> Path | None:
+    return folder.logs / f"{name}.log" if wanted.logs_to_files else None
+
+
+def answers(url: str, *, any_status: bool = False) -> bool:
+    """It answers with a success, or at all; of this machine, so no proxy and no certificate
+    counts."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
+    try:
+        with opener.open(url, timeout=ASKED_WITHIN_S) as answer:
+            return bool(200 <= answer.status < 300)
+    except urllib.error.HTTPError:
+        return any_status
+    except (OSError, urllib.error.URLError):
+        return False

@@ -1,0 +1,190 @@
+"""Keeps the processes of a site running: starts them, starts again what dies, ends all together.
+
+Knows nothing of what they do, and no Django: it must live whatever happens to them.
+"""
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from helixweb.operations.children import CALLED_WRONGLY, Child
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+# A child that ran this long is taken to be well: the next pause is the first again.
+WELL_AFTER_S = 60.0
+LOOK_S = 1.0
+LONGEST_LOG_BYTES = 20_000_000
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(slots=True)
+class Kept:
+    """A child as it is now. `again_at`: when it is started again; None while it runs or is given
+    up, which `given_up` tells apart."""
+
+    child: Child
+    process: "subprocess.Popen[bytes]"
+    started_at: float
+    pause_s: float = FIRST_PAUSE_S
+    again_at: float | None = None
+    given_up: bool = False
+    restarts: int = 0
+
+    @property
+    def runs(self) -> bool:
+        return self.again_at is None and not self.given_up
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """`say` tells people what happens; `clock` are seconds that only grow."""
+
+    say: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    kept: list[Kept] = field(default_factory=list)
+
+    def start(self, child: Child) -> None:
+        """Start it and look after it from now on."""
+        self.kept.append(Kept(child=child, process=child.start(), started_at=self.clock()))
+
+    def tend(self) -> None:
+        """Notice who has ended, and start again whose pause is over."""
+        now = self.clock()
+        for one in self.kept:
+            if one.runs and one.process.poll() is not None:
+                self._ended(one, now=now)
+            elif one.again_at is not None and one.again_at <= now:
+                one.process, one.again_at = one.child.start(), None
+                one.started_at, one.restarts = now, one.restarts + 1
+                self.say(f"{one.child.name} was started again (process {one.process.pid}).")
+            _shorten(one.child.log)
+
+    def ended(self) -> list[Kept]:
+        """Those that do not run at this moment."""
+        self.tend()
+        return [one for one in self.kept if not one.runs]
+
+    def next_look_s(self) -> float:
+        """How long nothing is to be done unless a signal comes."""
+        due = [one.again_at - self.clock() for one in self.kept if one.again_at is not None]
+        return max(0.0, min([LOOK_S, *due]))
+
+    def stop(self) -> None:
+        """Ask all to end at once, insist, and at last kill; returns when all have gone."""
+        ending = [_Ending(one) for one in self.kept if one.process.poll() is None]
+        while ending:
+            for one in ending:
+                one.go_on(self.clock())
+            time.sleep(0.02)
+            ending = [one for one in ending if one.kept.process.poll() is None]
+        for kept in self.kept:
+            _kill_session(kept.process.pid)  # what a killed worker left of its pool
+
+    def _ended(self, one: Kept, *, now: float) -> None:
+        code = one.process.returncode
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        where = f" (log: {one.child.log})" if one.child.log else ""
+        _kill_session(one.process.pid)
+        if code == CALLED_WRONGLY:
+            one.given_up = True
+            self.say(f"{one.child.name} {how} and is not started again{where}:")
+            self.say(one.child.last_lines(2))
+            return
+        if now - one.started_at >= WELL_AFTER_S:
+            one.pause_s = FIRST_PAUSE_S
+        self.say(f"{one.child.name} {how}; again in {one.pause_s:g} s{where}.")
+        one.again_at = now + one.pause_s
+        one.pause_s = min(LONGEST_PAUSE_S, 2 * one.pause_s)
+
+
+@dataclass(slots=True)
+class _Ending:
+    """How far a child is on its way out."""
+
+    kept: Kept
+    asked: int = 0
+    next_at: float = 0.0
+
+    def go_on(self, now: float) -> None:
+        """Send what is due now."""
+        if self.asked and now < self.next_at:
+            return
+        ends = self.kept.child.ends
+        if self.asked < len(ends):
+            number, patience_s = ends[self.asked]
+            with contextlib.suppress(ProcessLookupError):
+                self.kept.process.send_signal(number)
+            self.asked, self.next_at = self.asked + 1, now + patience_s
+        else:
+            _kill_session(self.kept.process.pid)
+
+
+class Signals:
+    """Within, signals that end a process do not: `wait` returns the first that came, and before
+    its time also when a child ends."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+
+    def __enter__(self) -> "Signals":
+        self._reading, writing = os.pipe()
+        for end in (self._reading, writing):
+            os.set_blocking(end, False)
+        self._writing = writing
+        self._previous_fd = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        self._previous = {n: signal.signal(n, self._take) for n in (*_ENDING, signal.SIGCHLD)}
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        signal.set_wakeup_fd(self._previous_fd)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        os.close(self._reading)
+        os.close(self._writing)
+
+    def wait(self, timeout_s: float) -> int | None:
+        """The number of a signal to end, if one came."""
+        if not self.taken and select.select([self._reading], [], [], timeout_s)[0]:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._reading, 4096)
+        return self.taken[0] if self.taken else None
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        if number in _ENDING:
+            self.taken.append(number)
+
+
+@contextlib.contextmanager
+def ending_with(supervisor: Supervisor) -> Iterator[None]:
+    """However it is left, nothing that was started goes on."""
+    try:
+        yield
+    finally:
+        supervisor.stop()
+
+
+def first_faults(kept: Sequence[Kept]) -> list[Kept]:
+    """Who ended before the site was up."""
+    return [one for one in kept if one.process.poll() is not None]
+
+
+def _kill_session(leader: int) -> None:
+    """What is left of the process group that `leader` began, which is ours alone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def _shorten(log: Path | None) -> None:
+    """Keep the old part of a long log beside it, and no more than that."""
+    with contextlib.suppress(FileNotFoundError):
+        if log is not None and log.stat().st_size > LONGEST_LOG_BYTES:
+            shutil.copyfile(log, log.with_suffix(".1.log"))
+            os.truncate(log, 0)  # it is written to by appending

@@ -1,0 +1,204 @@
+"""`helixweb up`, as people start it: with nothing else, with services, and without a network."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from helixweb.demo.processes import free_port
+from tests.shaped_links.network import require_shaping
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 90
+NO_SERVICES = {"DATABASE_URL": "", "REDIS_URL": ""}
+
+
+class Up:
+    """One `helixweb up` with its own ports; `told` is what it said when all was there."""
+
+    def __init__(self, data: Path, environ: Mapping[str, str]) -> None:
+        self.port, self.coordinator_port = free_port(), free_port()
+        known = {key: value for key, value in os.environ.items() if not key.startswith("HELIX_")}
+        self.process = subprocess.Popen(
+            [
+                sys.executable, "-m", "helixweb.command_line", "up", "--data", str(data), "--json",
+                "--port", str(self.port), "--coordinator-port", str(self.coordinator_port),
+            ],
+            cwd=ROOT,
+            env={**known, **environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, "it ended before all was up, see what it said on stderr"
+        self.told: dict[str, Any] = json.loads(line)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def children(self) -> dict[str, psutil.Process]:
+        """Those that it started, by what they are."""
+        words = {"web": "web_server", "worker": "celery", "coordinator": "coordinator"}
+        found = psutil.Process(self.process.pid).children()
+        return {
+            name: child
+            for child in found
+            for name, word in words.items()
+            if any(word in argument for argument in child.cmdline())
+        }
+
+    def checks(self) -> dict[str, str]:
+        """What `/readyz` says of each part."""
+        found: dict[str, str] = httpx.get(f"{self.url}/readyz", timeout=30).json()["checks"]
+        return found
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Its exit status."""
+        self.process.send_signal(number)
+        code = self.process.wait(PATIENCE_S)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code
+
+
+@contextlib.contextmanager
+def started(data: Path, environ: Mapping[str, str] = NO_SERVICES) -> Iterator[Up]:
+    up = Up(data, environ)
+    try:
+        yield up
+    finally:
+        if up.process.poll() is None:
+            up.stop()
+
+
+def until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.e2e
+def test_one_command_runs_a_site_that_mends_itself_and_ends_whole(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with started(data) as up:
+        assert up.told["migrated"] > 0
+        assert up.told["backup"] == ""
+        assert httpx.get(up.told["login_link"]).status_code == 200
+        until(lambda: set(up.checks().values()) == {"ok"})
+
+        children = up.children()
+        assert set(children) == {"web", "worker", "coordinator"}
+        listening = [
+            connection.laddr.ip
+            for child in children.values()
+            for connection in child.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
+        ]
+        assert set(listening) == {"127.0.0.1"}
+
+        children["web"].kill()
+        # Whoever asks meanwhile waits for the next: the supervisor keeps the port.
+        assert httpx.get(f"{up.url}/healthz", timeout=PATIENCE_S).status_code == 200
+        assert up.children()["web"].pid != children["web"].pid
+
+        everyone = psutil.Process(up.process.pid).children(recursive=True)
+        assert up.stop(signal.SIGINT) == 0
+        assert not [child for child in everyone if child.is_running()]
+    secret = (data / "secret_key").read_text()
+    assert (data / "secret_key").stat().st_mode & 0o777 == 0o600
+
+    with started(data) as again:
+        assert again.told["migrated"] == 0
+        assert (data / "secret_key").read_text() == secret
+        until(lambda: httpx.get(f"http://127.0.0.1:{again.coordinator_port}/health").status_code)
+        assert again.stop() == 0
+
+
+@pytest.mark.e2e
+@pytest.mark.postgres
+@pytest.mark.redis
+def test_two_variables_give_it_postgresql_and_redis(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    subprocess.run(["psql", postgres_url, "-qc", "CREATE DATABASE up_test"], check=True, timeout=60)
+    database = postgres_url.rpartition("/")[0] + "/up_test"
+    services = {"DATABASE_URL": database, "REDIS_URL": redis_url}
+    with started(tmp_path / "data", services) as up:
+        assert up.told["migrated"] > 0
+        until(lambda: set(up.checks().values()) == {"ok"})
+        assert not (tmp_path / "data" / "helixweb.sqlite3").exists()
+        assert up.stop() == 0
+
+
+LEADS_NOWHERE = """
+set -e
+ip link set lo up
+ip link add out type veth peer name nowhere
+for i in out nowhere; do sysctl -qw net.ipv6.conf.$i.disable_ipv6=1; done
+ip link set out arp off; ip link set out up; ip link set nowhere up
+ip addr add 198.51.100.1/24 dev out; ip route add default dev out
+"$@" >&2
+ip -s -j link show out
+"$PYTHON" -c 'import socket; socket.socket(type=2).sendto(b"a", ("192.0.2.1", 9))'
+ip -s -j link show out
+"""
+
+
+@pytest.mark.e2e
+def test_it_needs_no_network_and_looks_for_none(tmp_path: Path) -> None:
+    """In a namespace with loopback and one interface that leads nowhere and counts packets; what
+    it counts is shown at last by a packet to somewhere else."""
+    require_shaping()
+    command = [
+        sys.executable, "-m", "helixweb.command_line", "up", "--data", str(tmp_path / "data"),
+        "--check",
+    ]  # fmt: skip
+    done = subprocess.run(
+        ["unshare", "--net", "sh", "-c", LEADS_NOWHERE, "sh", *command],
+        cwd=ROOT,
+        env={**os.environ, **NO_SERVICES, "OMP_NUM_THREADS": "1", "PYTHON": sys.executable},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=2 * PATIENCE_S,
+        check=True,
+    )
+    up, packet = (json.loads(line)[0]["stats64"]["tx"] for line in done.stdout.splitlines() if line)
+    assert (up["packets"], up["errors"], up["dropped"]) == (0, 0, 0)
+    assert packet["packets"] == 1
+
+
+@pytest.mark.e2e
+def test_what_is_away_is_named_with_what_to_do(tmp_path: Path) -> None:
+    for services, told in (
+        ({"DATABASE_URL": "postgres://helix@127.0.0.1:1/helix"}, "check DATABASE_URL"),
+        ({"REDIS_URL": "redis://127.0.0.1:1/0"}, "check REDIS_URL"),
+        ({"DATABASE_URL": "mysql://somewhere"}, "postgres://USER:PASSWORD@HOST/NAME"),
+    ):
+        done = subprocess.run(
+            [
+                sys.executable, "-m", "helixweb.command_line", "up", "--data", str(tmp_path),
+                "--role", "web", "--port", str(free_port()),
+            ],
+            cwd=ROOT,
+            env={**os.environ, **NO_SERVICES, **services},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 1
+        assert told in done.stderr
+        assert "Traceback" not in done.stderr

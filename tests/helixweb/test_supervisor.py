@@ -1,0 +1,201 @@
+"""Who looks after the processes of a site: what dies comes back, what is asked to end ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from helixweb.operations import supervisor as supervising
+from helixweb.operations.children import Child
+from helixweb.operations.supervisor import Signals, Supervisor
+
+PATIENCE_S = 20.0
+SLEEPS = "import time; time.sleep(600)"
+ENDS = ((signal.SIGTERM, 5.0),)
+
+
+class Clock:
+    """Seconds that a test moves on."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def supervisor(said: list[str], clock: Clock) -> Iterator[Supervisor]:
+    made = Supervisor(say=said.append, clock=clock)
+    yield made
+    made.clock = time.monotonic
+    made.stop()
+
+
+def child(program: str, *, name: str = "web", log: Path | None = None, **more: object) -> Child:
+    arguments = {"ends": ENDS, **more}
+    return Child(name=name, command=(sys.executable, "-c", program), log=log, **arguments)  # type: ignore[arg-type]
+
+
+def until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def wait_for_end(supervisor: Supervisor) -> None:
+    supervisor.kept[0].process.wait(PATIENCE_S)
+    supervisor.tend()
+
+
+def test_what_dies_is_started_again_after_a_pause_that_grows(
+    supervisor: Supervisor, said: list[str], clock: Clock
+) -> None:
+    supervisor.start(child("raise SystemExit(3)"))
+    pauses = []
+    for _ in range(4):
+        wait_for_end(supervisor)
+        kept = supervisor.kept[0]
+        assert kept.again_at is not None
+        pauses.append(kept.again_at - clock.now)
+        clock.now = kept.again_at
+        supervisor.tend()
+        assert kept.runs
+    assert pauses == [0.5, 1.0, 2.0, 4.0]
+    assert "web ended with exit code 3; again in 0.5 s" in said[0]
+    assert supervisor.kept[0].restarts == 4
+
+
+def test_no_pause_is_longer_than_half_a_minute(supervisor: Supervisor, clock: Clock) -> None:
+    supervisor.start(child("raise SystemExit(1)"))
+    supervisor.kept[0].pause_s = 20.0
+    wait_for_end(supervisor)
+    assert supervisor.kept[0].pause_s == supervising.LONGEST_PAUSE_S
+
+
+def test_what_ran_well_for_long_comes_back_at_once(supervisor: Supervisor, clock: Clock) -> None:
+    supervisor.start(child("raise SystemExit(1)"))
+    supervisor.kept[0].pause_s = 16.0
+    clock.now += supervising.WELL_AFTER_S
+    wait_for_end(supervisor)
+    assert supervisor.kept[0].again_at == clock.now + supervising.FIRST_PAUSE_S
+
+
+def test_what_was_called_wrongly_is_given_up_and_its_words_are_passed_on(
+    supervisor: Supervisor, said: list[str], tmp_path: Path
+) -> None:
+    program = "import sys; sys.stderr.write('coordinator: the token is used\\n'); sys.exit(2)"
+    supervisor.start(child(program, name="coordinator", log=tmp_path / "log"))
+    wait_for_end(supervisor)
+    assert supervisor.kept[0].given_up
+    assert "is not started again" in said[0]
+    assert "the token is used" in said[1]
+
+
+def test_the_end_waits_for_no_pause(supervisor: Supervisor, clock: Clock) -> None:
+    supervisor.start(child("raise SystemExit(1)"))
+    wait_for_end(supervisor)
+    clock.now += 0.2
+    assert supervisor.next_look_s() == pytest.approx(0.3)
+
+
+def test_who_does_not_hear_the_first_signal_gets_the_next(tmp_path: Path) -> None:
+    stubborn = (
+        "import pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "signal.signal(signal.SIGQUIT, lambda *_: sys.exit(0))\n"
+        f"pathlib.Path({str(tmp_path / 'up')!r}).touch()\n"
+        "time.sleep(600)"
+    )
+    supervisor = Supervisor(say=lambda text: None)
+    supervisor.start(child(stubborn, ends=((signal.SIGTERM, 0.1), (signal.SIGQUIT, 20.0))))
+    until((tmp_path / "up").exists)
+    supervisor.stop()
+    assert supervisor.kept[0].process.returncode == 0
+
+
+def test_who_hears_no_signal_is_killed_with_all_it_started(tmp_path: Path) -> None:
+    deaf = (
+        "import pathlib, signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"started = subprocess.Popen([sys.executable, '-c', {SLEEPS!r}])\n"
+        f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(started.pid) + '.')\n"
+        "time.sleep(600)"
+    )
+    supervisor = Supervisor(say=lambda text: None)
+    supervisor.start(child(deaf, ends=((signal.SIGTERM, 0.1),)))
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("."))
+    grandchild = int((tmp_path / "pid").read_text().rstrip("."))
+    supervisor.stop()
+    assert supervisor.kept[0].process.returncode == -signal.SIGKILL
+    until(lambda: not psutil.pid_exists(grandchild) or _is_zombie(grandchild))
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_a_long_log_is_cut_and_its_old_part_kept(
+    supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervising, "LONGEST_LOG_BYTES", 10)
+    log = tmp_path / "web.log"
+    log.write_text("0123456789 and more")
+    supervisor.start(child(SLEEPS, log=log))
+    supervisor.tend()
+    assert log.read_text() == ""
+    assert (tmp_path / "web.1.log").read_text() == "0123456789 and more"
+
+
+def test_a_signal_to_end_ends_the_waiting_and_stays_known() -> None:
+    with Signals() as signals:
+        assert signals.wait(0.0) is None
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signals.wait(PATIENCE_S) == signal.SIGTERM
+        assert signals.wait(PATIENCE_S) == signal.SIGTERM
+
+
+def test_the_end_of_a_child_ends_the_waiting() -> None:
+    with Signals() as signals:
+        process = subprocess.Popen([sys.executable, "-c", ""])
+        begin = time.monotonic()
+        assert signals.wait(PATIENCE_S) is None
+        assert time.monotonic() - begin < PATIENCE_S
+        process.wait()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel does this on Linux")
+def test_children_of_a_supervisor_that_was_killed_end(tmp_path: Path) -> None:
+    program = (
+        "import pathlib, signal, time\n"
+        "from helixweb.operations.children import Child\n"
+        f"child = Child(name='x', command=({sys.executable!r}, '-c', {SLEEPS!r}), ends=())\n"
+        f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(child.start().pid) + '.')\n"
+        "time.sleep(600)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program])
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("."))
+    started = int((tmp_path / "pid").read_text().rstrip("."))
+    process.kill()
+    process.wait()
+    until(lambda: not psutil.pid_exists(started) or _is_zombie(started))

@@ -1,0 +1,121 @@
+"""What `up` refuses before anything is started, and what it says."""
+
+import os
+import socket
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from helixweb.command_line.main import main
+from helixweb.command_line.surroundings import Surroundings
+from helixweb.operations.data_folder import DataFolder, DataFolderFault
+from helixweb.operations.listening import CannotListen, listen
+from helixweb.operations.notify import notify
+from helixweb.places import default_data_dir
+
+
+def up(*words: str, data: Path, **environ: str) -> tuple[int, str]:
+    """Exit code and what was said on stderr."""
+    err = StringIO()
+    around = Surroundings(out=StringIO(), err=err, environ=environ)
+    code = main(["up", "--data", str(data), *words], surroundings=around)
+    return code, err.getvalue()
+
+
+def test_a_port_that_is_taken_is_named_with_the_option_that_chooses_another(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, said = up("--role", "web", "--port", str(port), data=tmp_path)
+    assert code == 1
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in said
+    assert "--port" in said
+
+
+def test_an_address_of_another_machine_is_refused_with_what_to_give() -> None:
+    with pytest.raises(CannotListen, match=r"0\.0\.0\.0 for all"):
+        listen("192.0.2.1", 0, option="--port")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--url", "helix.example"], "https://helix.example"),
+        (["--port", "8100"], "two different ports"),
+        (["--role", "coordinator"], "--server URL"),
+        (["--role", "web", "--server", "http://x"], "--role coordinator without web"),
+        (["--tls-key", "key.pem"], "give both"),
+        (["--tls-key", "/no/key", "--tls-certificate", "/no/cert"], "/no/cert is no file"),
+        (["--role", "web", "--host", "192.0.2.1"], "DATABASE_URL and REDIS_URL"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_with_what_can(
+    words: list[str], told: str, tmp_path: Path
+) -> None:
+    code, said = up(*words, data=tmp_path)
+    assert code == 1
+    assert told in said
+
+
+def test_a_role_that_does_not_exist_is_refused_with_those_that_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert up("--role", "broker", data=tmp_path)[0] == 2
+    assert "coordinator" in capsys.readouterr().err
+
+
+def test_a_data_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    code, said = up(data=tmp_path / "file" / "data")
+    assert code == 1
+    assert f"{tmp_path / 'file' / 'data'} cannot be made" in said
+    assert "--data" in said
+
+
+def test_a_data_folder_that_may_not_be_written_to_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(DataFolderFault, match="cannot be written"):
+        DataFolder.of(tmp_path, {})
+
+
+def test_two_at_once_in_one_folder_are_told_apart_by_their_roles(tmp_path: Path) -> None:
+    folder = DataFolder.of(tmp_path, {})
+    with folder.locked(["web"]), folder.locked(["worker"]):
+        code, said = up("--role", "web", "--port", "1", data=tmp_path)
+    assert code == 1
+    assert "runs the role web" in said
+    assert str(tmp_path) in said
+
+
+def test_the_data_folder_is_readable_by_its_user_alone(tmp_path: Path) -> None:
+    folder = DataFolder.of(tmp_path / "new" / "data", {})
+    assert folder.path.stat().st_mode & 0o077 == 0
+
+
+def test_an_installed_site_keeps_its_data_with_the_users_state(tmp_path: Path) -> None:
+    assert default_data_dir({}, above=tmp_path, home=Path("/home/ada")) == Path(
+        "/home/ada/.local/state/helixweb"
+    )
+    given = {"XDG_STATE_HOME": "/state"}
+    assert default_data_dir(given, above=tmp_path) == Path("/state/helixweb")
+    assert default_data_dir({"XDG_STATE_HOME": "relative"}, above=tmp_path, home=Path("/h")) == (
+        Path("/h/.local/state/helixweb")
+    )
+
+
+def test_a_checkout_keeps_its_data_in_var(tmp_path: Path) -> None:
+    for name in ("manage.py", "pyproject.toml"):
+        (tmp_path / name).touch()
+    assert default_data_dir({"XDG_STATE_HOME": "/state"}, above=tmp_path) == tmp_path / "var"
+
+
+def test_systemd_is_told_when_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    assert not notify("READY=1")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        assert notify("READY=1")
+        assert manager.recv(100) == b"READY=1"
