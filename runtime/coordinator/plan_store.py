@@ -47,7 +47,8 @@ class PlanStore:
 
     def save(self, desired: CoordinatorDesired, *, before: ServingPlan | None = None) -> None:
         """Durable when it returns: after a crash there is the old state or the new."""
-        stored = Stored(**dict(desired), before=before)
+        fields = {name: getattr(desired, name) for name in DESIRED_FIELDS}
+        stored = Stored(**fields, before=before)
         new = self._path.with_suffix(".new")
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
