@@ -68,7 +68,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
     elif isinstance(error, PlannerError):
         error = exceptions.ValidationError({"detail": [str(error)]})
     elif is_database_away(error):
-        logger.error("%s: %s", context["request"].path, error)
+        logger.error("%r: %s", context["request"].path, error)
         error = DatabaseAway()
     if not isinstance(error, exceptions.APIException):
         return None

@@ -1,0 +1,230 @@
+"""Requests that try to get past the site's borders: hosts, redirects, sessions, bodies, paths."""
+
+import gzip
+import logging
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.db import OperationalError, connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from rest_framework.test import APIClient
+
+from helixweb.common import login_links
+from helixweb.common.api_keys import create_api_key
+from helixweb.common.guessing import FAILURES_OF_ADDRESS
+from tests.helixweb.test_access import EVERY_URL, OPEN
+
+EVIL = "evil.example"
+PASSWORD = "correct horse battery staple"
+
+
+@pytest.fixture
+def person(db: None) -> Any:
+    return get_user_model().objects.create_superuser("grace", password=PASSWORD)
+
+
+# -- Who the site believes it is ------------------------------------------------------------------
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "headers",
+    [{"Host": EVIL}, {"Host": f"127.0.0.1@{EVIL}"}, {"Host": "127.0.0.1:8000 evil"}, {"Host": ""}],
+)
+def test_a_request_for_another_host_is_refused(headers: dict[str, str]) -> None:
+    answer = Client().get("/login/", headers=headers)
+    assert answer.status_code == 400
+    assert EVIL not in answer.content.decode()
+
+
+def test_no_header_makes_links_lead_elsewhere(browser: Client, person: Any) -> None:
+    browser.force_login(person)
+    forged = {"X-Forwarded-Host": EVIL, "Forwarded": f"host={EVIL}", "X-Forwarded-Proto": "https"}
+    page = browser.post("/settings/users/", {"username": "new"}, headers=forged)
+    assert "/login/link/" in page.content.decode()
+    assert EVIL not in page.content.decode()
+    listed = browser.get("/api/v1/clusters/?limit=1", headers=forged)
+    assert EVIL not in listed.content.decode()
+
+
+@pytest.mark.django_db
+def test_an_address_that_a_client_makes_up_does_not_hide_who_guesses(person: Any) -> None:
+    client = Client()
+    for number in range(FAILURES_OF_ADDRESS):
+        forged = {"X-Forwarded-For": f"203.0.113.{number}"}
+        client.post("/login/", {"username": f"u{number}", "password": "x"}, headers=forged)
+    page = client.post(
+        "/login/", {"username": "grace", "password": PASSWORD},
+        headers={"X-Forwarded-For": "198.51.100.7"},
+    )  # fmt: skip
+    assert "Too many failed attempts" in page.content.decode()
+
+
+# -- Logging in -----------------------------------------------------------------------------------
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "target",
+    [f"//{EVIL}/", f"https://{EVIL}/", f"/\\{EVIL}", f"///{EVIL}", "javascript:alert(1)",
+     f"http:///{EVIL}", f"\thttps://{EVIL}"],
+)  # fmt: skip
+def test_logging_in_leads_nowhere_else(person: Any, target: str) -> None:
+    answer = Client().post(
+        "/login/", {"username": "grace", "password": PASSWORD, "next": target}, query_params={
+            "next": target
+        },
+    )  # fmt: skip
+    assert (answer.status_code, answer.headers["Location"]) == (302, "/")
+
+
+def test_whoever_knew_the_session_before_a_login_does_not_know_it_after(person: Any) -> None:
+    for way in ("password", "link"):
+        client = Client()
+        session = client.session
+        session["planted"] = True
+        session.save()
+        client.cookies["sessionid"] = planted = str(session.session_key)
+        if way == "password":
+            client.post("/login/", {"username": "grace", "password": PASSWORD})
+        else:
+            client.post(f"/login/link/{login_links.create(person)}/")
+        fresh = client.cookies["sessionid"]
+        assert fresh.value != planted
+        assert (fresh["httponly"], fresh["samesite"]) == (True, "Lax")
+        stranger = Client()
+        stranger.cookies["sessionid"] = planted
+        assert stranger.get("/").status_code == 302, way
+
+
+# -- Forged by another page -----------------------------------------------------------------------
+PAGES = sorted({path for name, path in EVERY_URL if not path.startswith("/api/")})
+
+
+def test_no_form_is_taken_without_the_token_of_its_page(person: Any) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(person)
+    statuses = {path: client.post(path, {"name": "x"}).status_code for path in PAGES}
+    taken = {path: status for path, status in statuses.items() if status not in (403, 405)}
+    assert taken == {}
+    assert sum(status == 403 for status in statuses.values()) > 40
+
+
+def test_no_write_over_rest_is_taken_from_a_session_without_the_token(person: Any) -> None:
+    client = APIClient(enforce_csrf_checks=True)
+    client.force_login(person)
+    for name, path in EVERY_URL:
+        if path.startswith("/api/v1/") and name not in OPEN and "/agent/" not in path:
+            for method in ("post", "put", "patch", "delete"):
+                answer = getattr(client, method)(path, {}, headers={"Origin": f"https://{EVIL}"})
+                assert answer.status_code in (401, 403, 404, 405), (method, path)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", ["/login/", "/", "/clusters/", "/api/v1/clusters/", "/nowhere/"])
+def test_every_answer_says_that_it_is_nobodys_frame_and_what_it_is(
+    browser: Client, path: str
+) -> None:
+    headers = browser.get(path).headers
+    assert headers["X-Frame-Options"] == "DENY"
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Referrer-Policy"] == "same-origin"
+    assert headers["Cross-Origin-Opener-Policy"] == "same-origin"
+
+
+def test_no_answer_invites_scripts_of_other_sites(browser: Client) -> None:
+    for path in ("/api/v1/clusters/", "/events?topics=cluster:1", "/api/schema/", "/healthz"):
+        answer = browser.get(path, headers={"Origin": f"https://{EVIL}"})
+        assert not [name for name in answer.headers if name.startswith("Access-Control")], path
+
+
+# -- Bodies ---------------------------------------------------------------------------------------
+def test_a_body_that_would_unfold_is_not_unfolded(api: APIClient) -> None:
+    bomb = gzip.compress(b" " * 50_000_000 + b"{}")
+    answer = api.post(
+        "/api/v1/clusters/import/", bomb, content_type="application/json",
+        headers={"Content-Encoding": "gzip"},
+    )  # fmt: skip
+    assert answer.status_code == 400
+    assert len(bomb) < 100_000
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"[" * 100_000, 400),
+        (b'{"name": "' + b"x" * 10_000_001 + b'"}', 413),
+        (b'{"name": ' + b"9" * 50_000 + b"}", 400),
+        (b'{"name": NaN}', 400),
+        (b'{"name": "\\ud800"}', 400),
+        (b'{"name": "a\\u0000b"}', 400),
+        (b"\xff\xfe{}", 400),
+    ],
+    ids=["deep", "large", "number", "nan", "half a character", "zero byte", "encoding"],
+)
+def test_a_body_that_is_too_much_is_refused(api: APIClient, body: bytes, status: int) -> None:
+    answer = api.post("/api/v1/clusters/", body, content_type="application/json")
+    assert answer.status_code == status, answer.content[:200]
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert len(answer.content) < 4_000
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain", "text/xml"]
+)
+def test_a_form_of_another_page_is_no_body_of_the_rest_api(api: APIClient, kind: str) -> None:
+    answer = api.post("/api/v1/clusters/", b"name=x", content_type=kind)
+    assert answer.status_code == 415
+
+
+# -- Paths ----------------------------------------------------------------------------------------
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../helixweb/settings.py", "/static/%2e%2e/manage.py", "/static/..%2fmanage.py",
+        "/static//etc/passwd", "/static/js/..%5c..%5cmanage.py", "/static/plotly/../../secret_key",
+        "/static/%00", "/static/js/",
+    ],
+)  # fmt: skip
+def test_no_path_leads_out_of_the_static_files(path: str) -> None:
+    answer = Client().get(path)
+    assert answer.status_code in (302, 404), path
+    assert b"import" not in answer.content
+
+
+# -- Secrets --------------------------------------------------------------------------------------
+def test_a_key_is_looked_for_by_its_hash_so_that_no_comparison_tells_how_much_was_right(
+    user: Any,
+) -> None:
+    secret = create_api_key(name="k", user=user, scopes=["read"]).secret
+    client = Client()
+    with CaptureQueriesContext(connection) as captured:
+        right = client.get("/api/v1/clusters/", headers={"Authorization": f"Bearer {secret}"})
+        wrong = client.get("/api/v1/clusters/", headers={"Authorization": f"Bearer {secret[:-1]}x"})
+    assert (right.status_code, wrong.status_code) == (200, 401)
+    asked = " ".join(query["sql"] for query in captured.captured_queries)
+    assert secret not in asked
+    assert secret.split(".")[1][:-1] not in asked
+
+
+# -- Logs -----------------------------------------------------------------------------------------
+@pytest.mark.django_db
+def test_no_address_writes_a_line_of_its_own_into_the_log(
+    api: APIClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forged = "/api/v1/x%0a2026-01-01 00:00:00,000 CRITICAL root: forged%1b[2J/"
+    caplog.set_level(logging.DEBUG)
+    assert api.get(forged).status_code == 404
+    assert Client().get(f"/nowhere{forged}").status_code in (302, 404)
+
+    def away(*args: object, **options: object) -> None:
+        raise OperationalError("the database is locked")
+
+    monkeypatch.setattr("helixweb.common.api.UnknownAddressView.get", away)
+    assert api.get(forged).status_code == 503
+    messages = [record.getMessage() for record in caplog.records]
+    assert any("forged" in message for message in messages)
+    for message in messages:
+        if "forged" in message:
+            assert not re.search(r"[\x00-\x1f\x7f]", message.split("Traceback")[0]), message
