@@ -78,6 +78,10 @@ class Clusters:
         """The cluster as a `helixweb.problem/1` document."""
         return cast('dict[str, Any]', self._connection.call('GET', f"/clusters/{path_part(id)}/problem/", query={'model': model}))
 
+    def batch(self, body: schemas.ClusterBatchRequest | None = None, *, idempotency_key: str | None = None) -> schemas.ClusterBatchDone:
+        """Delete, change and make many rows at once: all of it or, if any is refused, nothing."""
+        return cast('schemas.ClusterBatchDone', self._connection.call('POST', "/clusters/batch/", body=body, headers={'Idempotency-Key': idempotency_key}))
+
     def import_(self, body: schemas.ImportRequest | None = None, *, idempotency_key: str | None = None) -> schemas.Cluster:
         """Store a problem file as a cluster, all or nothing."""
         return cast('schemas.Cluster', self._connection.call('POST', "/clusters/import/", body=body, headers={'Idempotency-Key': idempotency_key}))

@@ -70,3 +70,7 @@ class Links:
     def delete(self, id: int, *, if_match: str | None = None) -> None:
         """Lists, creates, changes and deletes through the services."""
         self._connection.call('DELETE', f"/links/{path_part(id)}/", headers={'If-Match': if_match})
+
+    def batch(self, body: schemas.LinkBatchRequest | None = None, *, idempotency_key: str | None = None) -> schemas.LinkBatchDone:
+        """Delete, change and make many rows at once: all of it or, if any is refused, nothing."""
+        return cast('schemas.LinkBatchDone', self._connection.call('POST', "/links/batch/", body=body, headers={'Idempotency-Key': idempotency_key}))

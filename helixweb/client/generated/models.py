@@ -63,3 +63,7 @@ class Models:
     def delete(self, id: int, *, if_match: str | None = None) -> None:
         """Lists, creates, changes and deletes through the services."""
         self._connection.call('DELETE', f"/models/{path_part(id)}/", headers={'If-Match': if_match})
+
+    def batch(self, body: schemas.LanguageModelBatchRequest | None = None, *, idempotency_key: str | None = None) -> schemas.LanguageModelBatchDone:
+        """Delete, change and make many rows at once: all of it or, if any is refused, nothing."""
+        return cast('schemas.LanguageModelBatchDone', self._connection.call('POST', "/models/batch/", body=body, headers={'Idempotency-Key': idempotency_key}))

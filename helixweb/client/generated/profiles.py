@@ -74,6 +74,10 @@ class Profiles:
         """The profile as a `helixweb.profile/1` document."""
         return cast('dict[str, Any]', self._connection.call('GET', f"/profiles/{path_part(id)}/export/"))
 
+    def batch(self, body: schemas.ProfileBatchRequest | None = None, *, idempotency_key: str | None = None) -> schemas.ProfileBatchDone:
+        """Delete, change and make many rows at once: all of it or, if any is refused, nothing."""
+        return cast('schemas.ProfileBatchDone', self._connection.call('POST', "/profiles/batch/", body=body, headers={'Idempotency-Key': idempotency_key}))
+
     def estimate(self, body: schemas.EstimateRequest, *, idempotency_key: str | None = None) -> schemas.Profile:
         """A profile from the data sheet of a GPU that nobody has measured; marked so."""
         return cast('schemas.Profile', self._connection.call('POST', "/profiles/estimate/", body=body, headers={'Idempotency-Key': idempotency_key}))

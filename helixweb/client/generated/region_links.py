@@ -70,3 +70,7 @@ class RegionLinks:
     def delete(self, id: int, *, if_match: str | None = None) -> None:
         """Lists, creates, changes and deletes through the services."""
         self._connection.call('DELETE', f"/region-links/{path_part(id)}/", headers={'If-Match': if_match})
+
+    def batch(self, body: schemas.RegionLinkBatchRequest | None = None, *, idempotency_key: str | None = None) -> schemas.RegionLinkBatchDone:
+        """Delete, change and make many rows at once: all of it or, if any is refused, nothing."""
+        return cast('schemas.RegionLinkBatchDone', self._connection.call('POST', "/region-links/batch/", body=body, headers={'Idempotency-Key': idempotency_key}))

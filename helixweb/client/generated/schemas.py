@@ -136,6 +136,23 @@ class Cluster(TypedDict):
     created_at: str
 
 
+class ClusterBatchDone(TypedDict):
+    """The rows as they are now."""
+
+    deleted: list[int]
+    updated: list[Cluster]
+    created: list[Cluster]
+
+
+class ClusterBatchRequest(TypedDict):
+    """At most 500 rows to delete, to change by id, and to make, in this order. `if_match`: the ETags of rows as they were read, by id."""
+
+    delete: NotRequired[list[int]]
+    update: NotRequired[dict[str, PatchedClusterRequest]]
+    create: NotRequired[list[ClusterRequest]]
+    if_match: NotRequired[dict[str, str]]
+
+
 class ClusterRequest(TypedDict):
     """Checks the fields, then calls the service."""
 
@@ -410,6 +427,23 @@ class LanguageModel(TypedDict):
     created_at: str
 
 
+class LanguageModelBatchDone(TypedDict):
+    """The rows as they are now."""
+
+    deleted: list[int]
+    updated: list[LanguageModel]
+    created: list[LanguageModel]
+
+
+class LanguageModelBatchRequest(TypedDict):
+    """At most 500 rows to delete, to change by id, and to make, in this order. `if_match`: the ETags of rows as they were read, by id."""
+
+    delete: NotRequired[list[int]]
+    update: NotRequired[dict[str, PatchedLanguageModelRequest]]
+    create: NotRequired[list[LanguageModelRequest]]
+    if_match: NotRequired[dict[str, str]]
+
+
 class LanguageModelRequest(TypedDict):
     """Checks the fields, then calls the service."""
 
@@ -463,6 +497,23 @@ class LinkAtWork(TypedDict):
     slow: bool
     stalled: bool
     age_s: float
+
+
+class LinkBatchDone(TypedDict):
+    """The rows as they are now."""
+
+    deleted: list[int]
+    updated: list[Link]
+    created: list[Link]
+
+
+class LinkBatchRequest(TypedDict):
+    """At most 500 rows to delete, to change by id, and to make, in this order. `if_match`: the ETags of rows as they were read, by id."""
+
+    delete: NotRequired[list[int]]
+    update: NotRequired[dict[str, PatchedLinkRequest]]
+    create: NotRequired[list[LinkRequest]]
+    if_match: NotRequired[dict[str, str]]
 
 
 class LinkRate(TypedDict):
@@ -571,6 +622,23 @@ class Node(TypedDict):
     version: str
     joined_at: str | None
     last_seen_at: str | None
+
+
+class NodeBatchDone(TypedDict):
+    """The rows as they are now."""
+
+    deleted: list[int]
+    updated: list[Node]
+    created: list[Node]
+
+
+class NodeBatchRequest(TypedDict):
+    """At most 500 rows to delete, to change by id, and to make, in this order. `if_match`: the ETags of rows as they were read, by id."""
+
+    delete: NotRequired[list[int]]
+    update: NotRequired[dict[str, PatchedNodeRequest]]
+    create: NotRequired[list[NodeRequest]]
+    if_match: NotRequired[dict[str, str]]
 
 
 class NodeLayers(TypedDict):
@@ -916,6 +984,23 @@ class Profile(TypedDict):
     recorded_at: str | None
 
 
+class ProfileBatchDone(TypedDict):
+    """The rows as they are now."""
+
+    deleted: list[int]
+    updated: list[Profile]
+    created: list[Profile]
+
+
+class ProfileBatchRequest(TypedDict):
+    """At most 500 rows to delete, to change by id, and to make, in this order. `if_match`: the ETags of rows as they were read, by id."""
+
+    delete: NotRequired[list[int]]
+    update: NotRequired[dict[str, PatchedProfileRequest]]
+    create: NotRequired[list[ProfileRequest]]
+    if_match: NotRequired[dict[str, str]]
+
+
 class ProfileImportRequest(TypedDict):
     """A `helixweb.profile/1` document for a cluster, called `name` or as it says itself."""
 
@@ -1011,6 +1096,23 @@ class RegionLink(TypedDict):
     latency_s: float
     origin: NotRequired[OriginEnum]
     recorded_at: str | None
+
+
+class RegionLinkBatchDone(TypedDict):
+    """The rows as they are now."""
+
+    deleted: list[int]
+    updated: list[RegionLink]
+    created: list[RegionLink]
+
+
+class RegionLinkBatchRequest(TypedDict):
+    """At most 500 rows to delete, to change by id, and to make, in this order. `if_match`: the ETags of rows as they were read, by id."""
+
+    delete: NotRequired[list[int]]
+    update: NotRequired[dict[str, PatchedRegionLinkRequest]]
+    create: NotRequired[list[RegionLinkRequest]]
+    if_match: NotRequired[dict[str, str]]
 
 
 class RegionLinkRequest(TypedDict):
@@ -1121,6 +1223,23 @@ class SharedBandwidth(TypedDict):
     direction: DirectionEnum
     scope: ScopeEnum
     bandwidth_bytes_per_s: float
+
+
+class SharedBandwidthBatchDone(TypedDict):
+    """The rows as they are now."""
+
+    deleted: list[int]
+    updated: list[SharedBandwidth]
+    created: list[SharedBandwidth]
+
+
+class SharedBandwidthBatchRequest(TypedDict):
+    """At most 500 rows to delete, to change by id, and to make, in this order. `if_match`: the ETags of rows as they were read, by id."""
+
+    delete: NotRequired[list[int]]
+    update: NotRequired[dict[str, PatchedSharedBandwidthRequest]]
+    create: NotRequired[list[SharedBandwidthRequest]]
+    if_match: NotRequired[dict[str, str]]
 
 
 class SharedBandwidthRequest(TypedDict):

@@ -64,3 +64,7 @@ class SharedBandwidths:
     def delete(self, id: int, *, if_match: str | None = None) -> None:
         """What several links have together, beside the bandwidth of each."""
         self._connection.call('DELETE', f"/shared-bandwidths/{path_part(id)}/", headers={'If-Match': if_match})
+
+    def batch(self, body: schemas.SharedBandwidthBatchRequest | None = None, *, idempotency_key: str | None = None) -> schemas.SharedBandwidthBatchDone:
+        """Delete, change and make many rows at once: all of it or, if any is refused, nothing."""
+        return cast('schemas.SharedBandwidthBatchDone', self._connection.call('POST', "/shared-bandwidths/batch/", body=body, headers={'Idempotency-Key': idempotency_key}))

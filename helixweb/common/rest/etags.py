@@ -58,10 +58,9 @@ def tagged(request: Request, response: Response, edit: str) -> Response:
     return response
 
 
-def check_if_match(request: Request, edit: str) -> None:
-    """Raises Stale unless the client asks for no version, or for this one."""
-    given = request.headers.get("If-Match")
-    if given is None or given.strip() == "*":
+def check_if_match(given: str, edit: str) -> None:
+    """Raises Stale unless `given` is a list of tags with this version in it, or a star."""
+    if given.strip() == "*":
         return
     if edit not in {tag.strip('"').partition("-")[0] for tag in parse_etags(given)}:
         raise Stale

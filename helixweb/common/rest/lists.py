@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from django.db import models
-from django.db.models import F, QuerySet
+from django.db.models import F
 from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework import exceptions, filters, serializers
 from rest_framework.request import Request
@@ -77,7 +77,7 @@ class Search(filters.SearchFilter):
 class Ordering(filters.BaseFilterBackend):
     """`?ordering=-created_at,name`: by shown columns; empty ones last, equal ones by id."""
 
-    def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: Any) -> Any:
+    def filter_queryset(self, request: Request, queryset: Any, view: Any) -> Any:
         text = request.query_params.get(ORDERING)
         if text is None:
             return queryset
@@ -109,7 +109,7 @@ class Ordering(filters.BaseFilterBackend):
 
 
 @cache
-def ordered_columns(model: type[models.Model], serializer: type[Any]) -> dict[str, str]:
+def ordered_columns(model: type[models.Model], serializer: Any) -> dict[str, str]:
     """Names of fields that rows can be ordered by, and their columns."""
     columns = {column.name: column for column in model._meta.concrete_fields}
     shown = getattr(serializer(), "fields", {})
@@ -121,14 +121,14 @@ def ordered_columns(model: type[models.Model], serializer: type[Any]) -> dict[st
 
 
 @cache
-def shown_fields(serializer: type[Any]) -> tuple[str, ...]:
+def shown_fields(serializer: Any) -> tuple[str, ...]:
     """What a row has to show."""
     return tuple(
         name for name, field in getattr(serializer(), "fields", {}).items() if not field.write_only
     )
 
 
-def wanted_fields(request: Request, serializer: type[Any]) -> tuple[str, ...] | None:
+def wanted_fields(request: Request, serializer: Any) -> tuple[str, ...] | None:
     """Those in `?fields=`; None: all. Raises ValidationError, naming what there is not."""
     text = request.query_params.get(FIELDS)
     if text is None:

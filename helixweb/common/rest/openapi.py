@@ -7,6 +7,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 
 from helixweb.common.rest import idempotency
+from helixweb.common.rest.batches import documented_batch
 from helixweb.common.rest.lists import FIELDS, shown_fields
 from helixweb.common.rest.views import RestMixin
 from helixweb.common.rest.viewsets import DeleteViewSet, EditViewSet, ReadViewSet
@@ -56,16 +57,32 @@ class RestSchema(AutoSchema):
         view, action = self.view, getattr(self.view, "action", None)
         parameters = list(super().get_override_parameters())
         if isinstance(view, ReadViewSet) and action in ("list", "retrieve"):
-            parameters.append(_fields(shown_fields(view.get_serializer_class())))
+            serializer: Any = view.get_serializer_class()
+            parameters.append(_fields(shown_fields(serializer)))
         if isinstance(view, ReadViewSet) and action == "retrieve":
             parameters += [IF_NONE_MATCH, ETAG]
-        if isinstance(view, DeleteViewSet) and action in view.locking:
+        if isinstance(view, DeleteViewSet) and action in ("destroy", "partial_update"):
             parameters.append(IF_MATCH)
         if isinstance(view, EditViewSet) and action in ("create", "partial_update"):
             parameters.append(ETAG)
         if isinstance(view, RestMixin) and self.method == "POST":
             parameters += [IDEMPOTENCY_KEY, REPLAYED]
         return parameters
+
+    def get_request_serializer(self) -> Any:
+        batch = self._batch()
+        return super().get_request_serializer() if batch is None else batch[0]
+
+    def get_response_serializers(self) -> Any:
+        batch = self._batch()
+        return super().get_response_serializers() if batch is None else batch[1]
+
+    def _batch(self) -> tuple[Any, Any] | None:
+        """The serializers of a batch of this collection's rows; None: this is none."""
+        if not isinstance(self.view, EditViewSet) or self.view.action != "batch":
+            return None
+        serializer: Any = self.view.get_serializer_class()
+        return documented_batch(serializer)
 
 
 def _fields(names: tuple[str, ...]) -> OpenApiParameter:

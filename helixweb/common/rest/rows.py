@@ -23,7 +23,7 @@ _AS_IT_IS = (
 
 @lru_cache(maxsize=512)  # anybody may ask for other fields
 def reader_of(
-    serializer: type[Any],
+    serializer: Any,
     *,
     wanted: tuple[str, ...] | None = None,
     utc: bool = True,
@@ -32,7 +32,8 @@ def reader_of(
     is that, in which the database gives times."""
     whole = serializer()
     if not isinstance(whole, serializers.Serializer) or _has_its_own_way(whole):
-        return whole.to_representation
+        as_it_does: Reader = whole.to_representation
+        return as_it_does
     readers = tuple(
         (name, _reader(field, utc=utc))
         for name, field in whole.fields.items()
@@ -81,12 +82,13 @@ def _column(field: Any, *, utc: bool) -> Reader | None:
 
 def _related(field: Any, *, utc: bool) -> Reader | None:
     """Rows of other tables that hang on this one."""
+    rows = attrgetter(str(field.source))
     if isinstance(field, serializers.ListSerializer):
-        child, rows = reader_of(type(field.child), utc=utc), attrgetter(field.source)
+        shown: Any = type(field.child)
+        child = reader_of(shown, utc=utc)
         return lambda row: [child(one) for one in rows(row).all()]
     if isinstance(field, relations.ManyRelatedField):
         related = field.child_relation
-        rows = attrgetter(field.source)
         if type(related) is relations.SlugRelatedField:
             name = attrgetter(str(related.slug_field))
             return lambda row: [name(one) for one in rows(row).all()]

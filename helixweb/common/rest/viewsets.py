@@ -4,11 +4,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from django.db import models, transaction
+from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from rest_framework import status, viewsets
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from helixweb.common.rest.batches import Batch, BatchSerializer
 from helixweb.common.rest.etags import check_if_match, edit_tag, tagged
 from helixweb.common.rest.lists import (
     FIELDS,
@@ -35,7 +38,7 @@ class ReadViewSet(RestMixin, viewsets.ReadOnlyModelViewSet[Row]):
     changing_by_itself: ClassVar[tuple[str, ...]] = ()
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        serializer = self.get_serializer_class()
+        serializer: Any = self.get_serializer_class()
         read = reader_of(
             serializer,
             wanted=wanted_fields(request, serializer),
@@ -68,7 +71,7 @@ class ReadViewSet(RestMixin, viewsets.ReadOnlyModelViewSet[Row]):
 class DeleteViewSet(ReadViewSet[Row]):
     """Rows that can be read and deleted; subclasses say how in `perform_destroy`."""
 
-    locking: ClassVar[frozenset[str]] = frozenset({"destroy", "partial_update"})
+    locking: ClassVar[frozenset[str]] = frozenset({"destroy", "partial_update", "batch"})
 
     def filter_queryset(self, queryset: Any) -> Any:
         """Rows to be edited are locked, so that of two edits one sees the other."""
@@ -78,8 +81,12 @@ class DeleteViewSet(ReadViewSet[Row]):
     def asked_object(self) -> Row:
         """The row; call it in a transaction. Raises Stale where If-Match names another version."""
         row = self.get_object()
-        check_if_match(self.request, self._edit_tag_of(self.get_serializer(row).data))
+        self._check_version(row, self.request.headers.get("If-Match"))
         return row
+
+    def _check_version(self, row: Row, given: str | None) -> None:
+        if given is not None:
+            check_if_match(given, self._edit_tag_of(self.get_serializer(row).data))
 
     def destroy(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         with transaction.atomic():
@@ -105,3 +112,50 @@ class EditViewSet(DeleteViewSet[Row]):
             serializer.is_valid(raise_exception=True)
             serializer.save()
         return self.row_response(row)
+
+    @action(detail=False, methods=["post"], pagination_class=None)
+    def batch(self, request: Request) -> Response:
+        """Delete, change and make many rows at once: all of it or, if any is refused, nothing."""
+        asked = BatchSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given, work = asked.validated_data, Batch()
+        versions = given["if_match"]
+
+        rows = self.filter_queryset(self.get_queryset())
+
+        def found(pk: int) -> Row:
+            row: Row = get_object_or_404(rows, pk=pk)
+            self.check_object_permissions(request, row)
+            self._check_version(row, versions.get(pk))
+            return row
+
+        def delete(pk: int, _: object) -> int:
+            self.perform_destroy(found(pk))
+            return pk
+
+        def save(row: Row | None, content: Any) -> Row:
+            serializer = self.get_serializer(row, data=content, partial=row is not None)
+            serializer.is_valid(raise_exception=True)
+            saved: Row = serializer.save()
+            return saved
+
+        with transaction.atomic():
+            deleted = list(work.each("delete", dict.fromkeys(given["delete"]), delete))
+            updated = list(
+                work.each("update", given["update"], lambda pk, item: save(found(pk), item))
+            )
+            created = list(
+                work.each(
+                    "create", dict(enumerate(given["create"])), lambda _, item: save(None, item)
+                )
+            )
+            work.finish()
+        shown: Any = self.get_serializer_class()
+        read = reader_of(shown, utc=timezone.get_current_timezone_name() == "UTC")
+        return Response(
+            {
+                "deleted": deleted,
+                "updated": [read(row) for row in updated],
+                "created": [read(row) for row in created],
+            }
+        )
