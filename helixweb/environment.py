@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -65,6 +66,14 @@ def folder(name: str, default: Path) -> Path:
 def words(name: str, default: str = "") -> list[str]:
     """Comma-separated words."""
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
+
+
+def networks(name: str) -> list[IPv4Network | IPv6Network]:
+    """Comma-separated networks like 10.1.0.0/16 or fd00::/8."""
+    try:
+        return [ip_network(word) for word in words(name)]
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name}: {error}; give networks like 10.1.0.0/16") from error
 
 
 def generated_secret(path: Path) -> str:

@@ -12,6 +12,7 @@ from helixweb.common.metrics import metrics_page
 from helixweb.deployment import services, tasks
 from helixweb.deployment.models import Deployment
 from helixweb.deployment.options import DeployOptions
+from helixweb.monitoring.models import MetricSample
 from planner.domain.pipeline import Pipeline, PipelineStage
 from planner.serialization import plan_from_dict
 from runtime.agent import metrics as agent_metrics
@@ -84,6 +85,10 @@ def serve(cluster: Any, user: Any) -> tuple[FakeCluster, Deployment]:
         nodes=dict.fromkeys(joined.used_agents, NODE),
         ttft_p95_s=0.4,
     )
+    sample = MetricSample.objects.get(cluster=cluster)
+    for node in sample.nodes.values():  # as if there had been a heartbeat before
+        node |= {"busy_ratio": 0.5, "tokens_per_s": 90.0, "flow_share": 0.5}
+    sample.save()
     return joined, Deployment.objects.get(pk=deployment.pk)
 
 

@@ -16,7 +16,7 @@ KEPT_FOR = timedelta(days=365)
 _UNTOLD = frozenset(
     {
         "id", "created_at", "recorded_at", "joined_at", "last_seen_at", "silence_announced",
-        "credential_hash", "data_public_key",
+        "credential_hash", "data_public_key", "sealed_secret", "url",
     }
 )  # fmt: skip
 

@@ -1,0 +1,148 @@
+"""Pages of channels: the list, the form of one, its tests, and what became of deliveries."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from helixweb.alerting import deliveries, services
+from helixweb.alerting.forms import ChannelForm
+from helixweb.alerting.models import Channel, Delivery
+from helixweb.common.queries import query_id
+from helixweb.inventory.models import Cluster
+from helixweb.inventory.services import NameTaken
+from helixweb.inventory.views.editing import UNPROCESSABLE, Page, delete_page, edit_page
+
+PER_PAGE = 50
+
+
+@require_GET
+@never_cache
+def channels(request: HttpRequest) -> HttpResponse:
+    """Of every cluster."""
+    return _list(request)
+
+
+def _list(request: HttpRequest, *, secret: str = "", of: Channel | None = None) -> HttpResponse:
+    rows = Channel.objects.select_related("cluster").order_by("cluster__name", "name")
+    context = {
+        "section": "alerts",
+        "clusters": Cluster.objects.all(),
+        "channels": rows,
+        "secret": secret,
+        "of": of,
+    }
+    return render(request, "alerting/channels.html", context)
+
+
+def _page(title: str, submit: str, intro: str = "") -> Page:
+    return Page(
+        title=title,
+        submit=submit,
+        back_url=reverse("alert-channels"),
+        back_title=_("Channels"),
+        intro=intro,
+    )
+
+
+@require_http_methods(["GET", "POST"])
+def channel_new(request: HttpRequest, cluster_pk: int) -> HttpResponse:
+    """The secret of a webhook is shown this once."""
+    cluster = get_object_or_404(Cluster, pk=cluster_pk)
+    form = ChannelForm(request.POST or None)
+    page = _page(_("New channel of %(cluster)s") % {"cluster": cluster}, _("Add"))
+    if form.is_bound and form.is_valid():
+        try:
+            row, secret = services.create_channel(cluster=cluster, **form.cleaned_data)
+        except NameTaken as error:
+            form.add_error("name", str(error))
+        except services.AlertingError as error:
+            form.add_error(None, str(error))
+        else:
+            return _list(request, secret=secret, of=row)
+    context = {"form": form, "page": page, "section": "alerts"}
+    status = UNPROCESSABLE if form.is_bound else 200
+    return render(request, "inventory/edit.html", context, status=status)
+
+
+@require_http_methods(["GET", "POST"])
+def channel_edit(request: HttpRequest, pk: int) -> HttpResponse:
+    """All but its way and its secret."""
+    row = get_object_or_404(Channel.objects.select_related("cluster"), pk=pk)
+    initial = ChannelForm.initial_of(row)
+    form = ChannelForm(request.POST or None, fixed_way=row.way, initial=initial)
+    page = _page(_("Edit channel %(row)s") % {"row": row}, _("Save"), row.disabled_why)
+
+    def save() -> str:
+        services.update_channel(row, **form.cleaned_data)
+        return page.back_url
+
+    return edit_page(request, form, page=page, save=save)
+
+
+@require_http_methods(["GET", "POST"])
+def channel_delete(request: HttpRequest, pk: int) -> HttpResponse:
+    """What was delivered is forgotten with it."""
+    row = get_object_or_404(Channel, pk=pk)
+    page = _page(
+        _("Delete channel %(row)s?") % {"row": row},
+        _("Delete"),
+        _("Nobody is told there any more, and the log of its deliveries is deleted as well."),
+    )
+    return delete_page(request, row, page=page)
+
+
+@require_POST
+def channel_test(request: HttpRequest, pk: int) -> HttpResponse:
+    """Leads to the log, where what became of it shows."""
+    row = get_object_or_404(Channel, pk=pk)
+    deliveries.test_channel(row, now=timezone.now())
+    messages.success(request, _("A test is on its way to %(row)s.") % {"row": row})
+    return redirect(f"{reverse('alert-deliveries')}?channel={row.pk}")
+
+
+@require_POST
+def channel_secret(request: HttpRequest, pk: int) -> HttpResponse:
+    """Another one, shown this once."""
+    row = get_object_or_404(Channel, pk=pk)
+    try:
+        return _list(request, secret=services.new_secret(row), of=row)
+    except services.AlertingError as error:
+        messages.error(request, str(error))
+        return redirect("alert-channels")
+
+
+@require_GET
+@never_cache
+def delivery_log(request: HttpRequest) -> HttpResponse:
+    """`?channel=`: the newest first, with every try."""
+    rows = Delivery.objects.select_related("channel__cluster").prefetch_related("attempts")
+    chosen = query_id(request, "channel")
+    rows = rows.order_by("-pk")
+    if chosen:
+        rows = rows.filter(channel=chosen)
+    context: dict[str, Any] = {
+        "section": "alerts",
+        "channels": Channel.objects.select_related("cluster"),
+        "chosen": chosen,
+        "page": Paginator(rows, PER_PAGE).get_page(request.GET.get("page")),
+    }
+    return render(request, "alerting/deliveries.html", context)
+
+
+@require_POST
+def delivery_again(request: HttpRequest, pk: int) -> HttpResponse:
+    """One that failed."""
+    row = get_object_or_404(Delivery, pk=pk)
+    if deliveries.again(row, now=timezone.now()):
+        messages.success(request, _("It is sent again."))
+    else:
+        messages.error(request, _("Only a delivery that failed is sent again."))
+    return redirect(f"{reverse('alert-deliveries')}?channel={row.channel_id}")

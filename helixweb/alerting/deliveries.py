@@ -1,0 +1,214 @@
+"""What channels are to be told: written with the turns, claimed by lease, tried until it works."""
+
+import uuid
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F, Q
+from django.utils.translation import gettext_noop
+
+from helixweb.alerting.kinds import Severity
+from helixweb.alerting.models import Alert, Channel, Delivery, DeliveryAttempt
+from helixweb.alerting.states import State
+from helixweb.common import events
+from helixweb.common.leases import LostLease
+from helixweb.common.sentences import sentence
+from helixweb.inventory.models import Cluster
+
+Status = Delivery.Status
+# What turns within this long is told at once.
+GROUPED = timedelta(seconds=5)
+# Longer than a try may take.
+LEASE = timedelta(seconds=40)
+MOST_ATTEMPTS = 8
+FIRST_WAIT_S, LONGEST_WAIT_S = 10.0, 3600.0
+# A channel that failed so often in a row, for good, is switched off.
+MOST_FAILURES = 5
+_RANKS = {Severity.WARNING.value: 0, Severity.CRITICAL.value: 1}
+GONE = 410
+
+
+def tell(cluster: Cluster, alerts: Sequence[Alert], *, now: datetime) -> None:
+    """Write down who is told of these turns; in their transaction."""
+    if not alerts:
+        return
+    channels = list(Channel.objects.filter(cluster=cluster, enabled=True).order_by("pk"))
+    chosen = {
+        alert.rule_id: set(alert.rule.channels.values_list("pk", flat=True)) for alert in alerts
+    }
+    for channel in channels:
+        told = [
+            _document(alert) for alert in alerts if _is_for(channel, alert, chosen[alert.rule_id])
+        ]
+        if told:
+            _add(channel, told, now)
+
+
+def tell_of_life(cluster: Cluster, *, now: datetime) -> None:
+    """What channels with `alive_every_s` hear even if nothing fires."""
+    wanted = Channel.objects.filter(cluster=cluster, enabled=True, alive_every_s__gt=0)
+    for channel in wanted:
+        last = channel.deliveries.filter(occasion=Delivery.Occasion.ALIVE).first()
+        every = timedelta(seconds=channel.alive_every_s or 0)
+        if last is None or now - last.created_at >= every:
+            _make(channel, Delivery.Occasion.ALIVE, now=now)
+
+
+def test_channel(channel: Channel, *, now: datetime) -> Delivery:
+    """Something to see whether it arrives, also where the channel is switched off."""
+    return _make(channel, Delivery.Occasion.TEST, now=now)
+
+
+def again(delivery: Delivery, *, now: datetime) -> bool:
+    """Try one that failed anew, under its old number; False if it did not fail."""
+    changed = Delivery.objects.filter(pk=delivery.pk, status=Status.FAILED).update(
+        status=Status.QUEUED, next_try_at=now, finished_at=None, error=""
+    )
+    return bool(changed)
+
+
+def due_ids(now: datetime) -> list[int]:
+    """Deliveries whose time has come, and those whose worker died."""
+    queued = Q(status=Status.QUEUED, next_try_at__lte=now)
+    lost = Q(status=Status.RUNNING, lease_expires_at__lt=now)
+    return list(Delivery.objects.filter(queued | lost).order_by("pk").values_list("pk", flat=True))
+
+
+def claim(delivery_id: int, *, now: datetime) -> int | None:
+    """The number of the attempt; None: it is not due, or another worker has it."""
+    free = Q(status=Status.QUEUED, next_try_at__lte=now) | Q(
+        status=Status.RUNNING, lease_expires_at__lt=now
+    )
+    with transaction.atomic():
+        changed = Delivery.objects.filter(free, pk=delivery_id).update(
+            status=Status.RUNNING, attempt=F("attempt") + 1, lease_expires_at=now + LEASE
+        )
+        if not changed:
+            return None
+        Delivery.objects.filter(pk=delivery_id, started_at=None).update(started_at=now)
+        attempt: int = Delivery.objects.values_list("attempt", flat=True).get(pk=delivery_id)
+    return attempt
+
+
+def record(
+    delivery: Delivery,
+    *,
+    attempt: int,
+    at: datetime,
+    now: datetime,
+    code: int | None,
+    error: str,
+    final: bool = False,
+) -> None:
+    """What one try came to. `final`: no other would do better. Raises LostLease."""
+    worked = code is not None and 200 <= code < 300
+    error = "" if worked else error or f"the receiver answered {code}"
+    is_over = worked or final or code == GONE or attempt >= MOST_ATTEMPTS
+    with transaction.atomic():
+        fields: dict[str, Any] = {"lease_expires_at": None, "error": error}
+        if is_over:
+            fields |= {"status": Status.SUCCEEDED if worked else Status.FAILED, "finished_at": now}
+        else:
+            wait = timedelta(seconds=wait_s(attempt))
+            fields |= {"status": Status.QUEUED, "next_try_at": now + wait}
+        owned = Delivery.objects.filter(pk=delivery.pk, attempt=attempt, status=Status.RUNNING)
+        if not owned.update(**fields):
+            raise LostLease(f"delivery {delivery.pk}: attempt {attempt} lost its lease")
+        DeliveryAttempt.objects.create(
+            delivery=delivery,
+            attempt=attempt,
+            at=at,
+            took_s=max(0.0, (now - at).total_seconds()),
+            code=code,
+            error=error[:500],
+        )
+        if is_over:
+            _judge(delivery.channel_id, worked=worked, gone=code == GONE, error=error)
+
+
+def wait_s(attempt: int) -> float:
+    """After that many tries."""
+    return min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1))
+
+
+def prune(before: datetime) -> None:
+    """Forget deliveries that ended before."""
+    Delivery.objects.filter(finished_at__lt=before).delete()
+
+
+def _is_for(channel: Channel, alert: Alert, chosen: set[int]) -> bool:
+    if chosen and channel.pk not in chosen:
+        return False
+    if alert.state == State.RESOLVED and not channel.send_resolved:
+        return False
+    return _RANKS[alert.severity] >= _RANKS[channel.least_severity]
+
+
+def _add(channel: Channel, told: list[dict[str, Any]], now: datetime) -> None:
+    """To what waits to be told for the first time, if something does."""
+    waiting = (
+        Delivery.objects.select_for_update()
+        .filter(
+            channel=channel,
+            occasion=Delivery.Occasion.ALERTS,
+            status=Status.QUEUED,
+            attempt=0,
+            next_try_at__gt=now,
+        )
+        .first()
+    )
+    if waiting is None:
+        _make(channel, Delivery.Occasion.ALERTS, now=now, told=told, next_try_at=now + GROUPED)
+        return
+    waiting.told = [*waiting.told, *told]
+    waiting.save(update_fields=["told"])
+
+
+def _make(
+    channel: Channel, occasion: Delivery.Occasion, *, now: datetime, **fields: Any
+) -> Delivery:
+    return Delivery.objects.create(
+        channel=channel,
+        occasion=occasion,
+        number=uuid.uuid4(),
+        **{"next_try_at": now, **fields},
+    )
+
+
+def _document(alert: Alert) -> dict[str, Any]:
+    """What receivers get of it; `turn` and `id` together are of this turn alone."""
+    return {
+        "id": alert.pk,
+        "turn": alert.turn,
+        "state": alert.state,
+        "severity": alert.severity,
+        "cluster": alert.cluster.name,
+        "rule": alert.rule.name,
+        "kind": alert.rule.kind,
+        "subject": alert.subject,
+        "value": alert.value,
+        "threshold": alert.rule.threshold,
+        "unit": alert.rule.unit,
+        "text": alert.said.get("text", ""),
+        "fired_at": None if alert.fired_at is None else alert.fired_at.isoformat(),
+        "resolved_at": None if alert.resolved_at is None else alert.resolved_at.isoformat(),
+        "flaps": alert.flaps,
+    }
+
+
+def _judge(channel_id: int, *, worked: bool, gone: bool, error: str) -> None:
+    """Switch off a channel that does not work."""
+    channel = Channel.objects.select_for_update().get(pk=channel_id)
+    channel.failures = 0 if worked else channel.failures + 1
+    if not worked and channel.enabled and (gone or channel.failures >= MOST_FAILURES):
+        channel.enabled = False
+        channel.disabled_why = (
+            "the receiver says that it is gone (410)"
+            if gone
+            else f"{channel.failures} deliveries in a row failed; the last: {error}"
+        )
+        said = sentence(gettext_noop("Channel %(name)s is switched off."), name=channel.name)
+        events.emit(f"cluster:{channel.cluster_id}", "alert", said)
+    channel.save(update_fields=["failures", "enabled", "disabled_why"])

@@ -1,0 +1,179 @@
+"""Looks at a cluster's rules: alerts begin, fire and end, and who is to be told is written down.
+
+What an alert turns to and what is told of it are one transaction, under a lock on the cluster's
+`Evaluation`: every turn is told once, however many workers look and whichever of them dies.
+"""
+
+import logging
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cryptography.x509 import InvalidVersion
+from django.db import transaction
+
+from helixweb.alerting import deliveries
+from helixweb.alerting.kinds import DEFAULTS, Kind
+from helixweb.alerting.models import OPEN, Alert, AlertRule, Evaluation, Silence
+from helixweb.alerting.readings import Reading, read
+from helixweb.alerting.states import Standing, State, begin, follow
+from helixweb.common import events
+from helixweb.inventory.models import Cluster
+
+logger = logging.getLogger(__name__)
+
+KEPT = timedelta(days=30)
+
+
+def evaluate(cluster: Cluster, *, now: datetime) -> int:
+    """Look at all of its rules; returns how many alerts turned."""
+    with transaction.atomic():
+        _begin_with_defaults(cluster, now)
+        row = Evaluation.objects.select_for_update().get(cluster=cluster)
+        if row.at > now:
+            return 0  # somebody else has looked since
+        Evaluation.objects.filter(pk=row.pk).update(at=now)
+        turned = [
+            alert
+            for rule in AlertRule.objects.filter(cluster=cluster).order_by("pk")
+            for alert in _evaluate_rule(rule, cluster, now)
+        ]
+        silences = list(
+            Silence.objects.filter(cluster=cluster, starts_at__lte=now, ends_at__gt=now)
+        )
+        told = [alert for alert in turned if not _is_silenced(alert, silences)]
+        for alert in turned:
+            _announce(alert)
+        deliveries.tell(cluster, told, now=now)
+        deliveries.tell_of_life(cluster, now=now)
+    return len(turned)
+
+
+def prune(now: datetime) -> None:
+    """Forget what was over a month ago."""
+    Alert.objects.filter(state=State.RESOLVED, resolved_at__lt=now - KEPT).delete()
+    deliveries.prune(now - KEPT)
+
+
+def _begin_with_defaults(cluster: Cluster, now: datetime) -> None:
+    """A cluster that was never looked at gets the usual rules; who deletes one is left without."""
+    _, is_new = Evaluation.objects.get_or_create(cluster=cluster, defaults={"at": now})
+    if is_new:
+        AlertRule.objects.bulk_create(
+            AlertRule(
+                cluster=cluster,
+                name=str(kind.value).replace("_", " "),
+                kind=kind,
+                threshold=usual.threshold,
+                clears_at=usual.clears_at,
+                for_s=usual.for_s,
+                resolve_s=usual.resolve_s,
+                severity=usual.severity,
+                enabled=usual.enabled,
+            )
+            for kind, usual in DEFAULTS.items()
+        )
+
+
+def _evaluate_rule(rule: AlertRule, cluster: Cluster, now: datetime) -> Iterable[Alert]:
+    """The alerts that turned. Of a rule that is switched off, or reads nothing, all end."""
+    try:
+        readings = read(Kind(rule.kind), cluster, now=now) if rule.enabled else {}
+    except (OSError, ValueError, InvalidVersion) as error:  # the certificate's file
+        logger.warning("rule %s of %s cannot be read: %s", rule, cluster, error)
+        return
+    open_alerts = {
+        alert.subject: alert for alert in Alert.objects.filter(rule=rule, state__in=OPEN)
+    }
+    for subject, alert in open_alerts.items():
+        if _follow(alert, rule, readings.get(subject), now):
+            yield alert
+    for subject, reading in readings.items():
+        if subject not in open_alerts and rule.limits.is_bad(reading.value):
+            alert_or_none = _begin(rule, reading, now)
+            if alert_or_none is not None and alert_or_none.state == State.FIRING:
+                yield alert_or_none
+
+
+def _begin(rule: AlertRule, reading: Reading, now: datetime) -> Alert | None:
+    last = (
+        Alert.objects.filter(rule=rule, subject=reading.subject, state=State.RESOLVED)
+        .order_by("-pk")
+        .first()
+    )
+    before = None if last is None else _standing(last)
+    standing = begin(reading.value, rule.limits, before=before, now_s=now.timestamp())
+    if standing is None:
+        return None
+    alert = Alert(
+        cluster_id=rule.cluster_id, rule=rule, subject=reading.subject, severity=rule.severity
+    )
+    _write(alert, standing, reading, now)
+    return alert
+
+
+def _follow(alert: Alert, rule: AlertRule, reading: Reading | None, now: datetime) -> bool:
+    """Whether it turned."""
+    value = None if reading is None else reading.value
+    standing = follow(_standing(alert), value, rule.limits, now_s=now.timestamp())
+    if standing is None:
+        alert.delete()
+        return False
+    before = alert.state
+    alert.rule = rule
+    _write(alert, standing, reading, now)
+    return alert.state != before
+
+
+def _write(alert: Alert, standing: Standing, reading: Reading | None, now: datetime) -> None:
+    turned = alert.state != standing.state.value
+    alert.state, alert.flaps = standing.state.value, standing.flaps
+    alert.since = _at(standing.since_s)
+    alert.good_since = None if standing.good_since_s is None else _at(standing.good_since_s)
+    if reading is not None:
+        alert.value, alert.said = reading.value, dict(reading.said)
+    if turned and standing.state is State.FIRING:
+        alert.fired_at, alert.turn = now, 1
+    if turned and standing.state is State.RESOLVED:
+        alert.resolved_at, alert.turn = now, 2
+    alert.save()
+
+
+def _standing(alert: Alert) -> Standing:
+    return Standing(
+        state=State(alert.state),
+        since_s=alert.since.timestamp(),
+        good_since_s=None if alert.good_since is None else alert.good_since.timestamp(),
+        resolved_s=None if alert.resolved_at is None else alert.resolved_at.timestamp(),
+        flaps=alert.flaps,
+    )
+
+
+def _is_silenced(alert: Alert, silences: Iterable[Silence]) -> bool:
+    """Whoever was not told that it fires need not be told that it is over."""
+    if alert.state == State.RESOLVED:
+        return alert.silenced
+    is_silenced = any(
+        silence.rule_id in (None, alert.rule_id) and silence.subject in ("", alert.subject)
+        for silence in silences
+    )
+    if is_silenced:
+        Alert.objects.filter(pk=alert.pk).update(silenced=True)
+        alert.silenced = True
+    return is_silenced
+
+
+def _announce(alert: Alert) -> None:
+    said: dict[str, Any] = {
+        "alert": alert.pk,
+        "state": alert.state,
+        "severity": alert.severity,
+        "rule": alert.rule.name,
+        "subject": alert.subject,
+        **alert.said,
+    }
+    events.emit(f"cluster:{alert.cluster_id}", "alert", said)
+
+
+def _at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, tz=UTC)

@@ -1,0 +1,185 @@
+"""Forms of rules, channels and silences."""
+
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from helixweb.alerting.models import SUBJECT_LENGTH, AlertRule, Channel
+from helixweb.alerting.validators import validate_addresses, validate_url
+from helixweb.common.number_field import NumberField
+from helixweb.inventory.models import Cluster
+
+DURATIONS = {
+    "1": gettext_lazy("an hour"),
+    "8": gettext_lazy("8 hours"),
+    "24": gettext_lazy("a day"),
+    "168": gettext_lazy("a week"),
+}
+
+
+class RuleForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Thresholds are in the unit of what is watched, which stands beside them."""
+
+    class Meta:
+        model = AlertRule
+        fields = [
+            "name", "kind", "threshold", "clears_at", "for_s", "resolve_s", "severity", "enabled",
+            "channels",
+        ]  # fmt: skip
+        field_classes = dict.fromkeys(("threshold", "clears_at", "for_s", "resolve_s"), NumberField)
+        labels = {
+            "kind": gettext_lazy("Watches"),
+            "threshold": gettext_lazy("Threshold"),
+            "clears_at": gettext_lazy("Is good again at"),
+            "for_s": gettext_lazy("Fires after, s"),
+            "resolve_s": gettext_lazy("Is over after, s"),
+            "severity": gettext_lazy("Severity"),
+            "enabled": gettext_lazy("Enabled"),
+            "channels": gettext_lazy("Channels"),
+        }
+        help_texts = {
+            "threshold": gettext_lazy("Seconds, a share from 0 to 1, or requests."),
+            "clears_at": gettext_lazy("Between the two nothing changes, so that nothing flaps."),
+            "for_s": gettext_lazy("So long it must be past the threshold."),
+            "resolve_s": gettext_lazy(
+                "So long it must be good; longer for what keeps coming back."
+            ),
+            "channels": gettext_lazy("None chosen: all channels of the cluster."),
+        }
+        widgets = {"channels": forms.CheckboxSelectMultiple}
+
+    def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["channels"]
+        assert isinstance(field, forms.ModelMultipleChoiceField)  # noqa: S101 - declared above
+        field.queryset = Channel.objects.filter(cluster=cluster)
+        if self.instance.pk:
+            del self.fields["kind"]
+
+    def row_fields(self) -> dict[str, Any]:
+        """For the service."""
+        return {**self.cleaned_data, "channels": list(self.cleaned_data["channels"])}
+
+
+class ChannelForm(forms.Form):
+    """What is not of its way may stay empty."""
+
+    name = forms.CharField(max_length=64, label=gettext_lazy("Name"))
+    way = forms.ChoiceField(
+        choices=[
+            ("webhook", gettext_lazy("webhook: POST to a URL, signed")),
+            ("email", gettext_lazy("e-mail")),
+        ],
+        label=gettext_lazy("Way"),
+        widget=forms.RadioSelect,
+        initial="webhook",
+    )
+    url = forms.CharField(
+        required=False,
+        max_length=500,
+        label=gettext_lazy("URL"),
+        validators=[validate_url],
+        help_text=gettext_lazy("A public address; others must be allowed by an administrator."),
+    )
+    addresses = forms.CharField(
+        required=False,
+        label=gettext_lazy("E-mail addresses"),
+        help_text=gettext_lazy("Separated by commas."),
+    )
+    least_severity = forms.ChoiceField(
+        choices=Channel._meta.get_field("least_severity").choices,
+        label=gettext_lazy("Is told of"),
+        help_text=gettext_lazy("Of warnings and what is critical, or of that alone."),
+    )
+    send_resolved = forms.BooleanField(
+        required=False, initial=True, label=gettext_lazy("Also when an alert is over")
+    )
+    alive_every_s = NumberField(
+        required=False,
+        min_value=60,
+        max_value=30 * 86_400,
+        label=gettext_lazy("Sign of life every, s"),
+        help_text=gettext_lazy("Told even if nothing fires, to notice when nobody tells any more."),
+    )
+    enabled = forms.BooleanField(required=False, initial=True, label=gettext_lazy("Enabled"))
+
+    def __init__(self, *args: Any, fixed_way: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if fixed_way:
+            del self.fields["way"]
+            del self.fields["addresses" if fixed_way == "webhook" else "url"]
+
+    def clean_addresses(self) -> list[str]:
+        """As the row has them."""
+        words = [word.strip() for word in self.cleaned_data["addresses"].split(",")]
+        addresses = [word for word in words if word]
+        validate_addresses(addresses)
+        return addresses
+
+    @staticmethod
+    def initial_of(row: Channel) -> dict[str, Any]:
+        names = ("name", "url", "least_severity", "send_resolved", "alive_every_s", "enabled")
+        return {name: getattr(row, name) for name in names} | {
+            "addresses": ", ".join(row.addresses)
+        }
+
+
+class SilenceForm(forms.Form):
+    """From now on."""
+
+    rule = forms.ModelChoiceField(
+        queryset=AlertRule.objects.none(),
+        required=False,
+        label=gettext_lazy("Rule"),
+        empty_label=gettext_lazy("all rules"),
+    )
+    subject = forms.CharField(
+        required=False,
+        max_length=SUBJECT_LENGTH,
+        label=gettext_lazy("Subject"),
+        help_text=gettext_lazy("A node, a link, … as the alert names it; blank: all."),
+    )
+    hours = forms.ChoiceField(choices=list(DURATIONS.items()), label=gettext_lazy("For"))
+    comment = forms.CharField(required=False, max_length=500, label=gettext_lazy("Comment"))
+
+    def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["rule"]
+        assert isinstance(field, forms.ModelChoiceField)  # noqa: S101 - declared above
+        field.queryset = AlertRule.objects.filter(cluster=cluster)
+
+    def row_fields(self) -> dict[str, Any]:
+        """For the service."""
+        given = dict(self.cleaned_data)
+        starts_at = timezone.now()
+        ends_at = starts_at + timedelta(hours=int(given.pop("hours")))
+        return {**given, "starts_at": starts_at, "ends_at": ends_at}
+
+
+class AlertFilter(forms.Form):
+    """Of the list of alerts; what cannot be read filters nothing."""
+
+    cluster = forms.ModelChoiceField(
+        queryset=Cluster.objects.none(),
+        required=False,
+        label=gettext_lazy("Cluster"),
+        empty_label=gettext_lazy("all"),
+    )
+    state = forms.ChoiceField(required=False, label=gettext_lazy("State"))
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        cluster, state = self.fields["cluster"], self.fields["state"]
+        assert isinstance(cluster, forms.ModelChoiceField)  # noqa: S101 - declared above
+        assert isinstance(state, forms.ChoiceField)  # noqa: S101 - declared above
+        cluster.queryset = Cluster.objects.all()
+        state.choices = [
+            ("", _("open")),
+            ("firing", _("firing")),
+            ("pending", _("pending")),
+            ("resolved", _("over")),
+        ]

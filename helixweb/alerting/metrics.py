@@ -1,0 +1,51 @@
+"""What Prometheus reads of alerts and of telling them."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from django.db.models import Count
+from prometheus_client import Metric
+
+from helixweb.alerting.kinds import Severity
+from helixweb.alerting.models import OPEN, Alert, Channel, Delivery
+from helixweb.inventory.models import Cluster
+from runtime.protocol.exposition import gauge
+
+
+def collect(now: datetime) -> Iterator[Metric]:
+    """Open alerts by cluster, deliveries of the last month by what became of them."""
+    found = Alert.objects.filter(state__in=OPEN).order_by()
+    counts = {
+        (cluster, state, severity): count
+        for cluster, state, severity, count in found.values_list(
+            "cluster__name", "state", "severity"
+        ).annotate(Count("pk"))
+    }
+    yield gauge(
+        "helix_alerts",
+        "Alerts of a cluster that are not over",
+        [
+            (
+                {"cluster": name, "state": state, "severity": severity},
+                counts.get((name, state, severity), 0),
+            )
+            for name in Cluster.objects.values_list("name", flat=True)
+            for state in OPEN
+            for severity in Severity.values
+        ],
+    )
+    told = {
+        (way, status): count
+        for way, status, count in Delivery.objects.order_by()
+        .values_list("channel__way", "status")
+        .annotate(Count("pk"))
+    }
+    yield gauge(
+        "helix_alert_deliveries",
+        "Deliveries that are kept, by what became of them",
+        [
+            ({"kind": way, "state": status}, told.get((way, status), 0))
+            for way in Channel.Way.values
+            for status in Delivery.Status.values
+        ],
+    )

@@ -1,0 +1,226 @@
+"""Rows of alerting. `services.py`, `evaluating.py` and `deliveries.py` are the only writers."""
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from helixweb.access.scope import InCluster
+from helixweb.alerting.kinds import DEFAULTS, Bad, Kind, Severity
+from helixweb.alerting.states import Limits, State
+from helixweb.alerting.validators import (
+    validate_addresses,
+    validate_seconds,
+    validate_threshold,
+    validate_url,
+)
+from helixweb.common.models import LeasedTask
+from helixweb.inventory.validators import validate_name
+
+NAME_LENGTH = 64
+SUBJECT_LENGTH = 200
+STATES = [(state.value, state.value) for state in State]
+OPEN = (State.PENDING.value, State.FIRING.value)
+
+
+class Evaluation(InCluster):
+    """A cluster whose rules are looked at; its row is what two workers do not hold at once."""
+
+    cluster = models.OneToOneField(
+        "inventory.Cluster", on_delete=models.CASCADE, related_name="alert_evaluation"
+    )
+    at = models.DateTimeField()
+
+
+class Channel(InCluster):
+    """Where a cluster's alerts are told: POSTs to `url`, or mails to `addresses`.
+
+    `sealed_secret` signs what is posted; see `signing.py`. With `alive_every_s` something is told
+    so often even if nothing fires, so that the receiver notices when nobody tells any more.
+    `failures` are deliveries in a row that failed for good.
+    """
+
+    class Way(models.TextChoices):
+        WEBHOOK = "webhook"
+        EMAIL = "email"
+
+    cluster = models.ForeignKey(
+        "inventory.Cluster", on_delete=models.CASCADE, related_name="alert_channels"
+    )
+    name = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
+    way = models.CharField(max_length=8, choices=Way.choices)
+    url = models.CharField(max_length=500, blank=True, validators=[validate_url])
+    addresses = models.JSONField(default=list, blank=True, validators=[validate_addresses])
+    sealed_secret = models.TextField(blank=True, editable=False)
+    enabled = models.BooleanField(default=True)
+    send_resolved = models.BooleanField(default=True)
+    least_severity = models.CharField(
+        max_length=8, choices=Severity.choices, default=Severity.WARNING
+    )
+    alive_every_s = models.FloatField(null=True, blank=True, validators=[validate_seconds])
+    failures = models.PositiveIntegerField(default=0, editable=False)
+    disabled_why = models.TextField(blank=True, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "name"], name="alert_channel_unique_in_cluster"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class AlertRule(InCluster):
+    """When something is worth telling. Without `channels` all of the cluster's are told."""
+
+    cluster = models.ForeignKey(
+        "inventory.Cluster", on_delete=models.CASCADE, related_name="alert_rules"
+    )
+    name = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
+    kind = models.CharField(max_length=24, choices=Kind.choices)
+    threshold = models.FloatField(validators=[validate_threshold])
+    clears_at = models.FloatField(validators=[validate_threshold])
+    for_s = models.FloatField(default=0, validators=[validate_seconds])
+    resolve_s = models.FloatField(default=0, validators=[validate_seconds])
+    severity = models.CharField(max_length=8, choices=Severity.choices, default=Severity.WARNING)
+    enabled = models.BooleanField(default=True)
+    channels = models.ManyToManyField(Channel, blank=True, related_name="rules")
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "name"], name="alert_rule_unique_in_cluster")
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def bad(self) -> Bad:
+        return DEFAULTS[Kind(self.kind)].bad
+
+    @property
+    def unit(self) -> str:
+        """Of its threshold."""
+        return DEFAULTS[Kind(self.kind)].unit
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            threshold=self.threshold,
+            clears_at=self.clears_at,
+            for_s=self.for_s,
+            resolve_s=self.resolve_s,
+            bad=self.bad,
+        )
+
+
+class Alert(InCluster):
+    """A rule's finding about one subject (a node, a link, …), from its beginning to its end.
+
+    `said` is the sentence about the last reading, as events have them. `turn` counts what was told
+    of it: 1 that it fires, 2 that it is over.
+    """
+
+    cluster = models.ForeignKey(
+        "inventory.Cluster", on_delete=models.CASCADE, related_name="alerts"
+    )
+    rule = models.ForeignKey(AlertRule, on_delete=models.CASCADE, related_name="alerts")
+    subject = models.CharField(max_length=SUBJECT_LENGTH)
+    severity = models.CharField(max_length=8, choices=Severity.choices)
+    state = models.CharField(max_length=8, choices=STATES)
+    value = models.FloatField(null=True)
+    said = models.JSONField(default=dict)
+    since = models.DateTimeField()
+    good_since = models.DateTimeField(null=True)
+    fired_at = models.DateTimeField(null=True)
+    resolved_at = models.DateTimeField(null=True)
+    flaps = models.PositiveIntegerField(default=0)
+    turn = models.PositiveSmallIntegerField(default=0)
+    silenced = models.BooleanField(default=False)
+    acknowledged_at = models.DateTimeField(null=True)
+    acknowledged_by = models.CharField(max_length=150, blank=True)
+    comment = models.CharField(max_length=500, blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["rule", "subject"],
+                condition=Q(state__in=OPEN),
+                name="alert_one_open_of_rule_and_subject",
+            )
+        ]
+        indexes = [models.Index(fields=["cluster", "state"], name="alert_in_cluster_by_state")]
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.subject}"
+
+
+class Silence(InCluster):
+    """Nobody is told of a cluster's alerts for a while: of one rule's or all, of one subject's or
+    all."""
+
+    cluster = models.ForeignKey(
+        "inventory.Cluster", on_delete=models.CASCADE, related_name="alert_silences"
+    )
+    rule = models.ForeignKey(AlertRule, null=True, blank=True, on_delete=models.CASCADE)
+    subject = models.CharField(max_length=SUBJECT_LENGTH, blank=True)
+    starts_at = models.DateTimeField()
+    ends_at = models.DateTimeField()
+    comment = models.CharField(max_length=500, blank=True)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, editable=False, on_delete=models.SET_NULL
+    )
+
+    class Meta:
+        ordering = ["-ends_at", "-pk"]
+
+    def __str__(self) -> str:
+        return f"silence until {self.ends_at:%Y-%m-%d %H:%M}"
+
+
+class Delivery(InCluster, LeasedTask):
+    """What a channel is told at once, and how far that is; written with the turns that it tells of.
+
+    `number` names it to the receiver, in every attempt. It may grow until it is first tried.
+    """
+
+    class Occasion(models.TextChoices):
+        ALERTS = "alerts"
+        TEST = "test"
+        ALIVE = "alive"
+
+    cluster_path = "channel__cluster"
+
+    channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="deliveries")
+    occasion = models.CharField(max_length=8, choices=Occasion.choices)
+    number = models.UUIDField(unique=True)
+    told = models.JSONField(default=list)
+    next_try_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["-pk"]
+        indexes = [models.Index(fields=["status", "next_try_at"], name="delivery_due")]
+
+    def __str__(self) -> str:
+        return f"delivery {self.number} to {self.channel}"
+
+
+class DeliveryAttempt(InCluster):
+    """One try. `code` is what the receiver answered; null: nothing came, and `error` says why."""
+
+    cluster_path = "delivery__channel__cluster"
+
+    delivery = models.ForeignKey(Delivery, on_delete=models.CASCADE, related_name="attempts")
+    attempt = models.PositiveIntegerField()
+    at = models.DateTimeField()
+    took_s = models.FloatField()
+    code = models.PositiveIntegerField(null=True)
+    error = models.CharField(max_length=500, blank=True)
+
+    class Meta:
+        ordering = ["pk"]

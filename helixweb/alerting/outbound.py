@@ -1,0 +1,189 @@
+"""POSTs to addresses that people gave, without letting them reach what is not theirs.
+
+The host is looked up once, every address found must be a public one (or one that
+HELIX_WEBHOOK_NETWORKS allows), and the connection goes to an address that was checked, whatever the
+name leads to by then. No redirect is followed, no proxy of the environment used, little is read.
+"""
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httpx
+
+LONGEST_URL = 500
+WITHIN_S = 10.0
+MOST_ANSWER_BYTES = 64 * 1024
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_NAT64_LOCAL = ipaddress.ip_network("64:ff9b:1::/48")
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Resolve = Callable[[str, int], Sequence[str]]
+
+
+class Refused(Exception):
+    """Nothing is sent there; the message says why."""
+
+
+class NotDelivered(Exception):
+    """Nothing was answered; the message says what happened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A URL that may be right. `path` has the query."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def authority(self) -> str:
+        """As the Host header names it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        usual = {"http": 80, "https": 443}[self.scheme]
+        return host if self.port == usual else f"{host}:{self.port}"
+
+
+def parse_target(url: str) -> Target:
+    """Raises Refused for what is no plain http(s) URL."""
+    if len(url) > LONGEST_URL:
+        raise Refused(f"the URL has {len(url)} characters; at most {LONGEST_URL} are allowed")
+    if not url.isascii() or any(ord(letter) <= 32 or ord(letter) == 127 for letter in url):
+        raise Refused("the URL has blanks or other characters that must be written as %XX")
+    if "\\" in url:
+        raise Refused(r"the URL has a '\'; write it as %5C")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise Refused(f"this is no URL: {error}") from error
+    if parts.scheme not in ("http", "https"):
+        raise Refused(f"the URL begins with {parts.scheme or url[:20]!r}; give http:// or https://")
+    if parts.username is not None or parts.password is not None or "@" in parts.netloc:
+        raise Refused("the URL has a user name; leave it out, requests are signed instead")
+    if not parts.hostname:
+        raise Refused("the URL names no host")
+    if parts.fragment:
+        raise Refused("the URL has a fragment (#…), which is never sent; leave it out")
+    if "%" in parts.hostname:
+        raise Refused("the host must be a plain name or address")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    usual = 443 if parts.scheme == "https" else 80
+    return Target(scheme=parts.scheme, host=parts.hostname, port=port or usual, path=path)
+
+
+def resolve(host: str, port: int) -> Sequence[str]:
+    """Every address of the host, as the machine looks them up. Raises OSError."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def checked_address(
+    target: Target, *, allowed: Sequence[Network], resolve: Resolve = resolve
+) -> str:
+    """The address to connect to. Raises Refused, NotDelivered."""
+    try:
+        found = resolve(target.host, target.port)
+    except (OSError, UnicodeError) as error:
+        raise NotDelivered(f"{target.host} cannot be looked up: {error}") from error
+    if not found:
+        raise NotDelivered(f"{target.host} has no address")
+    for text in found:
+        address = ipaddress.ip_address(text.partition("%")[0])
+        if not _may_be_reached(address, allowed) or "%" in text:
+            raise Refused(
+                f"{target.host} leads to {text}, which is not a public address; an administrator "
+                "may allow its network in HELIX_WEBHOOK_NETWORKS"
+            )
+    return found[0]
+
+
+def post(
+    url: str,
+    *,
+    body: bytes,
+    headers: dict[str, str],
+    allowed: Sequence[Network],
+    resolve: Resolve = resolve,
+    within_s: float = WITHIN_S,
+    verify: ssl.SSLContext | bool = True,
+) -> int:
+    """The status of the answer. Raises Refused, NotDelivered."""
+    target = parse_target(url)
+    address = checked_address(target, allowed=allowed, resolve=resolve)
+    sending = _post(target, address, body=body, headers=headers, verify=verify)
+    try:
+        return asyncio.run(asyncio.wait_for(sending, within_s))
+    except (TimeoutError, httpx.TimeoutException) as error:
+        raise NotDelivered(f"no whole answer within {within_s:g} s") from error
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise NotDelivered(f"{type(error).__name__}: {error}"[:400]) from error
+
+
+async def _post(
+    target: Target,
+    address: str,
+    *,
+    body: bytes,
+    headers: dict[str, str],
+    verify: ssl.SSLContext | bool,
+) -> int:
+    host = f"[{address}]" if ":" in address else address
+    client = httpx.AsyncClient(
+        trust_env=False, follow_redirects=False, timeout=WITHIN_S, verify=verify
+    )
+    async with (
+        client,
+        client.stream(
+            "POST",
+            f"{target.scheme}://{host}:{target.port}{target.path}",
+            content=body,
+            headers={**headers, "Host": target.authority, "Connection": "close"},
+            # The certificate must be of the name, though the connection goes to the address.
+            extensions={"sni_hostname": target.host},
+        ) as answer,
+    ):
+        read = 0
+        async for piece in answer.aiter_raw():
+            read += len(piece)
+            if read > MOST_ANSWER_BYTES:
+                break
+        return answer.status_code
+
+
+def _may_be_reached(address: Address, allowed: Sequence[Network]) -> bool:
+    """Addresses of the old protocol within those of the new count as what they lead to."""
+    inner = _within(address)
+    if inner is not None:
+        return _may_be_reached(inner, allowed)
+    if any(address.version == network.version and address in network for network in allowed):
+        return True
+    return (
+        address.is_global
+        and not address.is_multicast
+        and not address.is_unspecified
+        and not address.is_reserved
+    )
+
+
+def _within(address: Address) -> ipaddress.IPv4Address | None:
+    if isinstance(address, ipaddress.IPv4Address):
+        return None
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address.sixtofour is not None:
+        return address.sixtofour
+    if address.teredo is not None:
+        return address.teredo[1]
+    if address in _NAT64 or address in _NAT64_LOCAL:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if int(address) >> 32 == 0 and int(address) > 1:  # IPv4-compatible, long out of use
+        return ipaddress.IPv4Address(int(address))
+    return None

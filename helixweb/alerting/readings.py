@@ -1,0 +1,203 @@
+"""What rules read of a cluster now: one reading for each subject, with a sentence about it."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from django.conf import settings
+from django.db.models import Q
+from django.utils.translation import gettext_noop
+
+from helixweb.alerting.kinds import Kind
+from helixweb.common.models import ApiKey
+from helixweb.common.sentences import sentence
+from helixweb.deployment.link_view import link_rows
+from helixweb.deployment.live_links import live_links, serving_deployment
+from helixweb.deployment.models import SERVING, Status
+from helixweb.inventory.models import Change, Cluster, JoinToken, Process
+from helixweb.monitoring.history import current_sample
+from helixweb.monitoring.models import MetricSample
+from helixweb.monitoring.presentation import live_deployment
+
+_OF_NODES = gettext_noop("%(name)s has not been heard of for %(seconds)s s.")
+# What a plan is made from; a change of one of these makes it stale.
+_PLANNED_WITH = ("node", "link", "regionlink", "sharedbandwidth", "profile")
+_EDITS = (Change.Action.ADDED, Change.Action.CHANGED, Change.Action.REMOVED)
+_PROCESS_NEWS = "announced itself anew"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """`value` in the kind's unit; `said` is a sentence as events have them."""
+
+    subject: str
+    value: float
+    said: Mapping[str, Any]
+
+
+Read = Callable[[Cluster, datetime], Iterable[Reading]]
+
+
+def read(kind: Kind, cluster: Cluster, *, now: datetime) -> dict[str, Reading]:
+    """By subject; what is not there has no reading."""
+    return {reading.subject: reading for reading in _READ[kind](cluster, now)}
+
+
+def _lost_nodes(cluster: Cluster, now: datetime) -> Iterator[Reading]:
+    return _silent(cluster.nodes.filter(joined_at__isnull=False), now)
+
+
+def _lost_coordinators(cluster: Cluster, now: datetime) -> Iterator[Reading]:
+    return _silent(cluster.coordinators.filter(joined_at__isnull=False), now)
+
+
+def _silent(rows: Iterable[Any], now: datetime) -> Iterator[Reading]:
+    for row in rows:
+        process: Process = row
+        if process.last_seen_at is not None:
+            seconds = max(0.0, (now - process.last_seen_at).total_seconds())
+            said = sentence(_OF_NODES, name=row.name, seconds=round(seconds))
+            yield Reading(subject=row.name, value=seconds, said=said)
+
+
+def _failed_deployment(cluster: Cluster, now: datetime) -> Iterator[Reading]:
+    deployment = live_deployment(cluster)
+    if deployment is None or deployment.status not in SERVING:
+        return
+    is_bad = deployment.status in (Status.FAILED, Status.DEGRADED)
+    said = sentence(
+        gettext_noop("%(deployment)s is %(status)s: %(why)s"),
+        deployment=str(deployment),
+        status=deployment.status,
+        why=deployment.message or "—",
+    )
+    yield Reading(subject=f"deployment {deployment.pk}", value=float(is_bad), said=said)
+
+
+def _stale_plan(cluster: Cluster, now: datetime) -> Iterator[Reading]:
+    deployment = live_deployment(cluster)
+    if deployment is None or deployment.status not in SERVING:
+        return
+    changes = Change.objects.filter(
+        cluster=cluster,
+        kind__in=_PLANNED_WITH,
+        action__in=_EDITS,
+        at__gt=deployment.plan.created_at,
+    ).exclude(text=_PROCESS_NEWS)
+    first = changes.order_by("at").first()
+    seconds = 0.0 if first is None else (now - first.at).total_seconds()
+    said = sentence(
+        gettext_noop("Plan %(plan)s was made before %(count)s changes of what it stands on."),
+        plan=deployment.plan_id,
+        count=0 if first is None else changes.count(),
+    )
+    yield Reading(subject=f"plan {deployment.plan_id}", value=seconds, said=said)
+
+
+def _of_sample(subject: str, message: str, number: Callable[[MetricSample], float | None]) -> Read:
+    def of_cluster(cluster: Cluster, now: datetime) -> Iterator[Reading]:
+        sample = current_sample(cluster, now=now)
+        if sample is None or sample.simulated_plan_id is not None:
+            return
+        value = number(sample)
+        if value is not None:
+            yield Reading(
+                subject=subject, value=value, said=sentence(message, value=f"{value:.3g}")
+            )
+
+    return of_cluster
+
+
+def _promised_kv(cluster: Cluster, now: datetime) -> Iterator[Reading]:
+    sample = current_sample(cluster, now=now)
+    if sample is None or sample.simulated_plan_id is not None:
+        return
+    for name, numbers in sample.nodes.items():
+        ratio = numbers.get("kv_promised_ratio")
+        if ratio is not None:
+            said = sentence(
+                gettext_noop("Requests may need %(ratio)s of the KV cache of %(name)s."),
+                ratio=f"{ratio:.0%}",
+                name=name,
+            )
+            yield Reading(subject=name, value=ratio, said=said)
+
+
+def _slow_links(cluster: Cluster, now: datetime) -> Iterator[Reading]:
+    deployment = serving_deployment(cluster.pk)
+    if deployment is None:
+        return
+    links = [link for link in live_links(deployment, now=now) if link.is_at_work]
+    for row in link_rows(deployment, links):
+        measured, planned = row.stats.bandwidth_bytes_per_s, row.planned_bytes_per_s
+        missing = 1.0 if row.stats.stalled else 0.0
+        if row.slow and measured is not None and planned:
+            missing = max(missing, 1.0 - measured / planned)
+        name = f"{row.source} → {row.target}"
+        said = sentence(
+            gettext_noop("%(name)s does %(share)s less than its plan counts on."),
+            name=name,
+            share=f"{missing:.0%}",
+        )
+        yield Reading(subject=name, value=missing, said=said)
+
+
+def _expiring_keys(cluster: Cluster, now: datetime) -> Iterator[Reading]:
+    keys = ApiKey.objects.filter(
+        Q(cluster=cluster) | Q(cluster=None), revoked_at=None, expires_at__gt=now
+    )
+    for key in keys.order_by("pk"):
+        yield _runs_out(f"API key {key.name} (hlx_{key.key})", key.expires_at, now)
+    tokens = JoinToken.objects.filter(cluster=cluster, used_at=None, expires_at__gt=now)
+    for token in tokens.order_by("pk"):
+        if (token.expires_at - token.created_at).days >= 2:  # others are meant to be used at once
+            yield _runs_out(f"join token {token.pk}", token.expires_at, now)
+
+
+def _expiring_certificate(cluster: Cluster, now: datetime) -> Iterator[Reading]:
+    """That of this site, where it is told where it lies."""
+    path = settings.HELIX_TLS_CERTIFICATE
+    if not path:
+        return
+    certificate = x509.load_pem_x509_certificate(Path(path).read_bytes())
+    yield _runs_out("certificate of the site", certificate.not_valid_after_utc, now)
+
+
+def _runs_out(subject: str, at: Any, now: datetime) -> Reading:
+    seconds = (at - now).total_seconds()
+    said = sentence(
+        gettext_noop("%(subject)s runs out in %(days)s days."),
+        subject=subject,
+        days=f"{seconds / 86_400:.1f}",
+    )
+    return Reading(subject=subject, value=seconds, said=said)
+
+
+_READ: dict[Kind, Read] = {
+    Kind.NODE_LOST: _lost_nodes,
+    Kind.COORDINATOR_LOST: _lost_coordinators,
+    Kind.DEPLOYMENT_FAILED: _failed_deployment,
+    Kind.PLAN_STALE: _stale_plan,
+    Kind.TTFT: _of_sample(
+        "TTFT",
+        gettext_noop("95 of 100 first tokens come within %(value)s s."),
+        lambda sample: sample.ttft_p95_s,
+    ),
+    Kind.ITL: _of_sample(
+        "inter-token latency",
+        gettext_noop("95 of 100 gaps between tokens are up to %(value)s s."),
+        lambda sample: sample.itl_p95_s,
+    ),
+    Kind.WAITING: _of_sample(
+        "requests",
+        gettext_noop("%(value)s requests wait."),
+        lambda sample: float(sample.waiting),
+    ),
+    Kind.KV_PROMISED: _promised_kv,
+    Kind.LINK_SLOW: _slow_links,
+    Kind.KEY_EXPIRES: _expiring_keys,
+    Kind.CERTIFICATE_EXPIRES: _expiring_certificate,
+}

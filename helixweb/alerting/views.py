@@ -1,0 +1,121 @@
+"""Pages of alerts and silences, and the bell that every page has."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from helixweb.alerting import services
+from helixweb.alerting.forms import AlertFilter, SilenceForm
+from helixweb.alerting.models import OPEN, Alert, Silence
+from helixweb.alerting.states import State
+from helixweb.common import events
+from helixweb.inventory.models import Cluster
+from helixweb.inventory.views.editing import Page, edit_page
+
+PER_PAGE = 50
+
+
+@require_GET
+@never_cache
+def alerts(request: HttpRequest) -> HttpResponse:
+    """`?cluster=&state=`: what is open; by state what else there was."""
+    last_event_id = events.latest_id()
+    form = AlertFilter(request.GET)
+    form.is_valid()
+    chosen: dict[str, Any] = getattr(form, "cleaned_data", {})
+    rows = Alert.objects.select_related("rule", "cluster").order_by("-pk")
+    state = chosen.get("state")
+    rows = rows.filter(state=state) if state else rows.filter(state__in=OPEN)
+    if chosen.get("cluster"):
+        rows = rows.filter(cluster=chosen["cluster"])
+    clusters = Cluster.objects.all()
+    context = {
+        "section": "alerts",
+        "form": form,
+        "is_filtered": any(request.GET.get(name) for name in form.fields),
+        "page": Paginator(rows, PER_PAGE).get_page(request.GET.get("page")),
+        "topics": ",".join(f"cluster:{cluster.pk}" for cluster in clusters),
+        "last_event_id": last_event_id,
+    }
+    return render(request, "alerting/alerts.html", context)
+
+
+@require_GET
+@never_cache
+def bell(request: HttpRequest) -> HttpResponse:
+    """How many fire that nobody looks after."""
+    firing = Alert.objects.filter(
+        state=State.FIRING.value, acknowledged_at=None, silenced=False
+    ).count()
+    return render(request, "alerting/_bell.html", {"firing": firing})
+
+
+@require_POST
+def acknowledge(request: HttpRequest, pk: int) -> HttpResponse:
+    """Somebody looks after it."""
+    alert = get_object_or_404(Alert, pk=pk)
+    comment = request.POST.get("comment", "")[:500]
+    try:
+        services.acknowledge(
+            alert, by=request.user.get_username(), comment=comment, now=timezone.now()
+        )
+    except services.AlertingError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, _("Noted that you look after %(alert)s.") % {"alert": alert})
+    return redirect("alerts")
+
+
+@require_GET
+@never_cache
+def silences(request: HttpRequest) -> HttpResponse:
+    """Those that hold, and those of before."""
+    now = timezone.now()
+    rows = Silence.objects.select_related("cluster", "rule", "created_by")
+    context = {
+        "section": "alerts",
+        "clusters": Cluster.objects.all(),
+        "page": Paginator(rows, PER_PAGE).get_page(request.GET.get("page")),
+        "now": now,
+    }
+    return render(request, "alerting/silences.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+def silence_new(request: HttpRequest, cluster_pk: int) -> HttpResponse:
+    """`?rule=&subject=` fill the form."""
+    cluster = get_object_or_404(Cluster, pk=cluster_pk)
+    initial = {name: request.GET.get(name, "") for name in ("rule", "subject")}
+    form = SilenceForm(request.POST or None, cluster=cluster, initial=initial)
+    page = Page(
+        title=_("Silence alerts of %(cluster)s") % {"cluster": cluster},
+        submit=_("Silence"),
+        back_url=reverse("alert-silences"),
+        back_title=_("Silences"),
+        intro=_("Alerts are still found and shown; nobody is told of them."),
+    )
+
+    def save() -> str:
+        services.create_silence(cluster=cluster, created_by=request.user, **form.row_fields())
+        return page.back_url
+
+    return edit_page(request, form, page=page, save=save)
+
+
+@require_POST
+def silence_end(request: HttpRequest, pk: int) -> HttpResponse:
+    """From now on alerts are told again."""
+    row = get_object_or_404(Silence, pk=pk)
+    now = timezone.now()
+    if row.starts_at < now < row.ends_at:
+        services.update_silence(row, ends_at=now)
+    messages.success(request, _("Alerts are told again."))
+    return redirect("alert-silences")

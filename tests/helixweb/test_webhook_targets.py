@@ -1,0 +1,219 @@
+"""Where webhooks may not lead: attacks on the guard, and names that change their mind."""
+
+import ipaddress
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from helixweb.alerting import outbound
+from helixweb.alerting.outbound import NotDelivered, Refused, checked_address, parse_target, post
+
+LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://example.org/",
+        "file:///etc/passwd",
+        "gopher://127.0.0.1:70/_x",
+        "//example.org/hook",
+        "example.org/hook",
+        "http://",
+        "http:///hook",
+        "http://user:password@example.org/",
+        "http://example.org@127.0.0.1/",
+        "http://example.org%40127.0.0.1/",
+        "http://127.0.0.1\\@example.org/",
+        "http://example.org:99999/",
+        "http://example.org:port/",
+        "http://example.org/#@127.0.0.1/",
+        "http://exam\tple.org/",
+        "http://example.org/\r\nX-Evil: 1",
+        "http://exämple.org/",
+        "http://[fe80::1%25eth0]/",
+        "http://[::1",
+        f"http://example.org/{'x' * 600}",
+    ],
+)
+def test_what_is_no_plain_url_is_refused_before_anything_is_looked_up(url: str) -> None:
+    with pytest.raises(Refused):
+        parse_target(url)
+
+
+FORBIDDEN = [
+    "127.0.0.1", "127.9.9.9", "0.0.0.0", "10.0.0.1", "172.16.3.4", "192.168.1.1", "100.64.0.1",  # noqa: S104
+    "169.254.169.254", "192.0.0.1", "198.18.0.1", "224.0.0.1", "239.1.1.1", "255.255.255.255",
+    "240.0.0.1", "::", "::1", "fe80::1", "fc00::1", "fd12::1", "ff02::1", "::ffff:127.0.0.1",
+    "::ffff:10.0.0.1", "::ffff:169.254.169.254", "::127.0.0.1", "64:ff9b::7f00:1",
+    "64:ff9b::a9fe:a9fe", "64:ff9b:1::a00:1", "2002:7f00:1::", "2002:a00:1::1", "2001:db8::1",
+    "2001:0:4136:e378:8000:63bf:3fff:fdd2", "fe80::1%eth0",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", FORBIDDEN)
+def test_a_name_that_leads_to_what_is_not_public_is_refused(address: str) -> None:
+    target = parse_target("https://hooks.example/x")
+    with pytest.raises(Refused, match="not a public address"):
+        checked_address(target, allowed=[], resolve=lambda host, port: [address])
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"])
+def test_a_public_address_is_where_it_goes(address: str) -> None:
+    target = parse_target("https://hooks.example/x")
+    found = checked_address(target, allowed=[], resolve=lambda host, port: [address])
+    assert found == address
+
+
+def test_one_private_address_among_public_ones_is_enough_to_refuse() -> None:
+    target = parse_target("https://hooks.example/x")
+    with pytest.raises(Refused, match=r"10\.0\.0\.9"):
+        checked_address(target, allowed=[], resolve=lambda host, port: ["8.8.8.8", "10.0.0.9"])
+
+
+@pytest.mark.parametrize(
+    "host", ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "localhost", "[::ffff:7f00:1]"]
+)
+def test_other_ways_to_write_this_machine_lead_to_this_machine(host: str) -> None:
+    """The system's own look-up reads them; what it finds is what is checked."""
+    with pytest.raises((Refused, NotDelivered)):
+        checked_address(parse_target(f"http://{host}/"), allowed=[])
+
+
+@pytest.mark.parametrize(
+    ("network", "address"),
+    [("10.0.0.0/8", "10.1.2.3"), ("10.0.0.0/8", "::ffff:10.1.2.3"), ("fd00::/8", "fd00::7")],
+)
+def test_an_allowed_network_may_be_reached(network: str, address: str) -> None:
+    target = parse_target("http://hooks.example/")
+    allowed = [ipaddress.ip_network(network)]
+    assert checked_address(target, allowed=allowed, resolve=lambda host, port: [address])
+    with pytest.raises(Refused):
+        checked_address(target, allowed=allowed, resolve=lambda host, port: ["127.0.0.1"])
+
+
+def test_a_name_that_cannot_be_looked_up_is_tried_again_later() -> None:
+    def fails(host: str, port: int) -> Sequence[str]:
+        raise socket.gaierror("no such name")
+
+    with pytest.raises(NotDelivered, match="cannot be looked up"):
+        checked_address(parse_target("http://hooks.example/"), allowed=[], resolve=fails)
+
+
+class Receiver(ThreadingHTTPServer):
+    """Notes what comes and answers as told."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.asked: list[tuple[str, dict[str, str], bytes]] = []
+        self.answer: tuple[int, dict[str, str], bytes] = (204, {}, b"")
+        self.release = threading.Event()
+        self.hangs = False
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        length = int(self.headers.get("Content-Length", "0"))
+        body = self.rfile.read(length)
+        self.server.asked.append((self.path, dict(self.headers), body))
+        if self.server.hangs:
+            self.server.release.wait(30)
+        status, headers, content = self.server.answer
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(content)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def receiver() -> Iterator[Receiver]:
+    server = Receiver()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.release.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def send(server: Receiver, **more: Any) -> int:
+    fields = {"allowed": LOOPBACK, "resolve": lambda host, port: ["127.0.0.1"], **more}
+    return post(
+        f"http://hooks.example:{server.port}/in?x=1", body=b"{}", headers={"A": "b"}, **fields
+    )
+
+
+def test_the_connection_goes_to_the_address_that_was_checked_whatever_the_name_says_next() -> None:
+    """DNS rebinding: the name is asked once, and the connection is to what was found then."""
+    asked = []
+
+    def rebinds(host: str, port: int) -> Sequence[str]:
+        asked.append(host)
+        return ["127.0.0.1"] if len(asked) == 1 else ["10.0.0.1"]
+
+    with receiver() as server:
+        assert send(server, resolve=rebinds) == 204
+        ((path, headers, body),) = server.asked
+    assert asked == ["hooks.example"]
+    assert (path, body) == ("/in?x=1", b"{}")
+    assert headers["Host"] == f"hooks.example:{server.port}"
+
+
+def test_a_redirect_is_an_answer_and_not_followed() -> None:
+    with receiver() as server:
+        server.answer = (302, {"Location": f"http://127.0.0.1:{server.port}/inner"}, b"")
+        assert send(server) == 302
+        assert len(server.asked) == 1
+
+
+def test_no_proxy_of_the_environment_gets_to_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with receiver() as server:
+        assert send(server) == 204
+
+
+def test_of_a_long_answer_only_the_beginning_is_read() -> None:
+    with receiver() as server:
+        server.answer = (200, {}, b"x" * (4 * outbound.MOST_ANSWER_BYTES))
+        assert send(server) == 200
+
+
+def test_who_does_not_answer_in_time_is_left() -> None:
+    with receiver() as server:
+        server.hangs = True
+        with pytest.raises(NotDelivered, match="within"):
+            send(server, within_s=0.3)
+
+
+def test_nobody_there_is_no_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(NotDelivered):
+        post(
+            f"http://hooks.example:{port}/",
+            body=b"",
+            headers={},
+            allowed=LOOPBACK,
+            resolve=lambda host, port: ["127.0.0.1"],
+        )
