@@ -25,6 +25,11 @@ DATA_DIR = environment.folder("HELIX_DATA_DIR", default_data_dir())
 DEBUG = environment.flag("HELIX_DEBUG", default=False)
 SECRET_KEY = environment.text("SECRET_KEY") or environment.generated_secret(DATA_DIR / "secret_key")
 
+# What hashes of API keys depend on beside the database; empty: derived from SECRET_KEY. To change
+# it, keep the old one in HELIX_PEPPERS_BEFORE until no key hangs on it (common/peppers.py).
+HELIX_PEPPER = environment.text("HELIX_PEPPER")
+HELIX_PEPPERS_BEFORE = environment.words("HELIX_PEPPERS_BEFORE")
+
 # Where people reach the site. https switches on everything that needs it.
 HELIX_URL = environment.text("HELIX_URL", "http://127.0.0.1:8000").rstrip("/")
 _url = urlsplit(HELIX_URL)
@@ -66,6 +71,7 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "helixweb.common",
     "helixweb.common.rest",
+    "helixweb.access",
     "helixweb.inventory",
     "helixweb.planning",
     "helixweb.deployment",
@@ -80,8 +86,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "helixweb.common.web_requests.count_requests",
-    "helixweb.common.middleware.LoginRequired",
+    "helixweb.access.middleware.AccessControl",
     "helixweb.common.middleware.remember_reader",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -228,6 +233,9 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
+# A session ends when nothing was asked for that long, and in any case so long after the log-in.
+SESSION_COOKIE_AGE = 14 * 86_400
+HELIX_SESSION_MAX_AGE_S = 30 * 86_400
 
 # -- REST ------------------------------------------------------------------------------------------
 REST_FRAMEWORK = {
@@ -235,7 +243,7 @@ REST_FRAMEWORK = {
         "helixweb.common.auth.ApiKeyAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["helixweb.common.auth.HasScope"],
+    "DEFAULT_PERMISSION_CLASSES": ["helixweb.access.permissions.MayDo"],
     "DEFAULT_RENDERER_CLASSES": ["helixweb.common.rest.rendering.JsonRenderer"],
     "DEFAULT_PARSER_CLASSES": ["helixweb.common.parsers.JsonParser"],
     "DEFAULT_PAGINATION_CLASS": "helixweb.common.pagination.Pages",
@@ -250,7 +258,7 @@ SPECTACULAR_SETTINGS = {
     "VERSION": "1",
     "DESCRIPTION": "Inventory, plans, deployments and live metrics of a HelixWeb cluster.",
     "SERVE_INCLUDE_SCHEMA": False,
-    "SERVE_PERMISSIONS": ["helixweb.common.auth.HasScope"],
+    "SERVE_PERMISSIONS": ["helixweb.access.permissions.MayDo"],
     "COMPONENT_SPLIT_REQUEST": True,
     "SCHEMA_PATH_PREFIX": "/api/v1",
     # The processes' messages are pydantic models, whose schemas are those of OpenAPI 3.1.

@@ -10,6 +10,7 @@ API_APPS = ("inventory", "planning", "deployment", "monitoring")
 
 urlpatterns = [
     path("", include("helixweb.common.urls")),
+    path("", include("helixweb.access.urls")),
     path("", include("helixweb.operations.urls")),
     *(path("", include(f"helixweb.{app}.urls")) for app in API_APPS),
     *(path("api/v1/", include(f"helixweb.{app}.api_urls")) for app in API_APPS),

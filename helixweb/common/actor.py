@@ -1,18 +1,40 @@
-"""Who acts: the person behind the request that is being answered, for the change log.
+"""Who acts: the person or process behind the request that is being answered, for the change log.
 
 Services are called by pages, by the REST API and by processes alike and know no request; passing
 the user through all of them would put a parameter into each signature that one function reads.
 """
 
+import getpass
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.db import models
 from django.http import HttpRequest
 
+from helixweb.common.addresses import address_of
+from helixweb.common.models import ApiKey
+
+COMMENT_HEADER = "X-Change-Comment"
+COMMENT_LENGTH = 200
+
 _REQUEST: ContextVar[HttpRequest | None] = ContextVar("helixweb_request", default=None)
+_COMMAND: ContextVar[str] = ContextVar("helixweb_command", default="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actor:
+    """As a line of the change log tells it; `kind` is one of `Change.ActorKind`."""
+
+    kind: str = "site"
+    name: str = ""
+    api_key: str = ""
+    address: str = ""
+    request_id: str = ""
+    comment: str = ""
 
 
 @contextmanager
@@ -25,11 +47,67 @@ def acting(request: HttpRequest) -> Iterator[None]:
         _REQUEST.reset(token)
 
 
+@contextmanager
+def commanding(command: str) -> Iterator[None]:
+    """Within, what is done is done by whoever runs `command` on the server."""
+    token = _COMMAND.set(command)
+    try:
+        yield
+    finally:
+        _COMMAND.reset(token)
+
+
+def current_request() -> HttpRequest | None:
+    """The request that is being answered; None: a task or a command is at work."""
+    return _REQUEST.get()
+
+
 def current_user() -> Any | None:
     """The person logged in, by session or by API key; None: a process, a task, or nobody.
 
     Read when it is asked for: the REST framework knows the owner of a key only within the view.
     """
-    request = _REQUEST.get()
-    user = getattr(request, "user", None)
+    user = getattr(_REQUEST.get(), "user", None)
     return user if isinstance(user, AbstractBaseUser) and user.is_authenticated else None
+
+
+def current_actor() -> Actor:
+    """Whoever is behind what is done now."""
+    request = _REQUEST.get()
+    if request is None:
+        command = _COMMAND.get()
+        return Actor(kind="command", name=_runs_commands(), comment=command) if command else Actor()
+    kind, name, key = _behind(request)
+    return Actor(
+        kind=kind,
+        name=name[:150],
+        api_key=key,
+        address=address_of(request),
+        request_id=getattr(request, "request_id", ""),
+        comment=_comment(request),
+    )
+
+
+def _behind(request: HttpRequest) -> tuple[str, str, str]:
+    user, auth = current_user(), getattr(request, "auth", None)
+    if user is not None:
+        name: str = user.get_username()
+        return ("key", name, auth.key) if isinstance(auth, ApiKey) else ("person", name, "")
+    if isinstance(auth, models.Model):  # a node or a coordinator
+        return "process", str(auth), ""
+    return "site", "", ""
+
+
+def _comment(request: HttpRequest) -> str:
+    """What whoever acts says of it: a header by REST, a field of a form."""
+    text = request.headers.get(COMMENT_HEADER, "")
+    if not text and request.method == "POST" and request.content_type != "application/json":
+        text = request.POST.get("change_comment", "")
+    return "".join(char for char in text if char.isprintable())[:COMMENT_LENGTH]
+
+
+def _runs_commands() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's user may have no name
+        return ""

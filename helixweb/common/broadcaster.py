@@ -150,10 +150,13 @@ class Broadcaster:
 BROADCASTER = Broadcaster()
 
 
-async def stream(topics: Iterable[str], *, place: Place | None) -> AsyncIterator[bytes]:
-    """SSE frames of `topics`: what was not read at `place`, then what comes."""
+async def stream(
+    topics: Iterable[str], *, place: Place | None, until: str = ""
+) -> AsyncIterator[bytes]:
+    """SSE frames of `topics`: what was not read at `place`, then what comes; an event of the topic
+    `until` ends it."""
     wanted = frozenset(topics)
-    subscription = await BROADCASTER.subscribe(wanted)
+    subscription = await BROADCASTER.subscribe(wanted | {until})
     try:
         yield b"retry: 2000\n\n"
         missed = await sync_to_async(_missed)(wanted, place)
@@ -167,6 +170,8 @@ async def stream(topics: Iterable[str], *, place: Place | None) -> AsyncIterator
             except TimeoutError:
                 yield b": keep-alive\n\n"
                 continue
+            if frame.topic == until:
+                return
             if frame.pk not in replayed:
                 yield frame.content
     finally:

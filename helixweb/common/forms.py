@@ -1,13 +1,12 @@
-"""Logging in, how pages look to a reader, and making an API key."""
+"""Logging in, and how pages look to a reader."""
 
 from typing import Any
 
 from django import forms
 from django.contrib.auth.forms import AuthenticationForm
-from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.utils.translation import gettext_lazy as _
 
-from helixweb.common import auth, guessing
+from helixweb.common import guessing
 from helixweb.common.zones import zone_names
 
 
@@ -50,27 +49,3 @@ class PreferencesForm(forms.Form):
         field = self.fields["zone"]
         assert isinstance(field, forms.ChoiceField)  # noqa: S101 - declared above
         field.choices = [("", _("the browser's")), *((name, name) for name in zone_names())]
-
-
-class InviteForm(forms.Form):
-    """Who shall come in; a name that is known gets a new link."""
-
-    username = forms.CharField(
-        max_length=150, label=_("User name"), validators=[UnicodeUsernameValidator()]
-    )
-
-
-class ApiKeyForm(forms.Form):
-    """`serve` is what most programs need: the OpenAI endpoint."""
-
-    name = forms.CharField(max_length=80, widget=forms.TextInput(attrs={"placeholder": "laptop"}))
-    scopes = forms.MultipleChoiceField(
-        choices=[
-            (auth.READ, _("read: look at everything over the REST API")),
-            (auth.WRITE, _("write: change it")),
-            (auth.SERVE, _("serve: ask deployed models over the OpenAI API")),
-        ],
-        widget=forms.CheckboxSelectMultiple,
-        initial=[auth.SERVE],
-        error_messages={"required": _("Choose at least one.")},
-    )

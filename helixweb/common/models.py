@@ -16,17 +16,77 @@ class Event(models.Model):
 
 
 class ApiKey(models.Model):
-    """`hlx_<key>.<secret>`; only the sha256 of the whole is kept."""
+    """`hlx_<key>.<secret>`; only a keyed hash of the whole is kept (see `peppers.py`).
+
+    It may do what its owner may, within `scopes` and, if it has one, on `cluster` alone; from
+    `networks` only, unless there are none. Null limits are none. `minute` is the one, in Unix
+    minutes, in which `minute_requests` came by REST.
+    """
 
     name = models.CharField(max_length=80)
     key = models.CharField(max_length=16, unique=True)
     secret_hash = models.CharField(max_length=64, unique=True)
+    pepper = models.CharField(max_length=8, blank=True)
     scopes = models.JSONField(default=list)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
+    cluster = models.ForeignKey(
+        "inventory.Cluster", null=True, blank=True, on_delete=models.CASCADE, related_name="+"
+    )
+    networks = models.JSONField(default=list, blank=True)
+    requests_per_min = models.PositiveIntegerField(null=True, blank=True)
+    tokens_per_min = models.PositiveIntegerField(null=True, blank=True)
+    tokens_per_day = models.PositiveBigIntegerField(null=True, blank=True)
+    minute = models.PositiveBigIntegerField(default=0)
+    minute_requests = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.name} (hlx_{self.key}…)"
+
+
+class KeyUsage(models.Model):
+    """What one key asked for on one day (UTC): by REST, and of models."""
+
+    key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="usage")
+    day = models.DateField()
+    rest_requests = models.PositiveBigIntegerField(default=0)
+    requests = models.PositiveBigIntegerField(default=0)
+    prompt_tokens = models.PositiveBigIntegerField(default=0)
+    output_tokens = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        ordering = ["-day"]
+        constraints = [models.UniqueConstraint(fields=["key", "day"], name="key_usage_one_a_day")]
+
+    def __str__(self) -> str:
+        return f"{self.key} on {self.day}"
+
+
+class FailedLogins(models.Model):
+    """How often one address, or one user name, has failed to log in since `since`."""
+
+    counted = models.CharField(max_length=80, unique=True)
+    failures = models.PositiveIntegerField(default=0)
+    since = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return f"{self.failures} since {self.since}"
+
+
+class SessionOfUser(models.Model):
+    """A log-in that goes on, so that a person can see and end their own."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
+    session_key = models.CharField(max_length=40, unique=True)
+    address = models.CharField(max_length=64, blank=True)
+    browser = models.CharField(max_length=200, blank=True)
+    began_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"{self.user} from {self.address}"
 
 
 class LoginLink(models.Model):

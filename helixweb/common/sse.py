@@ -8,11 +8,14 @@ from helixweb.common import broadcaster
 from helixweb.common.event_place import Place
 
 
-def event_stream(request: HttpRequest, topics: Iterable[str]) -> StreamingHttpResponse:
+def event_stream(
+    request: HttpRequest, topics: Iterable[str], *, until: str = ""
+) -> StreamingHttpResponse:
     """`topics` as text/event-stream; honours Last-Event-ID (header, or query after a reload)."""
     text = request.headers.get("Last-Event-ID") or request.GET.get("last_event_id") or ""
     response = StreamingHttpResponse(
-        broadcaster.stream(topics, place=Place.parse(text)), content_type="text/event-stream"
+        broadcaster.stream(topics, place=Place.parse(text), until=until),
+        content_type="text/event-stream",
     )
     response["Cache-Control"] = "no-cache"
     response["X-Accel-Buffering"] = "no"

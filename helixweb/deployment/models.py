@@ -4,6 +4,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from helixweb.access.scope import InCluster
 from planner.routers.load_aware import DEFAULT_THETA
 from runtime.protocol.control import Phase
 from runtime.protocol.node_log import LogLevel, LogSource
@@ -29,7 +30,7 @@ SERVING = frozenset({Status.DEPLOYING, Status.READY, Status.DEGRADED, Status.FAI
 LIVE = SERVING | {Status.STOPPING}
 
 
-class Deployment(models.Model):
+class Deployment(InCluster):
     """A plan at work in its cluster.
 
     `generation` grows within the cluster with every change of what the nodes shall run, also when
@@ -114,7 +115,7 @@ class Deployment(models.Model):
         return f"deployment:{self.pk}"
 
 
-class NodeAssignment(models.Model):
+class NodeAssignment(InCluster):
     """What one node shall run in a deployment, and how far it is.
 
     `desired` is the StageAssignment of the deployment's generation, without its peers. What the
@@ -122,6 +123,8 @@ class NodeAssignment(models.Model):
     the present one. The row outlives its node. With `instances`, AssignedInstance without keys, it
     runs these instead of the stage; `observed_instances` is what its agent last told of them.
     """
+
+    cluster_path = "deployment__cluster"
 
     deployment = models.ForeignKey(Deployment, on_delete=models.CASCADE, related_name="assignments")
     node = models.ForeignKey(
@@ -150,8 +153,10 @@ class NodeAssignment(models.Model):
         return f"{self.node_name} in {self.deployment}"
 
 
-class PhaseChange(models.Model):
+class PhaseChange(InCluster):
     """A node entered `phase`; the timeline of a deployment."""
+
+    cluster_path = "assignment__deployment__cluster"
 
     assignment = models.ForeignKey(
         NodeAssignment, on_delete=models.CASCADE, related_name="phase_changes"
@@ -164,8 +169,10 @@ class PhaseChange(models.Model):
         ordering = ["at", "pk"]
 
 
-class NodeLogLine(models.Model):
+class NodeLogLine(InCluster):
     """A line that a node's agent or stage logged, `at` by the node's clock."""
+
+    cluster_path = "node__cluster"
 
     node = models.ForeignKey(
         "inventory.Node", on_delete=models.CASCADE, related_name="log_lines", db_index=False
@@ -191,12 +198,14 @@ class NodeLogLine(models.Model):
         return LOG_LEVELS[self.level].value
 
 
-class LinkWeights(models.Model):
+class LinkWeights(InCluster):
     """Routing weights of a deployment's generation for links that do other than planned.
 
     `rates` are the bytes/s of those links, by "source->target"; empty: the plan's weights count,
     as they do while `held`, by a person's wish.
     """
+
+    cluster_path = "deployment__cluster"
 
     deployment = models.OneToOneField(
         Deployment, on_delete=models.CASCADE, related_name="link_weights"
@@ -217,7 +226,7 @@ class LinkWeights(models.Model):
         return bool(self.rates) and not self.held
 
 
-class Repair(models.Model):
+class Repair(InCluster):
     """What is done about nodes that a deployment lost, or that joined since its plan was made.
 
     `lost` and `added` are names of nodes, in order; `left_out` those that the search planned
@@ -225,6 +234,8 @@ class Repair(models.Model):
     `flow_tokens_per_s` instead of `unmoved_tokens_per_s` for `moved_bytes` of layers to load.
     `why` says what failed or ended it.
     """
+
+    cluster_path = "deployment__cluster"
 
     class State(models.TextChoices):
         WAITING = "waiting"
@@ -266,13 +277,15 @@ class Repair(models.Model):
 OPEN = frozenset({Repair.State.WAITING, Repair.State.COMPUTING, Repair.State.OFFERED})
 
 
-class Drain(models.Model):
+class Drain(InCluster):
     """A node shall take no requests and hold nothing, until a person takes it in again.
 
     So many `requests` still ran through it, and it was `needed`, no way leading around it, as
     coordinators told last; null: none has told of it yet. It was told to hold nothing at
     `let_go_at`, when nothing was left to run there, and held nothing at `drained_at`.
     """
+
+    cluster_path = "node__cluster"
 
     class State(models.TextChoices):
         DRAINING = "draining"
@@ -301,11 +314,13 @@ class Drain(models.Model):
         return self.State.DRAINING if self.let_go_at is None else self.State.LETTING_GO
 
 
-class Profiling(models.Model):
+class Profiling(InCluster):
     """An order to measure a node for a model beside what it serves, and how far that is.
 
     `done` is a share, `message` why it waits or failed; `version` is what was found.
     """
+
+    cluster_path = "node__cluster"
 
     class State(models.TextChoices):
         ORDERED = "ordered"
@@ -349,8 +364,10 @@ class Profiling(models.Model):
 STANDING = frozenset({Profiling.State.ORDERED, Profiling.State.WAITING, Profiling.State.MEASURING})
 
 
-class LatestReport(models.Model):
+class LatestReport(InCluster):
     """The last CoordinatorReport of a coordinator."""
+
+    cluster_path = "coordinator__cluster"
 
     coordinator = models.OneToOneField(
         "inventory.Coordinator", on_delete=models.CASCADE, related_name="latest_report"

@@ -9,6 +9,7 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
+from helixweb.access.scope import InCluster
 from helixweb.inventory.validators import (
     MAX_LAYERS,
     validate_curve,
@@ -54,8 +55,10 @@ class Replanning(models.TextChoices):
     NEVER = "never", gettext_lazy("never: do not look for one")
 
 
-class Cluster(models.Model):
+class Cluster(InCluster):
     """Machines that serve together, with the workload they are planned for by default."""
+
+    cluster_path = "pk"
 
     name = models.CharField(max_length=NAME_LENGTH, unique=True, validators=[validate_name])
     coordinator_region = models.CharField(
@@ -109,7 +112,7 @@ class LanguageModel(models.Model):
         return self.num_layers * self.bytes_per_layer
 
 
-class Profile(models.Model):
+class Profile(InCluster):
     """Speed and KV room of one kind of node for one model; index j-1 is j layers held.
 
     `layer_times` (null: not measured), `batch_limits` and `instance_times`, of engines that serve
@@ -160,13 +163,15 @@ class Profile(models.Model):
         return self.steps[-1][1] if self.steps else None
 
 
-class ProfileVersion(models.Model):
+class ProfileVersion(InCluster):
     """What a profile was found to be once; the one that plans use is copied into the `Profile`.
 
     `document` is a profile as in a problem file. `evidence` is what it was made from, null where
     nobody told: a `NodeMeasurement` without the profile in it, or what traffic showed. `node` is
     where it was measured, empty: nowhere.
     """
+
+    cluster_path = "profile__cluster"
 
     profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
@@ -219,7 +224,7 @@ def gpus_of(hardware: dict[str, Any] | None, declared: int) -> int:
     return max(1, len(hardware.get("gpus", ()))) if hardware else max(1, declared)
 
 
-class Node(Process):
+class Node(InCluster, Process):
     """One machine. Declared by a person or a problem file, real once its agent has joined.
 
     `price_per_hour` is its own, where it differs from its profile's. `declared_gpus`: how many it
@@ -255,7 +260,7 @@ class Node(Process):
         return gpus_of(self.hardware, self.declared_gpus)
 
 
-class Coordinator(Process):
+class Coordinator(InCluster, Process):
     """A process that faces chat clients; each of a cluster serves its plan by itself.
 
     `peer` is what the cluster's stages know it by, as long as the row lives.
@@ -282,8 +287,10 @@ class Coordinator(Process):
         return self.name
 
 
-class NodeTag(models.Model):
+class NodeTag(InCluster):
     """A word by which people find nodes again."""
+
+    cluster_path = "node__cluster"
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="tags")
     name = models.CharField(max_length=TAG_LENGTH, validators=[validate_tag])
@@ -298,7 +305,7 @@ class NodeTag(models.Model):
         return self.name
 
 
-class Link(models.Model):
+class Link(InCluster):
     """A directed connection between two nodes, or a node and "coordinator", by name.
 
     `recorded_at` is when its numbers were last written; null: before that was kept.
@@ -324,7 +331,7 @@ class Link(models.Model):
         return f"{self.source} -> {self.target}"
 
 
-class RegionLink(models.Model):
+class RegionLink(InCluster):
     """The connection of every pair of nodes in two regions that has no link of its own."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="region_links")
@@ -347,7 +354,7 @@ class RegionLink(models.Model):
         return f"{self.source} -> {self.target}"
 
 
-class SharedBandwidth(models.Model):
+class SharedBandwidth(InCluster):
     """What everything that leaves or reaches its members has together, beside each link's own.
 
     Members are nodes, regions (all their nodes) or "coordinator", by name. What counts is as in
@@ -381,7 +388,7 @@ class SharedBandwidth(models.Model):
         return self.name
 
 
-class JoinToken(models.Model):
+class JoinToken(InCluster):
     """Admits one machine, once; only the sha256 of `hlxj_…` is kept."""
 
     class Role(models.TextChoices):
@@ -401,12 +408,15 @@ class JoinToken(models.Model):
         ordering = ["-created_at"]
 
 
-class Change(models.Model):
+class Change(InCluster):
     """One line of the change log: what was done to a row, by whom, and its values around it.
 
-    `actor` is a user's name as it was then; blank: the site itself, or a process on a machine.
-    Rows that one action changed together share `batch`. Values are those that differ; `before` is
-    null for what was added, `after` for what was removed, both for what merely happened.
+    `actor` is a name as it was then: of a person, by their session or by `api_key`, of a process
+    that dialled in, or of who ran a command on the server; blank: the site itself. Rows that one
+    action changed together share `batch`. Values are those that differ; `before` is null for what
+    was added, `after` for what was removed, both for what merely happened. Lines of a cluster that
+    is gone keep its name. Nothing changes or deletes a line but the end of the time that all are
+    kept.
     """
 
     class Action(models.TextChoices):
@@ -414,16 +424,32 @@ class Change(models.Model):
         CHANGED = "changed"
         REMOVED = "removed"
         NOTED = "noted"
+        REFUSED = "refused"
+
+    class ActorKind(models.TextChoices):
+        SITE = "site", gettext_lazy("the site")
+        PERSON = "person", gettext_lazy("person")
+        KEY = "key", gettext_lazy("API key")
+        PROCESS = "process", gettext_lazy("process")
+        COMMAND = "command", gettext_lazy("command")
 
     cluster = models.ForeignKey(
-        Cluster, null=True, on_delete=models.CASCADE, related_name="changes"
+        Cluster, null=True, on_delete=models.SET_NULL, related_name="changes"
     )
-    kind = models.CharField(max_length=20)
-    row_id = models.BigIntegerField()
+    cluster_name = models.CharField(max_length=NAME_LENGTH, blank=True)
+    kind = models.CharField(max_length=40)
+    row_id = models.BigIntegerField(default=0)
     name = models.CharField(max_length=200)
     action = models.CharField(max_length=8, choices=Action.choices)
     text = models.TextField(blank=True)
     actor = models.CharField(max_length=150, blank=True)
+    actor_kind = models.CharField(
+        max_length=8, choices=ActorKind.choices, default=ActorKind.SITE, db_default="site"
+    )
+    api_key = models.CharField(max_length=16, blank=True, db_default="")
+    address = models.CharField(max_length=64, blank=True, db_default="")
+    request_id = models.CharField(max_length=64, blank=True, db_default="")
+    comment = models.CharField(max_length=200, blank=True, db_default="")
     batch = models.UUIDField(null=True)
     before = models.JSONField(null=True)
     after = models.JSONField(null=True)
@@ -434,6 +460,8 @@ class Change(models.Model):
         indexes = [
             models.Index(fields=["kind", "row_id"], name="change_of_row"),
             models.Index(fields=["cluster", "kind"], name="change_in_cluster"),
+            models.Index(fields=["request_id"], name="change_of_request"),
+            models.Index(fields=["at"], name="change_at"),
         ]
 
     def __str__(self) -> str:

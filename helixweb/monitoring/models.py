@@ -2,8 +2,10 @@
 
 from django.db import models
 
+from helixweb.access.scope import InCluster
 
-class MetricSample(models.Model):
+
+class MetricSample(InCluster):
     """What one report of a cluster's coordinator said; one a second at most.
 
     Rates, percentiles (seconds) and gauges are those of the report, over its own window. `nodes` is
@@ -59,7 +61,7 @@ class MetricSample(models.Model):
         return f"{self.cluster} at {self.at:%Y-%m-%d %H:%M:%S}"
 
 
-class MetricRollup(models.Model):
+class MetricRollup(InCluster):
     """What the samples of a cluster said over one step from `second` on, kept for longer.
 
     `values` has means of rates, gauges and medians, maxima of 95th percentiles, and the last
@@ -85,7 +87,7 @@ class MetricRollup(models.Model):
         return f"{self.cluster} from {self.second}"
 
 
-class TracedRequest(models.Model):
+class TracedRequest(InCluster):
     """A request that its coordinator traced; `detail` is the whole trace.
 
     `path` has the names of its nodes, each in a line of its own, an empty one before and after;
@@ -132,9 +134,11 @@ class TracedRequest(models.Model):
         return [name for name in self.path.split("\n") if name]
 
 
-class LivePrediction(models.Model):
+class LivePrediction(InCluster):
     """What the simulator says of a deployment at the load it had at `at`: so many requests
     `running` at once, of such lengths on average. `forecast` as a simulation's."""
+
+    cluster_path = "deployment__cluster"
 
     deployment = models.OneToOneField(
         "deployment.Deployment", on_delete=models.CASCADE, related_name="live_prediction"

@@ -5,6 +5,7 @@ from django.db import models
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from helixweb.access.scope import InCluster
 from helixweb.common.models import LeasedTask
 from helixweb.planning.objectives import Goal, ObjectiveFigure, objective_figure
 from planner.domain.plan_forecast import Objective
@@ -17,7 +18,7 @@ def gap(flow_tokens_per_s: float, upper_bound_tokens_per_s: float) -> float:
     return max(0.0, 1.0 - flow_tokens_per_s / upper_bound_tokens_per_s)
 
 
-class PlanRun(LeasedTask):
+class PlanRun(InCluster, LeasedTask):
     """One search for a plan. `problem` is the inventory as it was when the run was started.
 
     Flow and bound are those of the best incumbent; null until there is one. `objective_value` is
@@ -86,13 +87,15 @@ class PlanRun(LeasedTask):
         return f"plan-run:{self.pk}"
 
 
-class Incumbent(models.Model):
+class Incumbent(InCluster):
     """A better placement, or a better bound, seen `elapsed_s` after the run first started.
 
     `objective_value` is by estimate, or the exact flow that survives the worst loss; null where
     the flow is the objective. `components` are lists of node names, empty where all nodes serve
     together.
     """
+
+    cluster_path = "run__cluster"
 
     run = models.ForeignKey(PlanRun, on_delete=models.CASCADE, related_name="incumbents")
     attempt = models.PositiveIntegerField()
@@ -122,7 +125,7 @@ class Incumbent(models.Model):
         return gap(self.flow_tokens_per_s, self.upper_bound_tokens_per_s)
 
 
-class Plan(models.Model):
+class Plan(InCluster):
     """A checked plan: `document` is `helixweb.plan/1`, `problem` what it was computed for."""
 
     cluster = models.ForeignKey("inventory.Cluster", on_delete=models.CASCADE, related_name="plans")
@@ -146,12 +149,14 @@ class Plan(models.Model):
         return gap(self.flow_tokens_per_s, self.upper_bound_tokens_per_s)
 
 
-class Replan(models.Model):
+class Replan(InCluster):
     """What makes a plan run a replanning: the plan that runs, and how much may move.
 
     `points` are the answers that none beats in both flow and bytes, fewest bytes first, as
     `attempts.point_to_json` writes them; empty until the search has ended.
     """
+
+    cluster_path = "run__cluster"
 
     run = models.OneToOneField(PlanRun, on_delete=models.CASCADE, related_name="replan")
     running_plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="replans")
@@ -159,12 +164,14 @@ class Replan(models.Model):
     points = models.JSONField(default=list)
 
 
-class Explanation(LeasedTask):
+class Explanation(InCluster, LeasedTask):
     """Why a plan is no faster, what survives a loss, what one more of each resource would bring.
 
     `search_s` seconds of replanning go to every kind of node; 0: the others keep their layers.
     `values` are planner.explain.MarginalValue, the most valuable first.
     """
+
+    cluster_path = "plan__cluster"
 
     plan = models.OneToOneField(Plan, on_delete=models.CASCADE, related_name="explanation")
     search_s = models.FloatField(default=0.0)
@@ -179,13 +186,15 @@ class Explanation(LeasedTask):
         return f"plan-run:{self.plan.run_id}"
 
 
-class Simulation(LeasedTask):
+class Simulation(InCluster, LeasedTask):
     """A plan served a workload by the simulator.
 
     Requests always wait ("backlog"), or come at `share` of the prompt and output tokens/s that a
     backlog reaches: `requests_per_s`, one by one ("poisson") or `burst_size` at once ("bursts").
     `forecast` is what `simulating.forecast_to_json` wrote, null until it has ended.
     """
+
+    cluster_path = "plan__cluster"
 
     class Workload(models.TextChoices):
         BACKLOG = "backlog", gettext_lazy("Offline: requests always wait")
@@ -231,7 +240,7 @@ class Simulation(LeasedTask):
         }
 
 
-class ModelMix(LeasedTask):
+class ModelMix(InCluster, LeasedTask):
     """Several models planned on one cluster at once; each one's plan is that of a finished run.
 
     `level_tokens_per_s` is the least flow / weight; no mix exceeds the bound.
@@ -252,8 +261,10 @@ class ModelMix(LeasedTask):
         return f"model-mix:{self.pk}"
 
 
-class MixShare(models.Model):
+class MixShare(InCluster):
     """One model of a mix, its weight, and the cluster as it was when the mix was started."""
+
+    cluster_path = "mix__cluster"
 
     mix = models.ForeignKey(ModelMix, on_delete=models.CASCADE, related_name="shares")
     model = models.ForeignKey(

@@ -1,13 +1,17 @@
-"""Who may use the endpoint: API keys, known by their SHA-256 only."""
+"""Who may use the endpoint: API keys, known by keyed hashes only, each within its terms."""
 
 import hashlib
 import hmac
+import ipaddress
+import math
 from collections.abc import Iterable
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from runtime.coordinator.spending import Spending
+from runtime.protocol.control import AdmittedKey, KeySpending
 from runtime.protocol.openai import ApiError
 
 OPEN_PATHS = frozenset({"/health"})
@@ -16,30 +20,104 @@ OPEN_PATHS = frozenset({"/health"})
 class ApiKeys:
     """The keys admitted now; replaced whole when helixweb sends others."""
 
-    def __init__(self, hashes: Iterable[str] = ()) -> None:
+    def __init__(self, hashes: Iterable[str] = (), *, spending: Spending | None = None) -> None:
+        self.spending = spending or Spending()
+        self._terms: dict[str, AdmittedKey] = {}
+        self._peppers: tuple[bytes, ...] = ()
+        self._names: dict[str, str] = {}  # of keys that were used here, by owner
         self.replace(hashes)
 
     def replace(self, hashes: Iterable[str]) -> None:
-        """`hashes`: hex SHA-256 of each whole key."""
+        """`hashes`: hex SHA-256 of each whole key that is held to nothing."""
         self._hashes = tuple(value.lower().encode() for value in hashes)
 
-    def check(self, authorization: str | None) -> str:
-        """The hash of the key. Raises ApiError 401 unless the header is `Bearer KEY` with a known
-        one."""
+    def admit(self, keys: Iterable[AdmittedKey], *, peppers: Iterable[str]) -> None:
+        """The keys of people, and what their hashes are made with."""
+        self._terms = {key.hash: key for key in keys}
+        self._peppers = tuple(pepper.encode() for pepper in peppers)
+
+    def check(self, authorization: str | None, *, address: str = "") -> str:
+        """The SHA-256 of the key. Raises ApiError 401 unless the header is `Bearer KEY` with a
+        known one, 403 for one that may not be used from that address."""
         scheme, _, key = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
             raise _unauthorized(
                 "no API key was given; send the header 'Authorization: Bearer KEY' with a key "
                 "made in the web interface"
             )
-        given = hashlib.sha256(key.strip().encode()).hexdigest().encode()
+        given = hashlib.sha256(key.strip().encode()).hexdigest()
         # Every hash is compared, each in constant time: the answer's delay tells nothing.
-        if not any([hmac.compare_digest(given, known) for known in self._hashes]):
+        if any([hmac.compare_digest(given.encode(), known) for known in self._hashes]):
+            return given
+        terms = self._terms_of(given)
+        if terms is None:
             raise _unauthorized(
                 "this API key is not known here; it may have been revoked: make another in the "
                 "web interface"
             )
-        return given.decode()
+        if terms.expires_at is not None and terms.expires_at <= self.spending.now():
+            raise _unauthorized("this API key has expired; make another in the web interface")
+        if terms.networks and not _is_within(address, terms.networks):
+            raise ApiError(
+                status=403,
+                message=f"this API key may not be used from {address or 'there'}; it is for "
+                f"{', '.join(terms.networks)}",
+                code="ip_not_authorized",
+                type_="authentication_error",
+            )
+        self._names[given] = terms.key
+        return given
+
+    def count(self, owner: str) -> None:
+        """One more request of the key. Raises ApiError 429 if it is one too many for its terms.
+
+        Tokens are known when they are there: the request that reaches a budget goes on to its end,
+        and the next one is refused.
+        """
+        terms, spending = self._terms_of(owner), self.spending
+        spent = spending.of(owner)
+        if terms is not None:
+            if _reached(terms.requests_per_min, spent.minute_requests):
+                raise _too_many(
+                    f"this API key may send {terms.requests_per_min} requests a minute",
+                    code="rate_limit_exceeded",
+                    wait_s=spending.minute_left_s(),
+                )
+            if _reached(terms.tokens_per_min, spent.minute_tokens):
+                raise _too_many(
+                    f"this API key may use {terms.tokens_per_min} tokens a minute, and has used "
+                    f"{spent.minute_tokens}",
+                    code="rate_limit_exceeded",
+                    wait_s=spending.minute_left_s(),
+                )
+            today = max(spent.day_tokens, terms.tokens_today)
+            if _reached(terms.tokens_per_day, today):
+                raise _too_many(
+                    f"this API key may use {terms.tokens_per_day} tokens a day, and has used "
+                    f"{today}; the next day begins at midnight UTC",
+                    code="insufficient_quota",
+                    wait_s=spending.day_left_s(),
+                )
+        spending.asked(owner)
+
+    def spent(self) -> dict[str, KeySpending]:
+        """Of every key of a person that was used here, by how people know it, since the start."""
+        told = {}
+        for owner, name in self._names.items():
+            spent = self.spending.of(owner)
+            told[name] = KeySpending(
+                requests=spent.requests,
+                prompt_tokens=spent.prompt_tokens,
+                output_tokens=spent.output_tokens,
+            )
+        return told
+
+    def _terms_of(self, owner: str) -> AdmittedKey | None:
+        for pepper in self._peppers:
+            digest = hmac.new(pepper, owner.encode(), hashlib.sha256).hexdigest()
+            if digest in self._terms:
+                return self._terms[digest]
+        return None
 
 
 class PassedOnKeys(ApiKeys):
@@ -48,17 +126,20 @@ class PassedOnKeys(ApiKeys):
     def __init__(self, own_key: str) -> None:
         super().__init__([hashlib.sha256(own_key.encode()).hexdigest()])
 
-    def check(self, authorization: str | None) -> str:
+    def check(self, authorization: str | None, *, address: str = "") -> str:
         """The client's hash, which the front has checked. Raises ApiError 401."""
         own, _, owner = (authorization or "").rpartition(".")
-        super().check(own or authorization)
+        super().check(own or authorization, address=address)
         return owner
+
+    def count(self, owner: str) -> None:
+        """Nothing: the front has counted it."""
 
 
 class RequireApiKey:
     """ASGI middleware: every path but `OPEN_PATHS` needs a key, so a new route cannot forget it.
 
-    `owner` of the request's state is the hash of its key.
+    `owner` of the request's state is the hash of its key. What is posted asks a model, and counts.
     """
 
     def __init__(self, app: ASGIApp, *, keys: ApiKeys) -> None:
@@ -68,18 +149,54 @@ class RequireApiKey:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             try:
-                owner = self._keys.check(Headers(scope=scope).get("authorization"))
-            except ApiError as error:
-                refusal = JSONResponse(
-                    error.body(), status_code=error.status, headers={"WWW-Authenticate": "Bearer"}
+                owner = self._keys.check(
+                    Headers(scope=scope).get("authorization"), address=_address(scope)
                 )
+                if scope["method"] == "POST":
+                    self._keys.count(owner)
+            except ApiError as error:
+                headers = {}
+                if error.status == 401:
+                    headers["WWW-Authenticate"] = "Bearer"
+                if error.retry_after_s is not None:
+                    headers["Retry-After"] = str(math.ceil(error.retry_after_s))
+                refusal = JSONResponse(error.body(), status_code=error.status, headers=headers)
                 await refusal(scope, receive, send)
                 return
             scope.setdefault("state", {})["owner"] = owner
         await self._app(scope, receive, send)
 
 
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return "" if not client else str(client[0])
+
+
+def _is_within(address: str, networks: Iterable[str]) -> bool:
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+        found = found.ipv4_mapped
+    return any(found in ipaddress.ip_network(network) for network in networks)
+
+
+def _reached(limit: int | None, spent: int) -> bool:
+    return limit is not None and spent >= limit
+
+
 def _unauthorized(message: str) -> ApiError:
     return ApiError(
         status=401, message=message, code="invalid_api_key", type_="authentication_error"
+    )
+
+
+def _too_many(message: str, *, code: str, wait_s: float) -> ApiError:
+    return ApiError(
+        status=429,
+        message=message,
+        code=code,
+        type_="rate_limit_error",
+        retry_after_s=max(1.0, wait_s),
     )

@@ -339,7 +339,7 @@ class Dispatcher:
                 code="token_stream_broken",
             )
             return
-        now = self._clock()
+        now, spending = self._clock(), self._stats.spending
         if request.first_token_at is None:
             request.first_token_at = now
             request.serving.load.first_token(request.id)
@@ -348,8 +348,10 @@ class Dispatcher:
                 prompt_tokens=len(request.prompt_ids),
                 ttft_s=now - request.arrived_at,
             )
+            spending.given(request.owner, prompt_tokens=len(request.prompt_ids), output_tokens=1)
         else:
             self._stats.next_token(pipeline, gap_s=now - request.progressed_at)
+            spending.given(request.owner, output_tokens=1)
         request.progressed_at = now
         finish = _FINISH.get(entry.reason, "stop") if Flag.FINISHED in entry.flags else None
         if request.accept(token_id, now=now, finish_reason=finish, logprobs=token.logprobs):

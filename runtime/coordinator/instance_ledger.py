@@ -18,6 +18,7 @@ class _Open:
     arrived_s: float
     instance: str | None = None
     counted: bool = False
+    asker: str
     sent_s: float | None = None
     first_s: float | None = None
     last_s: float = 0.0
@@ -40,8 +41,8 @@ class InstanceLedger:
         self._clock = clock
         self._open: dict[int, _Open] = {}
 
-    def arrived(self, request: int) -> None:
-        self._open[request] = _Open(arrived_s=self._clock())
+    def arrived(self, request: int, *, asker: str) -> None:
+        self._open[request] = _Open(arrived_s=self._clock(), asker=asker)
 
     def sent(self, request: int, instance: str) -> None:
         one = self._open[request]
@@ -78,8 +79,9 @@ class InstanceLedger:
             prompt, output = usage
             if prompt:
                 self._stats.prompt_read(pipeline, tokens=prompt)
-            if output > one.tokens:
-                self._stats.answer_read(pipeline, tokens=output - one.tokens)
+            self._stats.spending.given(one.asker, output_tokens=1)
+            if unseen:
+                self._stats.answer_read(pipeline, tokens=unseen)
         if one.first_s is not None:
             self._stats.finished(
                 e2e_s=now_s - one.arrived_s,
@@ -87,6 +89,8 @@ class InstanceLedger:
                 output_tokens=one.tokens,
             )
             self._stats.counted(
+            unseen = max(0, output - one.tokens)
+            self._stats.spending.given(one.asker, prompt_tokens=prompt, output_tokens=unseen)
                 queue_s=(one.sent_s or now_s) - one.arrived_s,
                 ttft_s=one.first_s - one.arrived_s,
                 e2e_s=now_s - one.arrived_s,

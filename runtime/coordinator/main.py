@@ -129,7 +129,7 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
         migrate_after_s=options.migrate_after_s,
         tracer=tracer,
     )
-    api_keys = ApiKeys()
+    api_keys = ApiKeys(spending=stats.spending)
     own_key = secrets.token_urlsafe(32)
     own_listener = listen(LOOPBACK, 0)
     asking = httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False)
@@ -163,6 +163,7 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
                 links=transport.link_stats() if network is None else {},
                 traces=traces,
             )
+                keys=api_keys.spent(),
         )
 
     def metrics() -> bytes:

@@ -73,6 +73,7 @@ class PlanFollower:
             if desired == self._desired:
                 return
             self._keys.replace(desired.api_key_hashes)
+            self._keys.admit(desired.keys, peppers=desired.peppers)
             before = None if self._desired is None else self._desired.plan
             self._desired = desired
             await asyncio.to_thread(self._remember, desired)

@@ -4,7 +4,7 @@ from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.refusals import NotServing
 from runtime.coordinator.request_stats import RequestStats
-from runtime.protocol.control import CoordinatorReport, LinkStats, NodeTraffic
+from runtime.protocol.control import CoordinatorReport, KeySpending, LinkStats, NodeTraffic
 from runtime.protocol.request_trace import RequestTrace
 
 
@@ -16,6 +16,7 @@ def build_report(
     now: float,
     links: dict[str, LinkStats],
     traces: tuple[RequestTrace, ...] = (),
+    keys: dict[str, KeySpending] | None = None,
 ) -> CoordinatorReport:
     """Everything helixweb may know of this moment; pure but for the windows forgetting."""
     plans, coming = dispatcher.plans, dispatcher.plans.coming
@@ -75,4 +76,5 @@ def build_report(
         edge_tokens_total=dict(stats.edge_tokens_total),
         traces=traces,
         links=links,
+        keys=keys or {},
     )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.pipeline import Pipeline
+from runtime.coordinator.spending import Spending
 from runtime.protocol.control import LATENCY_BOUNDS_S
 
 LENGTH_BOUNDS = tuple(2**power for power in range(18))
@@ -83,7 +84,10 @@ class Latency:
 
 
 class RequestStats:
-    """Counters and windows; the dispatcher tells it what happens, the reporter reads it."""
+    """Counters and windows; the dispatcher tells it what happens, the reporter reads it.
+
+    `spending` is counted beside, by the key that asked.
+    """
 
     def __init__(self, *, window_s: float, clock: Callable[[], float]) -> None:
         self.window_s = window_s
@@ -108,6 +112,7 @@ class RequestStats:
         self.decode_s = Histogram()
         self.prompt_lengths = Histogram(LENGTH_BOUNDS)
         self.output_lengths = Histogram(LENGTH_BOUNDS)
+        self.spending = Spending()
 
     def arrived(self) -> None:
         self.requests_total += 1

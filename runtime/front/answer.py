@@ -102,7 +102,7 @@ class Answer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._came_s = asyncio.get_running_loop().time()
         ledger = self._desk.ledger
-        ledger.arrived(self._request)
+        ledger.arrived(self._request, asker=self._asker)
         try:
             with self._desk.balance.visit(self._asker):
                 await unless_disconnected(self._unless_cut(scope, send), receive)

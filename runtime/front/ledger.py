@@ -6,8 +6,8 @@ from typing import Protocol
 class Ledger(Protocol):
     """Hears of each request by its number, in this order; `sent` perhaps several times."""
 
-    def arrived(self, request: int) -> None:
-        """It is here, and waits for an instance."""
+    def arrived(self, request: int, *, asker: str) -> None:
+        """It is here, and waits for an instance; `asker` is the hash of its client's key."""
 
     def sent(self, request: int, instance: str) -> None:
         """An instance has it now."""
@@ -25,7 +25,7 @@ class Ledger(Protocol):
 class NoLedger:
     """Nobody counts."""
 
-    def arrived(self, request: int) -> None:
+    def arrived(self, request: int, *, asker: str) -> None:
         """Nothing."""
 
     def sent(self, request: int, instance: str) -> None:

@@ -281,8 +281,27 @@ class ServingPlan(_Message):
     peers: tuple[PeerAddress, ...]
 
 
+class AdmittedKey(_Message):
+    """An API key that opens the endpoint, and what it is held to; null: to nothing.
+
+    `hash` is the hex HMAC-SHA256, under one of `CoordinatorDesired.peppers`, of the hex SHA-256 of
+    the whole key; `key` is how people know it. `expires_at` is a Unix time. `tokens_today` (UTC)
+    is what the site knows of: all coordinators' together, some seconds ago.
+    """
+
+    key: str
+    hash: str = Field(pattern=r"^[0-9a-f]{64}$")
+    networks: tuple[str, ...] = ()
+    expires_at: float | None = None
+    requests_per_min: SmallCount | None = None
+    tokens_per_min: SmallCount | None = None
+    tokens_per_day: Count | None = None
+    tokens_today: Count = 0
+
+
 class CoordinatorDesired(_Message):
-    """GET /api/v1/coordinator/desired. Key hashes are hex sha256 of whole API keys.
+    """GET /api/v1/coordinator/desired. `api_key_hashes` are hex sha256 of whole keys that are held
+    to nothing; `keys` are people's.
 
     `draining`: nodes that requests shall leave, as far as there is a way around them. `paused`: new
     requests wait, those that run go on.
@@ -291,6 +310,8 @@ class CoordinatorDesired(_Message):
     generation: SmallCount
     plan: ServingPlan | None = None
     api_key_hashes: tuple[str, ...] = ()
+    keys: tuple[AdmittedKey, ...] = ()
+    peppers: tuple[str, ...] = Field(default=(), repr=False)
     draining: tuple[str, ...] = ()
     paused: bool = False
 
@@ -316,6 +337,14 @@ class DrainProgress(_Message):
 
     requests: SmallCount
     needed: bool
+
+
+class KeySpending(_Message):
+    """What one API key asked of a coordinator and was given since the process started."""
+
+    requests: Count = 0
+    prompt_tokens: Count = 0
+    output_tokens: Count = 0
 
 
 class CoordinatorReport(_Message):
@@ -368,3 +397,4 @@ class CoordinatorReport(_Message):
     # requests that ended lately; sent again until a report that held them was answered
     traces: tuple[RequestTrace, ...] = ()
     links: dict[str, LinkStats] = {}  # by the stage sent to
+    keys: dict[str, KeySpending] = {}  # by the public part of the key

@@ -29,7 +29,7 @@ _MAKE_USER = """
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from helixweb.common import login_links
-from helixweb.common.auth import create_api_key
+from helixweb.common.api_keys import create_api_key
 call_command("migrate", verbosity=0)
 user = get_user_model().objects.create_superuser("ada")
 print(f"/login/link/{login_links.create(user)}/")

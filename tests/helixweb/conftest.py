@@ -11,6 +11,8 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from helixweb.access.models import Grant
+from helixweb.access.roles import Role
 from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import attempts
@@ -127,7 +129,10 @@ def measured_problem(tiny_problem: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def user(db: None) -> Any:
-    return get_user_model().objects.create_user("ada")
+    """Ada, who may do everything but say who may do what."""
+    ada = get_user_model().objects.create_user("ada")
+    Grant.objects.create(user=ada, role=Role.OPERATOR)
+    return ada
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from django.utils import timezone
 from process_doubles import FakeAgent, FakeCluster, FakeCoordinator
 from rest_framework.test import APIClient
 
-from helixweb.common.auth import create_api_key, sha256_hex
+from helixweb.common.api_keys import create_api_key
+from helixweb.common.auth import sha256_hex
 from helixweb.common.broadcaster import Broadcaster
 from helixweb.common.connections import returns_connection
 from helixweb.common.events import emit
@@ -22,6 +23,7 @@ from helixweb.deployment.pushing import process_topic
 from helixweb.deployment.streams import desired_frames
 from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, Node
+from runtime.coordinator.access import ApiKeys
 from runtime.protocol.control import Phase
 
 AGENT_DOORS = [
@@ -138,21 +140,26 @@ def test_the_coordinator_knows_exactly_the_keys_that_may_serve(
 ) -> None:
     coordinator = FakeCoordinator(cluster, user)
     playground = sha256_hex(services.service_key(coordinator.row))
-    assert set(coordinator.desired().api_key_hashes) == {playground}
+    assert coordinator.desired().api_key_hashes == (playground,)
+    assert coordinator.desired().keys == ()
     good = create_api_key(name="good", user=user, scopes=["serve"])
     create_api_key(name="reader", user=user, scopes=["read"])
     old = create_api_key(name="old", user=user, scopes=["serve"])
     ApiKey.objects.filter(pk=old.row.pk).update(expires_at=timezone.now())
-    assert set(coordinator.desired().api_key_hashes) == {playground, sha256_hex(good.secret)}
+    (admitted,) = coordinator.desired().keys
+    assert (admitted.key, admitted.hash) == (good.row.key, good.row.secret_hash)
+    keys = ApiKeys()
+    keys.admit([admitted], peppers=coordinator.desired().peppers)
+    assert keys.check(f"Bearer {good.secret}") == sha256_hex(good.secret)
 
     topic = f"coordinator:{coordinator.row.pk}"
     Event.objects.filter(topic=topic).delete()
     browser.post(f"/settings/api-keys/{good.row.pk}/revoke")
     assert Event.objects.filter(topic=topic, type="desired").count() == 1
-    assert set(coordinator.desired().api_key_hashes) == {playground}
+    assert coordinator.desired().keys == ()
     user.is_active = False
     user.save()
-    assert set(coordinator.desired().api_key_hashes) == {playground}
+    assert coordinator.desired().keys == ()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -170,9 +177,9 @@ def test_a_stream_begins_with_the_state_as_it_is_and_sends_each_change_once(
         await in_thread(ApiKey.objects.all().delete)
         seen.append(await next_state(frames))
         await frames.aclose()
-        return [len(state["api_key_hashes"]) for state in seen]
+        return [len(state["keys"]) for state in seen]
 
-    assert asyncio.run(listen()) == [1, 2, 1]
+    assert asyncio.run(listen()) == [0, 1, 0]
 
 
 @pytest.mark.django_db(transaction=True)

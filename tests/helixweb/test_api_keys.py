@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from helixweb.common.auth import create_api_key
+from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import ApiKey
 
 

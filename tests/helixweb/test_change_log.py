@@ -8,7 +8,7 @@ from django.urls import reverse
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from helixweb.common import auth
+from helixweb.common import api_keys
 from helixweb.inventory import services
 from helixweb.inventory.models import Change, Cluster, Link, Node
 from planner.domain.errors import InvalidProblem
@@ -37,7 +37,7 @@ def test_what_was_saved_without_a_difference_is_no_change(
 def test_the_owner_of_an_api_key_is_the_author_of_what_it_changes(
     user: object, cluster: Cluster
 ) -> None:
-    key = auth.create_api_key(name="script", user=user, scopes=["write"]).secret
+    key = api_keys.create_api_key(name="script", user=user, scopes=["write"]).secret
     mini = Node.objects.get(name="mini")
     client = APIClient(headers={"Authorization": f"Bearer {key}"})
     assert client.patch(f"/api/v1/nodes/{mini.pk}/", {"region": "moon"}).status_code == 200
@@ -56,7 +56,10 @@ def test_a_deleted_row_stays_in_the_log_with_its_last_values(cluster: Cluster) -
     assert line.before is not None
     assert line.before["latency_s"] == 0.02
     services.delete(cluster)
-    assert [(line.kind, line.action) for line in Change.objects.all()] == [("cluster", "removed")]
+    newest = Change.objects.all()[0]
+    assert (newest.kind, newest.action, newest.cluster_name) == ("cluster", "removed", "tiny")
+    line.refresh_from_db()
+    assert (line.cluster, line.cluster_name) == (None, "tiny"), "the log outlives its cluster"
 
 
 def test_no_secret_gets_into_the_log(cluster: Cluster) -> None:

@@ -8,7 +8,7 @@ from django.test import Client
 from process_doubles import FakeAgent
 from rest_framework.test import APIClient
 
-from helixweb.common.auth import create_api_key
+from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import Event
 from helixweb.deployment import node_log
 from helixweb.deployment.models import NodeLogLine

@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from helixweb.common.auth import create_api_key
+from helixweb.common.api_keys import create_api_key
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import attempts
 from helixweb.planning.models import Plan, PlanRun

@@ -16,7 +16,7 @@ from django.core.signals import request_finished, request_started
 from django.db import close_old_connections, transaction
 from drf_spectacular.generators import SchemaGenerator
 
-from helixweb.common.auth import create_api_key
+from helixweb.common.api_keys import create_api_key
 from helixweb.planning.presentation import FIGURES
 from tests.e2e.site_world import make_world
 from tests.generated_requests import Tally, attack

@@ -8,7 +8,7 @@ from django.contrib.auth import get_user_model
 from django.test import Client
 from rest_framework.test import APIClient
 
-from helixweb.common.auth import create_api_key
+from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import Event
 from helixweb.inventory.models import Cluster
 from tests.helixweb.process_doubles import FakeCoordinator
@@ -28,7 +28,7 @@ def office(admin: Any) -> Client:
 
 
 def test_a_link_made_on_the_page_lets_a_new_user_in_once(office: Client) -> None:
-    page = office.post("/settings/users/", {"username": "alan"}).content.decode()
+    page = office.post("/settings/users/", {"username": "alan", "role": "viewer"}).content.decode()
     found = re.search(r"/login/link/[^<\s]+", page)
     assert found is not None
     newcomer = Client()
@@ -62,12 +62,12 @@ def test_coordinators_hear_of_keys_that_work_no_more(
 ) -> None:
     coordinator = FakeCoordinator(cluster, user)
     create_api_key(name="laptop", user=user, scopes=["serve"])
-    before = len(coordinator.desired().api_key_hashes)
+    before = len(coordinator.desired().keys)
     heard = Event.objects.filter(topic=f"coordinator:{coordinator.row.pk}")
     count = heard.count()
     office.post(f"/settings/users/{user.pk}/keep-out")
     assert heard.count() == count + 1
-    assert len(coordinator.desired().api_key_hashes) == before - 1
+    assert len(coordinator.desired().keys) == before - 1
 
 
 def test_nobody_locks_themselves_out(office: Client, admin: Any) -> None:

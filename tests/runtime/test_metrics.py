@@ -116,7 +116,7 @@ def test_what_instances_answer_is_over_once_and_their_pipelines_count_for_themse
     stage = Pipeline(stages=(PipelineStage(node="a", first=0, end=2),))
     ledger = InstanceLedger(stats=stats, pipelines={"x": stage}, clock=clock)
     for number, instance in enumerate(("x", "x", "x", "pipelines")):
-        ledger.arrived(number)
+        ledger.arrived(number, asker="")
         ledger.sent(number, instance)
     clock.now += 1
     ledger.produced(0, 2)

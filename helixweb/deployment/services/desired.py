@@ -4,12 +4,13 @@ import hashlib
 import hmac
 
 from django.conf import settings
-from django.db.models import Max, Q
+from django.db.models import Max
 from django.utils import timezone
 
-from helixweb.common.auth import SERVE, sha256_hex
-from helixweb.common.models import ApiKey
+from helixweb.common.auth import sha256_hex
+from helixweb.common.peppers import peppers
 from helixweb.deployment.models import SERVING, Deployment, LinkWeights
+from helixweb.deployment.services.admitted_keys import admitted_keys
 from helixweb.deployment.services.draining import draining_names, is_let_go
 from helixweb.deployment.services.instance_orders import assigned, served
 from helixweb.deployment.services.orders import weights_among, with_peers
@@ -62,7 +63,7 @@ def desired_state(node: Node) -> DesiredState:
 
 
 def coordinator_desired(coordinator: Coordinator) -> CoordinatorDesired:
-    """The plan to serve, and the hashes of every key that opens the endpoint."""
+    """The plan to serve, and every key that opens the endpoint."""
     deployment = _newest(coordinator.cluster_id)
     plan = None
     if deployment is not None and deployment.status in SERVING:
@@ -80,7 +81,9 @@ def coordinator_desired(coordinator: Coordinator) -> CoordinatorDesired:
     return CoordinatorDesired(
         generation=deployment.generation if deployment else 0,
         plan=plan,
-        api_key_hashes=tuple(sorted({*_key_hashes(), sha256_hex(service_key(coordinator))})),
+        api_key_hashes=(sha256_hex(service_key(coordinator)),),
+        keys=admitted_keys(coordinator.cluster_id, now=timezone.now()),
+        peppers=tuple(pepper.secret for pepper in peppers()),
         draining=draining_names(coordinator.cluster_id),
         paused=deployment is not None and deployment.paused_at is not None,
     )
@@ -95,9 +98,3 @@ def service_key(coordinator: Coordinator) -> str:
 
 def _newest(cluster_id: int) -> Deployment | None:
     return Deployment.objects.filter(cluster=cluster_id).order_by("-generation").first()
-
-
-def _key_hashes() -> set[str]:
-    unexpired = Q(expires_at__isnull=True) | Q(expires_at__gt=timezone.now())
-    keys = ApiKey.objects.filter(unexpired, revoked_at__isnull=True, user__is_active=True)
-    return {key.secret_hash for key in keys if SERVE in key.scopes}

@@ -19,6 +19,7 @@ from helixweb.deployment.models import (
 from helixweb.deployment.pushing import wake_coordinator
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.draining import follow_drains, note_empty
+from helixweb.deployment.services.key_spending import book_spending
 from helixweb.deployment.services.taking_over import follow_change
 from helixweb.deployment.settling import settle
 from helixweb.deployment.signals import report_received
@@ -78,6 +79,7 @@ def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: d
     """
     with transaction.atomic():
         record_seen(coordinator, now)
+        book_spending(coordinator, report, now=now)
         LatestReport.objects.update_or_create(
             coordinator=coordinator,
             defaults={"report": report.model_dump(mode="json", exclude={"traces"}), "at": now},

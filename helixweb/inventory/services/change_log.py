@@ -1,4 +1,4 @@
-"""Writes the change log: who did what to which row of the inventory, and its values around it."""
+"""Writes the change log: who did what to which row, and its values around it."""
 
 import uuid
 from collections.abc import Mapping
@@ -6,9 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import models
-from django.utils import timezone
 
-from helixweb.common.actor import current_user
+from helixweb.access.audit import by_whom, mark_told
 from helixweb.inventory.models import Change, Cluster
 
 KEPT_FOR = timedelta(days=365)
@@ -58,23 +57,28 @@ def change_of(
         if not keys:
             return None
         before, after = {key: before.get(key) for key in keys}, {key: after[key] for key in keys}
-    user = current_user()
+    mark_told()
     is_cluster = isinstance(row, Cluster)
-    # A cluster that is deleted takes its log along, all but the line that says so.
+    # Of a cluster that is being deleted no line can hang on it any more.
     gone = is_cluster and action == Change.Action.REMOVED
     return Change(
         cluster_id=None if gone else row.pk if is_cluster else getattr(row, "cluster_id", None),
+        cluster_name=str(row) if gone else "",
         kind=row._meta.model_name or "",
         row_id=row.pk,
         name=str(row)[:200],
         action=action,
         text=text,
-        actor=user.get_username() if user else "",
         batch=batch,
         before=before,
         after=after,
-        at=timezone.now(),
+        **by_whom(),
     )
+
+
+def outlive(cluster: Cluster) -> None:
+    """Lines of a cluster that is about to be deleted keep its name."""
+    Change.objects.filter(cluster=cluster).update(cluster_name=cluster.name)
 
 
 def prune_changes(now: datetime) -> None:

@@ -21,7 +21,7 @@ from helixweb.inventory.models import (
     RegionLink,
     SharedBandwidth,
 )
-from helixweb.inventory.services.change_log import Values, record, values_of
+from helixweb.inventory.services.change_log import Values, outlive, record, values_of
 from helixweb.inventory.services.errors import Conflicting, NameTaken
 from helixweb.inventory.services.joining import announce
 from helixweb.inventory.services.problems import compute_profile, domain_link
@@ -100,6 +100,8 @@ def delete(
             named = models.Q(source=row.name) | models.Q(target=row.name)
             Link.objects.filter(named, cluster=row.cluster).delete()
             forget_members(row.cluster_id, {row.name})
+        if isinstance(row, Cluster):
+            outlive(row)
         _announce(row, Change.Action.REMOVED)
         record(row, Change.Action.REMOVED, before=values_of(row))
         try:

@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError
 
-from helixweb.common import auth
+from helixweb.common import api_keys, auth
 from helixweb.common.management.site_command import SiteCommand
 
 
@@ -26,7 +26,7 @@ class Command(SiteCommand):
             )
         scopes = [scope.strip() for scope in options["scopes"].split(",") if scope.strip()]
         try:
-            new = auth.create_api_key(name=options["name"], user=user, scopes=scopes)
+            new = api_keys.create_api_key(name=options["name"], user=user, scopes=scopes)
         except ValueError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(new.secret)

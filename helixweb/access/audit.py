@@ -1,0 +1,84 @@
+"""Writes what happened to people, keys and roles, and what was refused, into the change log.
+
+The log's rows are the inventory's, which is above this app; they are found by name.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.apps import apps
+from django.core.cache import cache
+from django.utils import timezone
+
+from helixweb.common.actor import current_actor, current_request
+
+# Refusals of one actor or address that are written down within a minute; more say nothing new.
+MOST_REFUSALS = 20
+_MINUTE_S = 60
+
+Values = Mapping[str, Any]
+
+
+def by_whom() -> dict[str, Any]:
+    """The columns of a line that say who did it, and when."""
+    actor = current_actor()
+    return {
+        "actor": actor.name,
+        "actor_kind": actor.kind,
+        "api_key": actor.api_key,
+        "address": actor.address,
+        "request_id": actor.request_id,
+        "comment": actor.comment,
+        "at": timezone.now(),
+    }
+
+
+def note(
+    kind: str,
+    name: str,
+    action: str,
+    *,
+    row_id: int = 0,
+    cluster_id: int | None = None,
+    before: Values | None = None,
+    after: Values | None = None,
+    text: str = "",
+) -> None:
+    """One line about what is no row of a cluster's; never a secret in it."""
+    if before is not None and after is not None:
+        keys = [key for key in after if before.get(key) != after[key]]
+        before, after = {key: before.get(key) for key in keys}, {key: after[key] for key in keys}
+    apps.get_model("inventory.Change").objects.create(
+        kind=kind,
+        name=name[:200],
+        action=action,
+        row_id=row_id,
+        cluster_id=cluster_id,
+        before=before,
+        after=after,
+        text=text,
+        **by_whom(),
+    )
+    mark_told()
+
+
+def note_refusal(kind: str, name: str, *, text: str) -> None:
+    """What somebody tried and may not; so many a minute of one actor or address and no more."""
+    actor = current_actor()
+    key = f"refusals:{actor.kind}:{actor.name or actor.address}"
+    cache.add(key, 0, _MINUTE_S)
+    try:
+        count = cache.incr(key)
+    except ValueError:  # it ran out just now
+        cache.set(key, 1, _MINUTE_S)
+        count = 1
+    if count <= MOST_REFUSALS:
+        said = text if count < MOST_REFUSALS else f"{text} (more of this minute is left out)"
+        note(kind, name, "refused", text=said)
+
+
+def mark_told() -> None:
+    """The request that is being answered has its line in the log."""
+    request = current_request()
+    if request is not None:
+        request.helix_told = True  # type: ignore[attr-defined]

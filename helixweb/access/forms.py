@@ -1,0 +1,190 @@
+"""Letting people in, their groups and roles, and API keys with their limits."""
+
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.apps import apps
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from django.contrib.auth.validators import UnicodeUsernameValidator
+from django.core.validators import MinValueValidator
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from helixweb.access.roles import Role
+from helixweb.common import auth
+from helixweb.common.addresses import parsed_network
+from helixweb.common.api_keys import MOST_NETWORKS, Limits
+
+
+class ClusterField(forms.ModelChoiceField):  # type: ignore[type-arg]
+    """One of the clusters within reach, or none."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        rows = apps.get_model("inventory.Cluster").objects.order_by("name")
+        super().__init__(rows, required=False, **kwargs)
+
+
+class InviteForm(forms.Form):
+    """Who shall come in; a name that is known gets a new link, and keeps its roles."""
+
+    username = forms.CharField(
+        max_length=150, label=gettext_lazy("User name"), validators=[UnicodeUsernameValidator()]
+    )
+    role = forms.ChoiceField(
+        required=False,
+        label=gettext_lazy("Role on the whole site"),
+        choices=[("", gettext_lazy("none yet")), *Role.choices],
+        initial=Role.VIEWER,
+        help_text=gettext_lazy("Of somebody new. Roles on single clusters are given afterwards."),
+    )
+
+
+class GrantForm(forms.Form):
+    """A role for whoever the page is about."""
+
+    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices)
+    cluster = ClusterField(label=gettext_lazy("On"), empty_label=gettext_lazy("the whole site"))
+
+
+class ClusterGrantForm(forms.Form):
+    """A role on the cluster that the page is about, for a user or a group by name."""
+
+    name = forms.CharField(max_length=150, label=gettext_lazy("User or group"))
+    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices)
+
+    def clean_name(self) -> Any:
+        name = self.cleaned_data["name"]
+        found = (
+            get_user_model().objects.filter(username=name).first()
+            or Group.objects.filter(name=name).first()
+        )
+        if found is None:
+            raise forms.ValidationError(
+                _("There is no user and no group %(name)s; let them in first.") % {"name": name}
+            )
+        return found
+
+
+class GroupForm(forms.Form):
+    """Its name, and who is in it: one user name a line."""
+
+    name = forms.CharField(max_length=150, label=gettext_lazy("Name"))
+    members = forms.CharField(
+        required=False,
+        label=gettext_lazy("Members"),
+        widget=forms.Textarea(attrs={"rows": 6}),
+        help_text=gettext_lazy("One user name a line."),
+    )
+
+    def __init__(self, *args: Any, group: Group | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._group = group
+        if group is not None:
+            del self.fields["name"]
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        if Group.objects.filter(name=name).exists():
+            raise forms.ValidationError(
+                _("There is a group %(name)s already; choose another name.") % {"name": name}
+            )
+        return name
+
+    def clean_members(self) -> list[Any]:
+        names = dict.fromkeys(self.cleaned_data["members"].split())
+        found = {user.get_username(): user for user in _users(names)}
+        unknown = [name for name in names if name not in found]
+        if unknown:
+            raise forms.ValidationError(
+                _("There is no user %(names)s; let them in first.")
+                % {"names": ", ".join(unknown[:5])}
+            )
+        return list(found.values())
+
+
+def _users(names: Any) -> Any:
+    return get_user_model().objects.filter(username__in=names)
+
+
+class ApiKeyForm(forms.Form):
+    """`serve` is what most programs need: the OpenAI endpoint."""
+
+    name = forms.CharField(
+        max_length=80,
+        label=gettext_lazy("Name"),
+        widget=forms.TextInput(attrs={"placeholder": "laptop"}),
+    )
+    scopes = forms.MultipleChoiceField(
+        label=gettext_lazy("Scopes"),
+        choices=[
+            (auth.READ, gettext_lazy("read: look at everything over the REST API")),
+            (auth.WRITE, gettext_lazy("write: change it")),
+            (auth.SERVE, gettext_lazy("serve: ask deployed models over the OpenAI API")),
+            (auth.ADMIN, gettext_lazy("admin: say who may do what, where you may")),
+        ],
+        widget=forms.CheckboxSelectMultiple,
+        initial=[auth.SERVE],
+        error_messages={"required": gettext_lazy("Choose at least one.")},
+    )
+    cluster = ClusterField(
+        label=gettext_lazy("For"), empty_label=gettext_lazy("every cluster that you may see")
+    )
+    valid_days = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=3650,
+        label=gettext_lazy("Days until it expires"),
+        help_text=gettext_lazy("Empty: never."),
+    )
+    networks = forms.CharField(
+        required=False,
+        label=gettext_lazy("Networks it may be used from"),
+        widget=forms.Textarea(attrs={"rows": 2, "placeholder": "192.0.2.0/24"}),
+        help_text=gettext_lazy("One a line. Empty: from everywhere."),
+    )
+    requests_per_min = forms.IntegerField(
+        required=False,
+        validators=[MinValueValidator(1)],
+        max_value=2**31 - 1,
+        label=gettext_lazy("Requests a minute"),
+    )
+    tokens_per_min = forms.IntegerField(
+        required=False,
+        validators=[MinValueValidator(1)],
+        max_value=2**31 - 1,
+        label=gettext_lazy("Tokens a minute"),
+    )
+    tokens_per_day = forms.IntegerField(
+        required=False,
+        validators=[MinValueValidator(1)],
+        max_value=2**53 - 1,
+        label=gettext_lazy("Tokens a day"),
+        help_text=gettext_lazy("Read and written, from midnight to midnight UTC."),
+    )
+
+    LIMITS = ("requests_per_min", "tokens_per_min", "tokens_per_day")
+
+    def clean_networks(self) -> list[str]:
+        texts = self.cleaned_data["networks"].split()
+        if len(texts) > MOST_NETWORKS:
+            raise forms.ValidationError(
+                _("At most %(most)s networks are allowed.") % {"most": MOST_NETWORKS}
+            )
+        try:
+            return [str(parsed_network(text)) for text in texts]
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+
+    @property
+    def limits(self) -> Limits:
+        """Of a form that is valid."""
+        given = self.cleaned_data
+        days = given["valid_days"]
+        return Limits(
+            expires_at=timezone.now() + timedelta(days=days) if days else None,
+            networks=given["networks"],
+            **{name: given[name] for name in self.LIMITS},
+        )

@@ -1,0 +1,75 @@
+"""One's own API keys, and one's own log-ins."""
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from helixweb.access import keys, sessions
+from helixweb.access.forms import ApiKeyForm
+from helixweb.common.models import ApiKey, SessionOfUser
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def api_keys(request: HttpRequest) -> HttpResponse:
+    """List one's keys; POST creates one and shows its secret this once."""
+    form, secret = ApiKeyForm(request.POST if request.method == "POST" else None), None
+    if form.is_valid():
+        given = form.cleaned_data
+        secret = keys.make(
+            name=given["name"],
+            user=request.user,
+            scopes=given["scopes"],
+            cluster=given["cluster"],
+            limits=form.limits,
+        ).secret
+        form = ApiKeyForm()
+    rows = ApiKey.objects.filter(user=request.user)  # type: ignore[misc]
+    context = {
+        "form": form,
+        "keys": keys.with_usage(rows.order_by("-created_at"), now=timezone.now()),
+        "secret": secret,
+        "now": timezone.now(),
+    }
+    status = 422 if form.is_bound else 200
+    return render(request, "access/api_keys.html", context, status=status)
+
+
+@require_POST
+def revoke_api_key(request: HttpRequest, pk: int) -> HttpResponse:
+    """End one of one's own keys."""
+    key = get_object_or_404(ApiKey, pk=pk, user=request.user)
+    keys.end(key)
+    messages.success(request, _("The key %(name)s is revoked.") % {"name": key.name})
+    return redirect("api-keys")
+
+
+@never_cache
+@require_GET
+def log_ins(request: HttpRequest) -> HttpResponse:
+    """Where one is logged in."""
+    context = {
+        "rows": sessions.own_sessions(request.user),
+        "here": request.session.session_key,
+    }
+    return render(request, "access/sessions.html", context)
+
+
+@require_POST
+def log_in_end(request: HttpRequest, pk: int) -> HttpResponse:
+    """End one of one's own."""
+    sessions.end(get_object_or_404(SessionOfUser, pk=pk, user=request.user))
+    messages.success(request, _("That log-in is ended."))
+    return redirect("sessions")
+
+
+@require_POST
+def log_ins_end(request: HttpRequest) -> HttpResponse:
+    """End all but this one."""
+    sessions.end_all(request.user, but=request.session.session_key)
+    messages.success(request, _("You are logged out everywhere else."))
+    return redirect("sessions")

@@ -1,0 +1,59 @@
+"""People of the site: let in by a one-time link, given roles, and kept out again."""
+
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.db import transaction
+from django.utils.translation import gettext as _
+
+from helixweb.access import audit, roles_of_holders, sessions
+from helixweb.access.roles import Role
+from helixweb.common import login_links
+
+
+class NotYourself(Exception):
+    """Nobody locks themselves out; the text says the remedy."""
+
+
+def invite(username: str, *, role: Role | None = None) -> str:
+    """The token of a one-time login link for the user, made unless there is one.
+
+    `role`, on the site, is given to somebody new only: a link for who forgot it changes nothing.
+    """
+    with transaction.atomic():
+        user, is_new = get_user_model().objects.get_or_create(username=username)
+        if is_new:
+            audit.note("user", username, "added", row_id=user.pk)
+            if role is not None:
+                roles_of_holders.give(user, role)
+        audit.note("user", username, "noted", row_id=user.pk, text="login link made")
+        return login_links.create(user)
+
+
+def let_in(user: Any) -> None:
+    """They may log in again; their API keys work again."""
+    _set(user, is_active=True)
+
+
+def keep_out(user: Any, *, by: Any) -> None:
+    """Their sessions and API keys end at once; what they made stays. Raises NotYourself."""
+    if user.pk == by.pk:
+        raise NotYourself(_("You cannot deactivate yourself; ask another administrator."))
+    _set(user, is_active=False)
+    sessions.end_all(user)
+
+
+def _set(user: Any, *, is_active: bool) -> None:
+    with transaction.atomic():
+        before = {"is_active": user.is_active}
+        user.is_active = is_active
+        user.save(update_fields=["is_active"])
+        audit.note(
+            "user",
+            user.get_username(),
+            "changed",
+            row_id=user.pk,
+            before=before,
+            after={"is_active": is_active},
+        )
+        roles_of_holders.tell_changed([user.pk])

@@ -1,0 +1,115 @@
+"""Pages of users: who may log in, what roles each has, and one-time links for others."""
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import get_user_model
+from django.core.paginator import Paginator
+from django.db.models import Count, Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from helixweb.access import people, roles_of_holders, sessions
+from helixweb.access.forms import GrantForm, InviteForm
+from helixweb.access.models import Grant
+from helixweb.access.rights import rights_of_request
+from helixweb.access.roles import Role
+
+USERS_PER_PAGE = 50
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def users(request: HttpRequest) -> HttpResponse:
+    """Who looks at the whole site sees the list; an administrator's POST lets somebody in and shows
+    the link once."""
+    form, link = InviteForm(request.POST if request.method == "POST" else None), ""
+    if form.is_valid():
+        role = form.cleaned_data["role"]
+        token = people.invite(form.cleaned_data["username"], role=Role(role) if role else None)
+        link = f"{settings.HELIX_URL}{reverse('login-link', args=[token])}"
+        form = InviteForm()
+    keys = Count("apikey", filter=Q(apikey__revoked_at__isnull=True), distinct=True)
+    rows = get_user_model().objects.annotate(num_keys=keys).order_by("username")
+    rows = rows.prefetch_related("grants__cluster", "groups")
+    page = Paginator(rows, USERS_PER_PAGE).get_page(request.GET.get("page"))
+    context = {"form": form, "link": link, "page": page, "governs": governs_site(request)}
+    return render(request, "access/users.html", context, status=422 if form.is_bound else 200)
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def user(request: HttpRequest, pk: int) -> HttpResponse:
+    """One user's roles; a POST gives one more, or another one in place of it."""
+    row = get_object_or_404(get_user_model(), pk=pk)
+    form = GrantForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        cluster = form.cleaned_data["cluster"]
+        roles_of_holders.give(row, Role(form.cleaned_data["role"]), cluster=cluster)
+        messages.success(request, _("The role is given."))
+        return redirect("user", pk=pk)
+    context: dict[str, Any] = {
+        "row": row,
+        "form": form,
+        "grants": row.grants.select_related("cluster"),
+        "groups": row.groups.prefetch_related("grants__cluster").order_by("name"),
+        "sessions": sessions.own_sessions(row),
+        "governs": governs_site(request),
+    }
+    return render(request, "access/user.html", context, status=422 if form.is_bound else 200)
+
+
+@require_POST
+def keep_out(request: HttpRequest, pk: int) -> HttpResponse:
+    """End the user's sessions and API keys."""
+    row = get_object_or_404(get_user_model(), pk=pk)
+    try:
+        people.keep_out(row, by=request.user)
+    except people.NotYourself as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(
+            request, _("%(user)s is logged out and kept out.") % {"user": row.get_username()}
+        )
+    return redirect("users")
+
+
+@require_POST
+def let_in(request: HttpRequest, pk: int) -> HttpResponse:
+    """Let the user log in again."""
+    row = get_object_or_404(get_user_model(), pk=pk)
+    people.let_in(row)
+    messages.success(request, _("%(user)s may log in again.") % {"user": row.get_username()})
+    return redirect("users")
+
+
+@require_POST
+def log_out_everywhere(request: HttpRequest, pk: int) -> HttpResponse:
+    """End the user's sessions; they may log in again."""
+    row = get_object_or_404(get_user_model(), pk=pk)
+    sessions.end_all(row)
+    messages.success(request, _("%(user)s is logged out.") % {"user": row.get_username()})
+    return redirect("user", pk=pk)
+
+
+@require_POST
+def withdraw(request: HttpRequest, pk: int) -> HttpResponse:
+    """Take a role back; of one on a cluster an administrator of the cluster may."""
+    grant = get_object_or_404(Grant.objects.select_related("user", "group", "cluster"), pk=pk)
+    roles_of_holders.withdraw(grant)
+    messages.success(request, _("The role is taken back."))
+    if grant.cluster_id is not None and not governs_site(request):
+        return redirect("cluster-access", pk=grant.cluster_id)
+    if grant.user_id is not None:
+        return redirect("user", pk=grant.user_id)
+    return redirect("group", pk=grant.group_id)
+
+
+def governs_site(request: HttpRequest) -> bool:
+    """Whether whoever asks says who may do what on the whole site."""
+    return rights_of_request(request).site >= Role.ADMIN.rank

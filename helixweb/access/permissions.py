@@ -1,0 +1,58 @@
+"""REST: the default permission of every view for people and their keys."""
+
+from typing import TYPE_CHECKING, Any
+
+from rest_framework import exceptions, permissions
+from rest_framework.request import Request
+
+from helixweb.access import gate
+from helixweb.access.needs import OWN, SAFE, need_of
+from helixweb.access.roles import Role
+from helixweb.common.auth import ADMIN, READ, WRITE
+from helixweb.common.models import ApiKey
+
+if TYPE_CHECKING:  # at run time rest_framework.views imports the default permission
+    from rest_framework.views import APIView
+
+
+class MayDo(permissions.BasePermission):
+    """The scopes of the key, then the role of the person; see `gate.py`."""
+
+    def has_permission(self, request: Request, view: "APIView") -> bool:
+        if not (request.user and request.user.is_authenticated):
+            return False
+        if isinstance(request.auth, ApiKey):
+            _check_scopes(request, request.auth)
+        model = getattr(getattr(view, "queryset", None), "model", None)
+        lookup = getattr(view, "lookup_field", "pk")
+        argument = getattr(view, "lookup_url_kwarg", None) or lookup
+        try:
+            gate.admit(request._request, model=model, lookup=lookup, argument=argument)
+            gate.check_named(lambda: _body(request), request=request._request)
+        except gate.Refused as error:
+            raise exceptions.PermissionDenied(str(error)) from error
+        return True
+
+
+def _body(request: Request) -> Any:
+    """Kept as bytes too: what is read from the stream alone could be read only once."""
+    _ = request.body
+    return request.data
+
+
+def _check_scopes(request: Request, key: ApiKey) -> None:
+    """A key needs `read` for safe methods, `write` for others, `admin` too for what governs."""
+    method = str(request.method)
+    match = request._request.resolver_match
+    needed = {READ if method in SAFE else WRITE}
+    name = str(match and match.url_name)
+    need = need_of(name, method)
+    governs = need.role is Role.ADMIN and need.or_of_site is None
+    if governs or (name in OWN and method not in SAFE):
+        needed.add(ADMIN)
+    missing = sorted(needed - set(key.scopes))
+    if missing:
+        raise exceptions.PermissionDenied(
+            f"This API key lacks the scope {' and '.join(missing)} for this action; "
+            f"it has: {', '.join(sorted(key.scopes))}."
+        )

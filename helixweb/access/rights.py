@@ -1,0 +1,58 @@
+"""Reads what somebody may do: one query for most, none for a superuser."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.db.models import Q
+
+from helixweb.access.models import Grant
+from helixweb.access.roles import EVERYTHING, NOTHING, Rights, Role
+from helixweb.common.models import ApiKey
+
+
+def rights_of(user: Any) -> Rights:
+    """The highest of a person's own roles and of their groups', on the site and on clusters."""
+    if not user.is_active:
+        return NOTHING
+    if user.is_superuser:
+        return EVERYTHING
+    held = Q(user=user.pk) | Q(group__user=user.pk)
+    return rights_from(Grant.objects.filter(held).values_list("cluster", "role"))
+
+
+def rights_from(rows: Iterable[tuple[int | None, str]]) -> Rights:
+    """Of (cluster or None for the site, role) of one person."""
+    site, clusters = 0, dict[int, int]()
+    for cluster, role in rows:
+        rank = Role(role).rank
+        if cluster is None:
+            site = max(site, rank)
+        else:
+            clusters[cluster] = max(clusters.get(cluster, 0), rank)
+    return Rights(site=site, clusters=clusters)
+
+
+def rights_of_request(request: Any) -> Rights:
+    """Of whoever a request is from; a key has no more than its owner, on its own cluster alone.
+
+    Read once a request. It is Django's request, which DRF tells who was found to ask.
+    """
+    user, key = request.user, getattr(request, "auth", None)
+    key_pk = key.pk if isinstance(key, ApiKey) else None
+    known = getattr(request, "_helix_rights", None)
+    if known is not None and known[0] == (user.pk, key_pk):
+        found: Rights = known[1]
+        return found
+    found = rights_of(user)
+    if isinstance(key, ApiKey):
+        found = found.within(key.cluster_id)
+    request._helix_rights = ((user.pk, key_pk), found)
+    return found
+
+
+def people_on(cluster_id: int) -> set[int]:
+    """The ids of all who have a role on the cluster, beside superusers."""
+    there = Grant.objects.filter(Q(cluster=cluster_id) | Q(cluster__isnull=True))
+    own = there.filter(user__isnull=False).values_list("user", flat=True)
+    by_group = there.filter(group__user__isnull=False).values_list("group__user", flat=True)
+    return {*own, *by_group}

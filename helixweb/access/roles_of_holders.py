@@ -1,0 +1,113 @@
+"""Gives roles to people and to groups, and takes them back; open pages of theirs begin anew."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.contrib.auth.models import Group
+from django.db import transaction
+
+from helixweb.access import audit
+from helixweb.access.models import Grant
+from helixweb.access.roles import Role
+from helixweb.access.signals import rights_changed
+from helixweb.common import events
+
+
+def give(holder: Any, role: Role, *, cluster: Any = None) -> Grant:
+    """`holder` is a user or a group; the role it had there before is another now."""
+    owner = {"group": holder} if isinstance(holder, Group) else {"user": holder}
+    with transaction.atomic():
+        grant = Grant.objects.filter(**owner, cluster=cluster).first()
+        before = None if grant is None else {"role": grant.role}
+        if before == {"role": role.value}:
+            assert grant is not None  # noqa: S101 - it has that role
+            return grant
+        if grant is None:
+            grant = Grant(**owner, cluster=cluster)
+        grant.role = role.value
+        grant.save()
+        _note(grant, "added" if before is None else "changed", before, {"role": role.value})
+        tell_changed(_people_of(grant))
+    return grant
+
+
+def withdraw(grant: Grant) -> None:
+    """The role ends."""
+    with transaction.atomic():
+        people = _people_of(grant)
+        _note(grant, "removed", {"role": grant.role}, None)
+        grant.delete()
+        tell_changed(people)
+
+
+def set_members(group: Group, members: Iterable[Any]) -> None:
+    """Exactly these people are in the group."""
+    with transaction.atomic():
+        before = {user.pk: user.get_username() for user in group.user_set.all()}
+        after = {user.pk: user.get_username() for user in members}
+        if before == after:
+            return
+        group.user_set.set(list(after))
+        audit.note(
+            "group",
+            group.name,
+            "changed",
+            row_id=group.pk,
+            before={"members": sorted(before.values())},
+            after={"members": sorted(after.values())},
+        )
+        tell_changed(before.keys() ^ after.keys())
+
+
+def make_group(name: str) -> Group:
+    """A new group, empty. Its name must be free."""
+    with transaction.atomic():
+        group = Group.objects.create(name=name)
+        audit.note("group", name, "added", row_id=group.pk)
+    return group
+
+
+def delete_group(group: Group) -> None:
+    """With the roles it gave."""
+    with transaction.atomic():
+        people = set(group.user_set.values_list("pk", flat=True))
+        audit.note("group", group.name, "removed", row_id=group.pk)
+        group.delete()
+        tell_changed(people)
+
+
+def tell_changed(user_ids: Iterable[int]) -> None:
+    """Coordinators read anew whose keys they admit, and open streams of these people end."""
+    end_streams(user_ids)
+    rights_changed.send(sender=Grant)
+
+
+def end_streams(user_ids: Iterable[int]) -> None:
+    """Pages that are open ask anew, and are refused if need be."""
+    for user_id in user_ids:
+        events.emit(topic_of(user_id), "rights", {})
+
+
+def topic_of(user_id: int) -> str:
+    """Of events that end the streams of one person."""
+    return f"rights:{user_id}"
+
+
+def _people_of(grant: Grant) -> list[int]:
+    if grant.user_id is not None:
+        return [grant.user_id]
+    return list(grant.group.user_set.values_list("pk", flat=True)) if grant.group else []
+
+
+def _note(grant: Grant, action: str, before: Any, after: Any) -> None:
+    holder = grant.user or grant.group
+    kind = "user" if grant.user_id is not None else "group"
+    audit.note(
+        "grant",
+        f"{kind} {holder} on {grant.cluster or 'the site'}",
+        action,
+        row_id=grant.pk,
+        cluster_id=grant.cluster_id,
+        before=before,
+        after=after,
+    )

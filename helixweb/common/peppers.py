@@ -1,0 +1,42 @@
+"""How the secrets of API keys are kept: HMAC-SHA256 under a pepper that the database has not.
+
+Who copies the database alone can try no keys. What is hashed is the SHA-256 of the whole key, so
+that keys made before there were peppers could be taken over without knowing them. The pepper is
+`HELIX_PEPPER`, else derived from `SECRET_KEY`. To change it, put the old one into
+`HELIX_PEPPERS_BEFORE`: keys are hashed anew when the site sees them next, and `manage.py apikey
+list` shows which still hang on the old one.
+"""
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+
+from django.conf import settings
+
+_ID_LENGTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Pepper:
+    """`id` tells peppers apart and says nothing of them."""
+
+    id: str
+    secret: str
+
+    def hash_of(self, secret_sha256: str) -> str:
+        """How a key is kept whose SHA-256 this is."""
+        return hmac.new(self.secret.encode(), secret_sha256.encode(), hashlib.sha256).hexdigest()
+
+
+def peppers() -> tuple[Pepper, ...]:
+    """The one in use, then those from before, as long as they are set."""
+    given = settings.HELIX_PEPPER or _derived(settings.SECRET_KEY)
+    return tuple(map(_pepper, (given, *settings.HELIX_PEPPERS_BEFORE)))
+
+
+def _pepper(secret: str) -> Pepper:
+    return Pepper(hashlib.sha256(b"pepper-id:" + secret.encode()).hexdigest()[:_ID_LENGTH], secret)
+
+
+def _derived(secret_key: str) -> str:
+    return hmac.new(secret_key.encode(), b"helixweb.pepper", hashlib.sha256).hexdigest()
