@@ -1,6 +1,8 @@
-"""Whole-model instances from Compute to an answer, and on when one of them is killed."""
+"""Whole-model instances and a pipeline beside them, from Compute to an answer behind one
+coordinator, and on when an instance is killed."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,11 @@ from helixweb.demo.scenario import QUESTION, Places, Scenario, Timings, answers_
 from helixweb.demo.site import Site
 
 ROOT = Path(__file__).resolve().parents[2]
+WHOLE, HALVES = ("left", "right"), ("lower", "upper")
 NODES = tuple(
-    LocalNode(name=name, memory_bytes=60_000_000, relative_speed=1.0) for name in ("left", "right")
+    LocalNode(name=name, memory_bytes=60_000_000, relative_speed=1.0) for name in (*WHOLE, *HALVES)
 )
+AT_ONCE = 12  # requests of which the router gives some to each
 
 pytestmark = pytest.mark.e2e
 
@@ -38,8 +42,12 @@ def scenario(tmp_path: Path, trained_models: Path) -> Iterator[Scenario]:
         yield scenario
 
 
-def test_an_instance_is_killed_and_the_next_answer_is_served(scenario: Scenario) -> None:
+def test_instances_and_pipelines_serve_together_and_on_when_one_is_killed(
+    scenario: Scenario,
+) -> None:
     site, key = scenario.connect()
+    headers = {"Authorization": f"Bearer {key}"}
+    http = httpx.Client(headers=headers, timeout=60)
     try:
         cluster_id = import_cluster(site, scenario.make_checkpoint())
         scenario.start_coordinator(site, cluster_id)
@@ -47,41 +55,69 @@ def test_an_instance_is_killed_and_the_next_answer_is_served(scenario: Scenario)
             scenario.start_agent(site, cluster_id, node)
         scenario._wait("all are online", lambda: are_online(site, cluster_id), timeout_s=60)
         plan = computed(scenario, site, cluster_id)
-        assert [one["name"] for one in plan["document"]["instances"]] == ["left", "right"]
+        assert [one["name"] for one in plan["document"]["instances"]] == list(WHOLE)
+        assert set(plan["document"]["placement"]) == {*WHOLE, *HALVES}
         deployment = deployed(scenario, site, plan["id"])
         assert {row["phase"] for row in deployment["assignments"]} == {"ready"}
-        first = ask(scenario, key)
-        served_by = first.headers["x-helix-instance"]
-        killed = kill_instance(scenario, served_by)
-        second = ask(scenario, key)
-        other = {"left": "right", "right": "left"}[served_by]
-        assert second.headers["x-helix-instance"] == other
-        said = [one.json()["choices"][0]["message"]["content"] for one in (first, second)]
-        assert said[0] == said[1]
+        said = answers_of_all(scenario, http)
+        assert said.keys() == {*WHOLE, "pipelines"}
+        assert len(set(said.values())) == 1
+        killed = kill_instance(scenario, "left")
+        after = ask(scenario, http)
+        assert after.headers["x-helix-instance"] != "left"
+        assert words_of(after) in said.values()
         scenario._wait(
             "the site told of it, and the agent started it again",
-            lambda: was_restarted(scenario, site, deployment["id"], served_by, killed),
+            lambda: was_restarted(scenario, site, deployment["id"], "left", killed),
             timeout_s=60,
         )
     finally:
         site.close()
+        http.close()
+
+
+def answers_of_all(scenario: Scenario, http: httpx.Client) -> dict[str, str]:
+    """What each of them says, once every one was asked by the router."""
+    said: dict[str, str] = {}
+
+    def all_have_answered() -> bool:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for answer in pool.map(lambda _: ask(scenario, http), range(AT_ONCE)):
+                said[answer.headers["x-helix-instance"]] = words_of(answer)
+        return said.keys() >= {*WHOLE, "pipelines"}
+
+    scenario._wait("all have answered", all_have_answered, timeout_s=60)
+    return said
+
+
+def words_of(answer: httpx.Response) -> str:
+    return str(answer.json()["choices"][0]["message"]["content"])
 
 
 def import_cluster(site: Site, checkpoint: Checkpoint) -> int:
-    """Machines that hold the model, with made-up speeds: what they write is not measured here."""
+    """Two machines that hold the model and two that hold half, with made-up speeds: what they write
+    is not measured here."""
     layers = checkpoint.num_layers
-    profile = {
-        "gpu": "CPU",
-        "vram_bytes": NODES[0].memory_bytes,
-        "max_layers": layers,
-        "tokens_per_s": [1000.0 / held for held in range(1, layers + 1)],
-        "kv_capacity_token_layers": [8000.0 - 400 * held for held in range(1, layers + 1)],
-    }
+
+    def profile(most: int) -> dict[str, Any]:
+        return {
+            "gpu": "CPU",
+            "vram_bytes": NODES[0].memory_bytes,
+            "max_layers": most,
+            "tokens_per_s": [1000.0 / held for held in range(1, most + 1)],
+            "kv_capacity_token_layers": [16000.0 - 400 * held for held in range(1, most + 1)],
+            "instance_times": {"1": {"prefill": [1e-4, 0, 0, 1e-3], "decode": [0, 2e-3, 0, 1e-3]}},
+        }
+
     document = local_cluster.problem(checkpoint, {})
     document |= {
-        "compute_profiles": {"cpu": profile},
+        "compute_profiles": {"whole": profile(layers), "half": profile((layers + 1) // 2)},
         "nodes": [
-            {"name": node.name, "region": local_cluster.REGION, "compute_profile": "cpu"}
+            {
+                "name": node.name,
+                "region": local_cluster.REGION,
+                "compute_profile": "whole" if node.name in WHOLE else "half",
+            }
             for node in NODES
         ],
     }
@@ -102,7 +138,7 @@ def are_online(site: Site, cluster_id: int) -> bool:
 
 def computed(scenario: Scenario, site: Site, cluster_id: int) -> dict[str, Any]:
     (model,) = site.results("models/")
-    options = {"method": "instances", "time_limit_s": 5}
+    options = {"method": "mixed", "time_limit_s": 2}
     run = site.post("plan-runs/", {"cluster": cluster_id, "model": model["id"], "options": options})
 
     def has_ended() -> bool:
@@ -126,17 +162,15 @@ def deployed(scenario: Scenario, site: Site, plan_id: int) -> dict[str, Any]:
     return dict(site.get(f"deployments/{asked['id']}/"))
 
 
-def ask(scenario: Scenario, key: str) -> httpx.Response:
-    answer = httpx.post(
+def ask(scenario: Scenario, http: httpx.Client) -> httpx.Response:
+    answer = http.post(
         f"{scenario.places.coordinator_url}/v1/chat/completions",
-        headers={"Authorization": f"Bearer {key}"},
         json={
             "model": local_cluster.MODEL,
             "messages": [{"role": "user", "content": QUESTION}],
             "temperature": 0,
             "max_tokens": 8,
         },
-        timeout=60,
     )
     assert answer.status_code == httpx.codes.OK, answer.text
     return answer
