@@ -87,4 +87,6 @@ def prune_changes(now: datetime) -> None:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
     return str(value) if isinstance(value, uuid.UUID) else value

@@ -1,0 +1,208 @@
+"""Alerts in the browser and over REST: the same rows, the same refusals."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from helixweb.alerting import evaluating, services
+from helixweb.alerting.kinds import Kind
+from helixweb.alerting.models import Alert, AlertRule, Channel, Delivery, Silence
+from helixweb.inventory.models import Change, Cluster
+from tests.helixweb.metric_samples import bare_sample
+
+HOOK = {"way": "webhook", "url": "https://hooks.example/x"}
+
+
+@pytest.fixture
+def alert(cluster: Cluster) -> Alert:
+    """TTFT is above its mark."""
+    now = timezone.now()
+    evaluating.evaluate(cluster, now=now)
+    AlertRule.objects.filter(kind=Kind.TTFT).update(for_s=0)
+    bare_sample(cluster, now, output=1.0, ttft_p95_s=9.0).save()
+    evaluating.evaluate(cluster, now=now)
+    return Alert.objects.get()
+
+
+def test_the_page_shows_what_fires_and_the_bell_counts_it_until_somebody_looks_after_it(
+    alert: Alert, browser: Client, user: Any
+) -> None:
+    page = browser.get("/alerts/").content.decode()
+    assert "95 of 100 first tokens come within 9 s." in page
+    assert f"cluster:{alert.cluster_id}" in page
+    assert "1 alert fires" in browser.get("/alerts/bell").content.decode()
+    answer = browser.post(f"/alerts/{alert.pk}/acknowledge", {"comment": "on it"}, follow=True)
+    assert f"{user.username} looks after it." in answer.content.decode()
+    assert "No alert fires" in browser.get("/alerts/bell").content.decode()
+    assert Change.objects.filter(kind="alert", text="acknowledged").exists()
+
+
+def test_what_is_over_is_shown_when_it_is_asked_for_and_cannot_be_looked_after(
+    alert: Alert, browser: Client, api: APIClient
+) -> None:
+    Alert.objects.update(state="resolved", resolved_at=timezone.now())
+    assert "No alert fires." in browser.get("/alerts/").content.decode()
+    page = browser.get("/alerts/", {"state": "resolved", "cluster": alert.cluster_id})
+    assert "TTFT" in page.content.decode()
+    assert browser.get("/alerts/", {"state": "bogus", "page": "x"}).status_code == 200
+    answer = api.post(f"/api/v1/alerts/{alert.pk}/acknowledge/", {})
+    assert answer.status_code == 409
+    assert "is over" in answer.json()["detail"]
+
+
+def test_a_rule_is_made_changed_and_deleted_in_the_browser(
+    cluster: Cluster, browser: Client
+) -> None:
+    form = {
+        "name": "slow", "kind": "ttft_p95", "threshold": "2", "clears_at": "3", "for_s": "10",
+        "resolve_s": "10", "severity": "critical", "enabled": "on",
+    }  # fmt: skip
+    refused = browser.post(f"/alerts/rules/new/{cluster.pk}", form)
+    assert refused.status_code == 422
+    assert "It is over at 3, which is past its threshold of 2." in refused.content.decode()
+    browser.post(f"/alerts/rules/new/{cluster.pk}", {**form, "clears_at": "1"})
+    rule = AlertRule.objects.get()
+    assert (rule.kind, rule.threshold, rule.severity) == ("ttft_p95", 2, "critical")
+    browser.post(f"/alerts/rules/{rule.pk}/", {**form, "clears_at": "1", "threshold": "4"})
+    rule.refresh_from_db()
+    assert rule.threshold == 4
+    assert "slow" in browser.get("/alerts/rules/").content.decode()
+    browser.post(f"/alerts/rules/{rule.pk}/delete")
+    assert not AlertRule.objects.exists()
+    told = Change.objects.filter(kind="alertrule").order_by("pk")
+    assert [change.action for change in told] == ["added", "changed", "removed"]
+
+
+def test_a_channel_shows_its_secret_once_and_never_in_the_change_log(
+    cluster: Cluster, browser: Client
+) -> None:
+    form = {"name": "ops", **HOOK, "least_severity": "warning", "enabled": "on"}
+    shown = browser.post(f"/alerts/channels/new/{cluster.pk}", form).content.decode()
+    assert "whsec_" in shown
+    channel = Channel.objects.get()
+    assert "whsec_" not in browser.get("/alerts/channels/").content.decode()
+    assert "whsec_" in browser.post(f"/alerts/channels/{channel.pk}/secret").content.decode()
+    told = str(list(Change.objects.values("before", "after", "text")))
+    assert channel.sealed_secret not in told
+    assert "hooks.example" not in told  # such URLs often hold a key themselves
+    browser.post(f"/alerts/channels/{channel.pk}/", {**form, "name": "night"})
+    log = browser.post(f"/alerts/channels/{channel.pk}/test", follow=True).content.decode()
+    assert "A test is on its way to night." in log
+    Delivery.objects.update(status="failed", error="nobody there")
+    assert "nobody there" in browser.get("/alerts/deliveries/").content.decode()
+    browser.post(f"/alerts/deliveries/{Delivery.objects.get().pk}/again")
+    assert Delivery.objects.get().status == "queued"
+    browser.post(f"/alerts/channels/{channel.pk}/delete")
+    assert not Channel.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"url": ""}, "needs the URL"),
+        ({"url": "ftp://x"}, "give http:// or https://"),
+        ({"way": "email", "url": ""}, "at least one address"),
+        ({"way": "email", "url": "", "addresses": "nobody"}, "is no e-mail address"),
+    ],
+)
+def test_a_channel_that_could_tell_nobody_is_refused(
+    cluster: Cluster, browser: Client, api: APIClient, given: dict[str, str], words: str
+) -> None:
+    form = {"name": "ops", **HOOK, "least_severity": "warning", **given}
+    page = browser.post(f"/alerts/channels/new/{cluster.pk}", form)
+    assert page.status_code == 422
+    assert words in page.content.decode().replace("&#x27;", "'")
+    body: dict[str, Any] = {**form, "cluster": cluster.pk}
+    if "addresses" in body:
+        body["addresses"] = [body["addresses"]]
+    answer = api.post("/api/v1/alert-channels/", body)
+    assert answer.status_code == 400
+    assert words in str(answer.json())
+    assert not Channel.objects.exists()
+
+
+def test_silences_are_made_and_ended(alert: Alert, browser: Client) -> None:
+    pk = alert.cluster_id
+    filled = browser.get(f"/alerts/silences/new/{pk}?rule={alert.rule_id}&subject=TTFT")
+    assert 'value="TTFT"' in filled.content.decode()
+    browser.post(f"/alerts/silences/new/{pk}", {"subject": "TTFT", "hours": "8", "comment": "w"})
+    row = Silence.objects.get()
+    assert row.ends_at - row.starts_at == timedelta(hours=8)
+    assert "TTFT" in browser.get("/alerts/silences/").content.decode()
+    browser.post(f"/alerts/silences/{row.pk}/end")
+    row.refresh_from_db()
+    assert row.ends_at <= timezone.now()
+
+
+def test_everything_is_there_over_rest_with_tags_and_filters(alert: Alert, api: APIClient) -> None:
+    (found,) = api.get("/api/v1/alerts/", {"state": "firing"}).json()["results"]
+    assert (found["kind"], found["rule_name"]) == ("ttft_p95", "ttft p95")
+    assert "9 s" in found["text"]
+    answer = api.post(f"/api/v1/alerts/{alert.pk}/acknowledge/", {"comment": "on it"})
+    assert answer.json()["acknowledged_by"] == "ada"
+    made = api.post("/api/v1/alert-channels/", {"cluster": alert.cluster_id, "name": "ops", **HOOK})
+    assert made.status_code == 201, made.content
+    assert made.json()["secret"].startswith("whsec_")
+    channel = made.json()["id"]
+    again = api.get(f"/api/v1/alert-channels/{channel}/")
+    assert again.json()["secret"] is None
+    changed = api.patch(
+        f"/api/v1/alert-rules/{alert.rule_id}/", {"channels": [channel], "threshold": 6}
+    )
+    assert changed.json()["channels"] == [channel], changed.content
+    stale = api.patch(
+        f"/api/v1/alert-channels/{channel}/", {"name": "x"}, headers={"If-Match": '"0-0"'}
+    )
+    assert stale.status_code == 412
+    tested = api.post(f"/api/v1/alert-channels/{channel}/test/")
+    assert (tested.status_code, tested.json()["occasion"]) == (202, "test")
+    number = tested.json()["id"]
+    assert api.post(f"/api/v1/alert-deliveries/{number}/again/").status_code == 409
+    secret = api.post(f"/api/v1/alert-channels/{channel}/new-secret/").json()["secret"]
+    assert secret.startswith("whsec_")
+    ends = (timezone.now() + timedelta(hours=1)).isoformat()
+    silence = api.post(
+        "/api/v1/alert-silences/",
+        {"cluster": alert.cluster_id, "rule": alert.rule_id, "ends_at": ends},
+    )
+    assert silence.status_code == 201, silence.content
+    for collection in ("alerts", "alert-rules", "alert-channels", "alert-silences"):
+        assert api.get(f"/api/v1/{collection}/?bogus=1").status_code == 400
+    assert api.delete(f"/api/v1/alert-silences/{silence.json()['id']}/").status_code == 204
+    assert api.delete(f"/api/v1/alert-channels/{channel}/").status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"clears_at": 9}, "past its threshold"),
+        ({"threshold": -1}, "number from 0"),
+        ({"for_s": 1e9}, "seconds"),
+        ({"kind": "weather"}, "not a valid choice"),
+        ({"colour": "red"}, "Unknown field"),
+    ],
+)
+def test_a_rule_that_makes_no_sense_is_refused_over_rest(
+    cluster: Cluster, api: APIClient, change: dict[str, Any], words: str
+) -> None:
+    rule = {
+        "cluster": cluster.pk, "name": "r", "kind": "ttft_p95", "threshold": 5, "clears_at": 4,
+        **change,
+    }  # fmt: skip
+    answer = api.post("/api/v1/alert-rules/", rule)
+    assert answer.status_code == 400, answer.content
+    assert words in str(answer.json())
+
+
+def test_a_channel_of_another_cluster_cannot_be_told(
+    cluster: Cluster, api: APIClient, alert: Alert
+) -> None:
+    other = Cluster.objects.create(name="other")
+    channel, _ = services.create_channel(cluster=other, name="theirs", **HOOK)
+    answer = api.patch(f"/api/v1/alert-rules/{alert.rule_id}/", {"channels": [channel.pk]})
+    assert answer.status_code == 400
+    assert "another cluster" in str(answer.json())
