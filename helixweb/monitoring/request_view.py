@@ -98,6 +98,7 @@ def _first_token(trace: RequestTrace) -> tuple[TimeShare, ...]:
             "queue": _("queued at the coordinator"),
             "wait": _("waiting at %(node)s") % {"node": part.node},
             "compute": _("computing on %(node)s") % {"node": part.node},
+            "engine": _("in the instance on %(node)s") % {"node": part.node},
             "transfer": _("from %(node)s to %(to)s") % {"node": part.node, "to": part.to},
         }.get(part.kind.value, part.kind.value)
         totals[words] = totals.get(words, 0.0) + part.seconds

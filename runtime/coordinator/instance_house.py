@@ -15,7 +15,9 @@ from planner.routers.instance_choice import make_instance_router
 from planner.routers.load_aware import InstanceSpeed
 from runtime.coordinator.access import ApiKeys
 from runtime.coordinator.instance_ledger import InstanceLedger
+from runtime.coordinator.instance_traces import Errand, trace_of_errand
 from runtime.coordinator.request_stats import RequestStats
+from runtime.coordinator.tracing import Tracer
 from runtime.front.answer import Desk
 from runtime.front.app import create_front
 from runtime.front.asked import TokenLengths
@@ -40,6 +42,7 @@ class Surroundings:
 
     `pipelines` is the door to this process's own pipelines. `is_shut`: whether requests shall keep
     away from a node, as it is drained, or from all instances (None), as serving is paused.
+    `tracer`, on the same clock, gets time lines; None: nothing is traced.
     """
 
     keys: ApiKeys
@@ -48,6 +51,7 @@ class Surroundings:
     relaying: httpx.AsyncClient
     pipelines: Door
     is_shut: Callable[[str | None], bool]
+    tracer: Tracer | None = None
     clock: Callable[[], float] = time.monotonic
 
 
@@ -104,6 +108,7 @@ class House:
                 "load_aware", speeds=self._speeds(), weights={}, theta=plan.theta
             ),
             clock=around.clock,
+            most_requests={one.name: one.most_requests for one in plan.instances},
         )
         desk = Desk(
             model_name=plan.model_name,
@@ -120,6 +125,7 @@ class House:
                 stats=around.stats,
                 pipelines=pipelines_of(plan),
                 clock=around.clock,
+                traced=self._trace,
             ),
         )
         self.face = create_front(desk=desk, instances=self.instances, keys=around.keys)
@@ -204,6 +210,19 @@ class House:
         said = self.instances[name].load.kv_room_tokens
         return said or self._served[name].kv_room_tokens
 
+    def _trace(self, errand: Errand) -> None:
+        tracer = self._around.tracer
+        if tracer is not None and tracer.allows():
+            tracer.keep(
+                trace_of_errand(
+                    errand,
+                    generation=self.plan.generation,
+                    model_name=self.plan.model_name,
+                    arrived_at=tracer.unix_time_of(errand.arrived_s),
+                    pipelines=pipelines_of(self.plan),
+                )
+            )
+
     def _watched(self, name: str, door: Door, node: str | None) -> Gate:
         around = self._around
         instance = WatchedInstance(
@@ -240,7 +259,7 @@ def pipelines_speed(plan: ServingPlan) -> InstanceSpeed:
 
 def _speed(one: ServedInstance) -> InstanceSpeed:
     return InstanceSpeed(
-        kv_room_tokens=one.kv_room_tokens, latency=_latency(one), most_requests=256
+        kv_room_tokens=one.kv_room_tokens, latency=_latency(one), most_requests=one.most_requests
     )
 
 

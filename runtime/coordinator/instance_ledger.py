@@ -4,10 +4,12 @@ What went to the plan's own pipelines is left out: the dispatcher counts that.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from planner.domain.pipeline import Pipeline
+from runtime.coordinator.instance_traces import Errand
 from runtime.coordinator.request_stats import RequestStats
+from runtime.coordinator.tracing import TOKEN_TIMES_KEPT
 from runtime.protocol.instance_orders import PIPELINES
 
 
@@ -16,18 +18,22 @@ class _Open:
     """A request. `counted`: among those that arrived."""
 
     arrived_s: float
+    asker: str
     instance: str | None = None
     counted: bool = False
-    asker: str
     sent_s: float | None = None
     first_s: float | None = None
     last_s: float = 0.0
     tokens: int = 0
     answered: bool = False
+    sent: list[tuple[float, str]] = field(default_factory=list)
+    token_times_s: list[float] = field(default_factory=list)
+    usage: tuple[int, int] | None = None
 
 
 class InstanceLedger:
-    """`pipelines`: by instance, its node as the one stage of all layers."""
+    """`pipelines`: by instance, its node as the one stage of all layers. `traced` is given every
+    request that ends at an instance."""
 
     def __init__(
         self,
@@ -35,7 +41,9 @@ class InstanceLedger:
         stats: RequestStats,
         pipelines: Mapping[str, Pipeline],
         clock: Callable[[], float],
+        traced: Callable[[Errand], None] = lambda errand: None,
     ) -> None:
+        self._traced = traced
         self._stats = stats
         self._pipelines = pipelines
         self._clock = clock
@@ -47,6 +55,7 @@ class InstanceLedger:
     def sent(self, request: int, instance: str) -> None:
         one = self._open[request]
         one.instance = instance
+        one.sent.append((self._clock(), instance))
         if instance == PIPELINES:
             return
         self._count(one)
@@ -61,6 +70,8 @@ class InstanceLedger:
         if pipeline is None:
             return
         for _ in range(tokens):
+            if len(one.token_times_s) < TOKEN_TIMES_KEPT:
+                one.token_times_s.append(now_s)
             if one.first_s is None:
                 one.first_s = one.last_s = now_s
                 self._stats.first_token(pipeline, prompt_tokens=0, ttft_s=now_s - one.arrived_s)
@@ -68,18 +79,20 @@ class InstanceLedger:
                 self._stats.next_token(pipeline, gap_s=now_s - one.last_s)
                 one.last_s = now_s
             one.tokens += 1
+            self._stats.spending.given(one.asker, output_tokens=1)
 
     def answered(self, request: int, usage: tuple[int, int] | None) -> None:
         one, now_s = self._open[request], self._clock()
         pipeline = self._pipeline_of(one)
         if pipeline is None:
             return
-        one.answered = True
+        one.answered, one.usage = True, usage
         if usage is not None:
             prompt, output = usage
+            unseen = max(0, output - one.tokens)
+            self._stats.spending.given(one.asker, prompt_tokens=prompt, output_tokens=unseen)
             if prompt:
                 self._stats.prompt_read(pipeline, tokens=prompt)
-            self._stats.spending.given(one.asker, output_tokens=1)
             if unseen:
                 self._stats.answer_read(pipeline, tokens=unseen)
         if one.first_s is not None:
@@ -89,8 +102,6 @@ class InstanceLedger:
                 output_tokens=one.tokens,
             )
             self._stats.counted(
-            unseen = max(0, output - one.tokens)
-            self._stats.spending.given(one.asker, prompt_tokens=prompt, output_tokens=unseen)
                 queue_s=(one.sent_s or now_s) - one.arrived_s,
                 ttft_s=one.first_s - one.arrived_s,
                 e2e_s=now_s - one.arrived_s,
@@ -109,6 +120,7 @@ class InstanceLedger:
             self._stats.failed()
         if one.counted:
             self._stats.came_to(_outcome(one, failed=failed))
+        self._traced(_errand(one, outcome=_outcome(one, failed=failed), ended_s=self._clock()))
 
     def _count(self, one: _Open) -> None:
         if not one.counted:
@@ -118,6 +130,20 @@ class InstanceLedger:
     def _pipeline_of(self, one: _Open) -> Pipeline | None:
         """None of a request that the plan's pipelines have."""
         return None if one.instance is None else self._pipelines.get(one.instance)
+
+
+def _errand(one: _Open, *, outcome: str, ended_s: float) -> Errand:
+    prompt, output = one.usage or (0, one.tokens)
+    return Errand(
+        arrived_s=one.arrived_s,
+        ended_s=ended_s,
+        sent=one.sent,
+        token_times_s=one.token_times_s,
+        last_token_s=one.last_s,
+        outcome=outcome,
+        prompt_tokens=prompt,
+        output_tokens=output,
+    )
 
 
 def _outcome(one: _Open, *, failed: bool) -> str:

@@ -149,6 +149,7 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
                 hears_asker=True,
             ),
             is_shut=lambda node: instances.is_paused or node in instances.shut_nodes,
+            tracer=tracer,
         )
     )
 
@@ -162,8 +163,8 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
                 # emulated links say nothing of those that are there
                 links=transport.link_stats() if network is None else {},
                 traces=traces,
-            )
                 keys=api_keys.spent(),
+            )
         )
 
     def metrics() -> bytes:

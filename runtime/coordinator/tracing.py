@@ -66,7 +66,7 @@ class Tracer:
 
     def ended(self, request: LiveRequest) -> bool:
         """Whether the stages of its pipeline shall be asked in their RELEASE."""
-        if not self._allows():
+        if not self.allows():
             return False
         now = self._clock()
         in_queue = request.pipeline is None
@@ -124,13 +124,8 @@ class Tracer:
         """The oldest that helixweb does not have yet, as many as a report takes."""
         return tuple(packed.unpack() for packed in islice(self._waiting, MOST_PER_REPORT))
 
-    def delivered(self, traces: Collection[RequestTrace]) -> None:
-        """helixweb has these."""
-        known = {trace.request for trace in traces}
-        kept = [packed for packed in self._waiting if packed.request not in known]
-        self._waiting = deque(kept, maxlen=MOST_KEPT)
-
-    def _allows(self) -> bool:
+    def allows(self) -> bool:
+        """Whether one more may be traced now, which is then counted."""
         now = self._clock()
         earned = (now - self._counted_at) * self._traces_per_s
         self._allowance = min(self._most_allowed, self._allowance + earned)
@@ -139,6 +134,20 @@ class Tracer:
             return False
         self._allowance -= 1
         return True
+
+    def keep(self, trace: RequestTrace) -> None:
+        """For helixweb, of a request that no stage knows."""
+        self._waiting.append(_Packed.pack(trace))
+
+    def unix_time_of(self, at_s: float) -> float:
+        """Unix seconds of a moment of the tracer's clock."""
+        return self._unix_time() - (self._clock() - at_s)
+
+    def delivered(self, traces: Collection[RequestTrace]) -> None:
+        """helixweb has these."""
+        known = {trace.request for trace in traces}
+        kept = [packed for packed in self._waiting if packed.request not in known]
+        self._waiting = deque(kept, maxlen=MOST_KEPT)
 
     def _finish(self, number: int) -> None:
         asked = self._asked.pop(number)
@@ -151,7 +160,7 @@ class Tracer:
             request=f"{request.id:016x}",
             generation=request.serving.plan.generation,
             model_name=request.serving.plan.model_name,
-            arrived_at=self._unix_time() - (self._clock() - arrived_s),
+            arrived_at=self.unix_time_of(arrived_s),
             outcome=request.outcome,
             prompt_tokens=len(request.prompt_ids),
             output_tokens=len(request.token_ids),
@@ -168,4 +177,4 @@ class Tracer:
                 round(at - arrived_s, 6) for at in journey.token_times_s[:TOKEN_TIMES_KEPT]
             ),
         )
-        self._waiting.append(_Packed.pack(trace))
+        self.keep(trace)

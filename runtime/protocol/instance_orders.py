@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from planner.domain.instance import Backend
 from runtime.protocol.bounds import Count, SmallCount
+from runtime.protocol.instances import MOST_REQUESTS
 
 MOST_SAID = 2000
 InstanceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
@@ -52,7 +53,8 @@ class ObservedInstance(_Message):
 
 
 class ServedInstance(_Message):
-    """An instance as a coordinator reaches it. `model` is the model's name there.
+    """An instance as a coordinator reaches it. `model` is the model's name there. More than
+    `most_requests` wait in the coordinator's line, which is fair to keys, not in the engine's.
 
     `prefill` and `decode` are the terms of its latency model (null: only room counts).
     """
@@ -63,6 +65,7 @@ class ServedInstance(_Message):
     model: str = Field(min_length=1)
     api_key: str = Field(default="", repr=False)
     kv_room_tokens: int = Field(ge=1)
+    most_requests: int = Field(default=MOST_REQUESTS, ge=1)
     prefill: Terms | None = None
     decode: Terms | None = None
     lists_model: bool = True

@@ -18,6 +18,7 @@ from planner.routers.instance_choice import InstanceRouterName
 from planner.routers.load_aware import DEFAULT_THETA, InstanceSpeed
 
 MAX_INSTANCES = 256
+MOST_REQUESTS = 256  # at an instance at once, as vLLM takes into a batch
 _ASSUMED_ROOM_TOKENS = 65_536
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -49,7 +50,7 @@ class _Instance(_Section):
     weight: float = Field(default=1.0, gt=0)
     times: EngineTimes | None = None
     kv_room_tokens: int = Field(default=_ASSUMED_ROOM_TOKENS, ge=1)
-    most_requests: int = Field(default=256, ge=1)
+    most_requests: int = Field(default=MOST_REQUESTS, ge=1)
 
     @property
     def speed(self) -> InstanceSpeed:

@@ -18,6 +18,7 @@ class PartKind(StrEnum):
     LOST = "lost"  # an attempt that had to be begun anew
     WAIT = "wait"  # at a node, for its step
     COMPUTE = "compute"  # in steps of a node
+    ENGINE = "engine"  # in a whole-model instance, which does not tell what it did, and on the way
     TRANSFER = "transfer"  # between two nodes, or a node and the coordinator
     ENDING = "ending"  # after its last token, until the client or a timeout ended it
     UNMEASURED = "unmeasured"  # a stage did not tell, or an answer too long to be recorded

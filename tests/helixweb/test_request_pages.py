@@ -15,6 +15,7 @@ from helixweb.monitoring import traces
 from helixweb.monitoring.models import TracedRequest
 from helixweb.monitoring.request_view import request_view
 from helixweb.monitoring.traces import prune_traces, record_traces
+from runtime.protocol.request_trace import PartKind, PartPhase, TracePart
 from tests.helixweb.process_doubles import FakeCoordinator
 from tests.helixweb.request_traces import made_up_trace
 
@@ -113,6 +114,15 @@ def test_what_the_first_token_waited_for_adds_up_to_the_ttft() -> None:
     lines = request_view(made_up_trace(1)).first_token
     assert sum(line.seconds for line in lines) == pytest.approx(0.66)
     assert {line.label for line in lines} >= {"computing on tower", "from tower to laptop"}
+
+
+def test_what_an_instance_does_not_tell_of_is_one_part_of_its_node() -> None:
+    engine = TracePart(
+        node="tower", kind=PartKind.ENGINE, phase=PartPhase.PROMPT, seconds=0.66, count=1
+    )
+    view = request_view(made_up_trace(1, parts=(engine,)))
+    assert view.chart.rows[0][:3] == ("tower", "in the instance", "prompt")
+    assert view.first_token[0].label == "in the instance on tower"
 
 
 def test_rows_stand_in_the_order_a_token_passes_them() -> None:

@@ -24,6 +24,7 @@ from runtime.coordinator.access import ApiKeys, PassedOnKeys
 from runtime.coordinator.instance_house import Surroundings
 from runtime.coordinator.instance_service import Doorway, InstanceService
 from runtime.coordinator.request_stats import RequestStats
+from runtime.coordinator.tracing import Tracer
 from runtime.front.asked import read_asked
 from runtime.front.relay import whole_answer
 from runtime.instances.command_lines import Door
@@ -40,7 +41,7 @@ NOTHING = CoordinatorReport(
 )  # fmt: skip
 
 
-def served(name: str, there: There) -> ServedInstance:
+def served(name: str, there: There, **changes: Any) -> ServedInstance:
     return ServedInstance(
         name=name,
         node=name,
@@ -48,6 +49,7 @@ def served(name: str, there: There) -> ServedInstance:
         model=there.door.model,
         api_key=there.door.api_key,
         kv_room_tokens=4096,
+        **changes,
     )
 
 
@@ -83,6 +85,7 @@ class Coordinator:
     service: InstanceService
     app: Doorway
     stats: RequestStats
+    tracer: Tracer
 
     async def ask(self, **body: Any) -> Any:
         asked = {"model": "llama", "prompt": "hello", "max_tokens": 3, **body}
@@ -103,6 +106,7 @@ async def coordinator(pipelines: There | None = None) -> AsyncIterator[Coordinat
 
     own = Starlette(routes=[Route("/v1/completions", refuse, methods=["POST"])])
     stats = RequestStats(window_s=10, clock=time.monotonic)
+    tracer = Tracer(traces_per_s=100, clock=time.monotonic, unix_time=time.time)
     async with (
         httpx.AsyncClient(timeout=5, trust_env=False) as asking,
         httpx.AsyncClient(timeout=5, trust_env=False) as relaying,
@@ -117,11 +121,13 @@ async def coordinator(pipelines: There | None = None) -> AsyncIterator[Coordinat
                 if pipelines is None
                 else pipelines.door,
                 is_shut=lambda node: service.is_paused or node in service.shut_nodes,
+                tracer=tracer,
             )
         )
         ticking = asyncio.create_task(service.tick())
         try:
-            yield Coordinator(service=service, app=Doorway(own, service), stats=stats)
+            app = Doorway(own, service)
+            yield Coordinator(service=service, app=app, stats=stats, tracer=tracer)
         finally:
             ticking.cancel()
             await asyncio.gather(ticking, return_exceptions=True)
@@ -208,6 +214,46 @@ def test_pipelines_are_one_more_instance_whose_requests_they_count_themselves() 
                 report = here.service.reported(NOTHING)
                 assert report.instances[PIPELINES].answered_total == 3
                 assert set(report.nodes) == {"a"}
+
+    run(check())
+
+
+def test_requests_of_instances_have_time_lines_and_pipelines_tell_their_own() -> None:
+    async def check() -> None:
+        with ExitStack() as stack:
+            broken = stack.enter_context(stand_in("m:mode=errors"))
+            pipelines = stack.enter_context(stand_in("m", served="llama"))
+            well = stack.enter_context(stand_in("m"))
+            async with coordinator(pipelines) as here:
+                stages = {"n": LayerRange(first=0, end=4)}
+                here.service.serve(desired(served("a", broken), stages=stages))
+                await here.is_open("a", PIPELINES)
+                await here.ask(stream=True)
+                assert here.tracer.waiting() == ()
+                here.service.serve(desired(served("b", well), generation=2))
+                await here.is_open("b")
+                await here.ask(stream=True)
+                (told,) = here.tracer.waiting()
+                assert (told.outcome, told.generation, told.output_tokens) == ("stop", 2, 3)
+                assert [stage.node for stage in told.pipeline] == ["b"]
+                assert len(told.token_times_s) == 3
+                assert abs(told.arrived_at - time.time()) < 60
+
+    run(check())
+
+
+def test_more_than_an_instance_takes_wait_in_the_coordinators_line() -> None:
+    async def check() -> None:
+        with stand_in("m:mode=held") as a:
+            async with coordinator() as here:
+                here.service.serve(desired(served("a", a, most_requests=2)))
+                await here.is_open("a")
+                asking = [asyncio.create_task(here.ask(stream=True)) for _ in range(3)]
+                await wait_until(lambda: here.service.reported(NOTHING).requests_waiting == 1)
+                assert here.service.reported(NOTHING).instances["a"].requests == 2
+                assert a.engine is not None
+                a.engine.released.set()
+                assert [(await one).status for one in asking] == [200] * 3
 
     run(check())
 
