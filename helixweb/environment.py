@@ -68,6 +68,14 @@ def words(name: str, default: str = "") -> list[str]:
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
 
 
+def port(name: str, default: int) -> int:
+    """1 to 65535."""
+    value = text(name, str(default))
+    if not (value.isascii() and value.isdigit() and 0 < int(value[:6]) < 1 << 16):
+        raise ImproperlyConfigured(f"{name} is {value!r}; give a port from 1 to 65535")
+    return int(value)
+
+
 def networks(name: str) -> list[IPv4Network | IPv6Network]:
     """Comma-separated networks like 10.1.0.0/16 or fd00::/8."""
     try:

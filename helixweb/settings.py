@@ -76,10 +76,13 @@ INSTALLED_APPS = [
     "helixweb.planning",
     "helixweb.deployment",
     "helixweb.monitoring",
+    "helixweb.alerting",
     "helixweb.operations",
 ]
 
 MIDDLEWARE = [
+    "helixweb.common.request_ids.give_request_id",
+    "helixweb.common.web_requests.count_requests",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -88,6 +91,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "helixweb.access.middleware.AccessControl",
     "helixweb.common.middleware.remember_reader",
+    "helixweb.access.auditing.tell_the_rest",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -206,6 +210,16 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
         "schedule": 30.0,
         "options": {"expires": 30.0},
     },
+    "tend-alerts": {
+        "task": "helixweb.alerting.tasks.tend_alerts",
+        "schedule": 5.0,
+        "options": {"expires": 5.0},
+    },
+    "prune-alerts": {
+        "task": "helixweb.alerting.tasks.prune_alerts",
+        "schedule": 86_400.0,
+        "options": {"expires": 86_400.0},
+    },
     "prune-metrics": {
         "task": "helixweb.monitoring.tasks.prune_samples",
         "schedule": 300.0,
@@ -221,6 +235,9 @@ CACHES = {
         "OPTIONS": {"MAX_ENTRIES": 10_000},
     }
 }
+# A session ends when nothing was asked for that long, and in any case so long after the log-in.
+SESSION_COOKIE_AGE = 14 * 86_400
+HELIX_SESSION_MAX_AGE_S = 30 * 86_400
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "overview"
 LOGOUT_REDIRECT_URL = "login"
@@ -233,9 +250,6 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
-# A session ends when nothing was asked for that long, and in any case so long after the log-in.
-SESSION_COOKIE_AGE = 14 * 86_400
-HELIX_SESSION_MAX_AGE_S = 30 * 86_400
 
 # -- REST ------------------------------------------------------------------------------------------
 REST_FRAMEWORK = {
@@ -312,8 +326,17 @@ USE_I18N = True
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "filters": {"request_id": {"()": "helixweb.common.request_ids.WithRequestId"}},
+    "formatters": {
+        "line": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s]: %(message)s"}
+    },
+    "handlers": {
+        "stderr": {
+            "class": "logging.StreamHandler",
+            "formatter": "line",
+            "filters": ["request_id"],
+        }
+    },
     "root": {
         "handlers": ["stderr"],
         "level": environment.choice(
@@ -322,14 +345,28 @@ LOGGING = {
     },
 }
 
+# -- Alerts ----------------------------------------------------------------------------------------
+# Networks that are not public but that webhooks may reach, like 10.1.0.0/16.
+HELIX_WEBHOOK_NETWORKS = environment.networks("HELIX_WEBHOOK_NETWORKS")
+# The site's own certificate (PEM), whose end an alert rule watches; empty: nobody knows it.
+HELIX_TLS_CERTIFICATE = environment.text("HELIX_TLS_CERTIFICATE")
+# Mails of alerts; without a host none is sent.
+EMAIL_HOST = environment.text("EMAIL_HOST")
+EMAIL_PORT = environment.port("EMAIL_PORT", 587)
+EMAIL_HOST_USER = environment.text("EMAIL_HOST_USER")
+EMAIL_HOST_PASSWORD = environment.text("EMAIL_HOST_PASSWORD")
+EMAIL_USE_TLS = environment.flag("EMAIL_USE_TLS", default=True)
+EMAIL_TIMEOUT = 15
+DEFAULT_FROM_EMAIL = environment.text("HELIX_EMAIL_FROM", f"helixweb@{_url.hostname}")
+
+# Whether programs on this machine may read /metrics without a key.
+HELIX_METRICS_ON_LOOPBACK = environment.flag("HELIX_METRICS_ON_LOOPBACK", default=False)
+
 # -- The product -----------------------------------------------------------------------------------
 HELIX_HEARTBEAT_INTERVAL_S = 2.0
 # A node that stays silent this long is shown as lost.
 HELIX_NODE_LOST_AFTER_S = 10.0
 # A task that stops renewing its lease this long is run again by the reaper.
 HELIX_LEASE_S = 6.0
-# Whether programs on this machine may read /metrics without a key.
-HELIX_METRICS_ON_LOOPBACK = environment.flag("HELIX_METRICS_ON_LOOPBACK", default=False)
-
 # Plan runs solved at once by the workers of this site; others stay queued.
 HELIX_CONCURRENT_SOLVES = 1

@@ -6,7 +6,7 @@ from drf_spectacular.views import SpectacularAPIView
 from helixweb.common.api import UnknownAddressView
 
 handler500 = "helixweb.common.database_away.answer_fault"
-API_APPS = ("inventory", "planning", "deployment", "monitoring")
+API_APPS = ("inventory", "planning", "deployment", "monitoring", "alerting")
 
 urlpatterns = [
     path("", include("helixweb.common.urls")),

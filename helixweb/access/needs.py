@@ -57,7 +57,17 @@ _LOOKING = {
         "users", "user", "groups", "group", "api-user-list", "api-user-detail", "api-group-list",
         "api-group-detail",
     )
-} | {"api-grant-list": GOVERN, "api-grant-detail": GOVERN}  # fmt: skip
+} | {
+    "api-grant-list": GOVERN, "api-grant-detail": GOVERN,
+    # The address of a webhook often holds a key of its own.
+    **dict.fromkeys(
+        (
+            "alert-channels", "alert-deliveries", "api-alert-channel-list",
+            "api-alert-channel-detail",
+        ),
+        CHANGE,
+    ),
+}  # fmt: skip
 _CHANGING = {
     # The row is named in the body, and looked up within reach.
     "playground-chat": LOOK,
@@ -99,6 +109,15 @@ _ROWS = {
     "plans/mixes/new/<int:cluster_pk>": Row("inventory.Cluster", "cluster_pk"),
     "deployments/<int:pk>/": Row("deployment.Deployment"),
     "repairs/<int:pk>/": Row("deployment.Repair"),
+    "alerts/<int:pk>/": Row("alerting.Alert"),
+    "alerts/rules/<int:pk>/": Row("alerting.AlertRule"),
+    "alerts/channels/<int:pk>/": Row("alerting.Channel"),
+    "alerts/silences/<int:pk>/": Row("alerting.Silence"),
+    "alerts/deliveries/<int:pk>/": Row("alerting.Delivery"),
+    **{
+        f"alerts/{what}/new/<int:cluster_pk>": Row("inventory.Cluster", "cluster_pk")
+        for what in ("rules", "channels", "silences")
+    },
     "api/v1/clusters/<int:pk>/": Row("inventory.Cluster"),
     "api/v1/deployments/<int:pk>/": Row("deployment.Deployment"),
     "api/v1/nodes/<int:pk>/": Row("inventory.Node"),
@@ -112,6 +131,8 @@ NAMED_IN_BODIES = {
     "start_plan": "planning.Plan",
     "deployment": "deployment.Deployment",
     "profile": "inventory.Profile",
+    "rule": "alerting.AlertRule",
+    "channels": "alerting.Channel",
 }
 
 

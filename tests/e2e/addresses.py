@@ -4,15 +4,23 @@ from collections.abc import Iterable
 
 from django.urls import URLPattern, resolve
 
+from helixweb.alerting import urls as alerting_urls
 from helixweb.common import urls as common_urls
 from helixweb.deployment import urls as deployment_urls
 from helixweb.inventory import urls as inventory_urls
 from helixweb.monitoring import urls as monitoring_urls
 from helixweb.planning import urls as planning_urls
 
-MODULES = (common_urls, inventory_urls, planning_urls, deployment_urls, monitoring_urls)
+MODULES = (
+    common_urls,
+    inventory_urls,
+    planning_urls,
+    deployment_urls,
+    monitoring_urls,
+    alerting_urls,
+)
 # For monitoring by others, the stream that the mark "Live" tells of, and what scripts say.
-NOT_FOR_PEOPLE = {"healthz", "readyz", "events", "texts"}
+NOT_FOR_PEOPLE = {"healthz", "readyz", "events", "texts", "metrics"}
 # What buttons post to, and what scripts or htmx ask for: no pages of their own.
 ANSWERS = {
     "logout", "user-keep-out", "user-let-in", "api-key-revoke", "nodes-bulk", "nodes-csv",
@@ -22,6 +30,8 @@ ANSWERS = {
     "deployment-stop", "deployment-weights", "links-keep-measured", "node-log", "monitor-chart",
     "playground-chat", "repair-deploy", "repair-dismiss", "deployment-roll-back",
     "deployment-pause", "deployment-resume", "node-drain", "node-take-in",
+    "alerts-bell", "alert-acknowledge", "alert-channel-test", "alert-channel-secret",
+    "alert-silence-end", "alert-delivery-again",
     "node-measure", "node-measure-cancel", "profile-export", "profile-version-use",
 }  # fmt: skip
 

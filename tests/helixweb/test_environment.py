@@ -53,3 +53,19 @@ def test_a_folder_is_made_or_named_as_impossible(
     monkeypatch.setenv("FOLDER", str(tmp_path / "file" / "c"))
     with pytest.raises(ImproperlyConfigured, match=r"FOLDER is .*file/c.*choose another"):
         environment.folder("FOLDER", tmp_path)
+
+
+def test_a_port_is_a_number_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert environment.port("MAIL_PORT", 587) == 587
+    for value in ("0", "65536", "smtp", "-1", "²", "9" * 30):
+        monkeypatch.setenv("MAIL_PORT", value)
+        with pytest.raises(ImproperlyConfigured, match="give a port from 1 to 65535"):
+            environment.port("MAIL_PORT", 587)
+
+
+def test_networks_are_read_and_a_host_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NETWORKS", "10.1.0.0/16, fd00::/8")
+    assert [str(one) for one in environment.networks("NETWORKS")] == ["10.1.0.0/16", "fd00::/8"]
+    monkeypatch.setenv("NETWORKS", "10.1.0.1/16")
+    with pytest.raises(ImproperlyConfigured, match="NETWORKS: .*give networks like"):
+        environment.networks("NETWORKS")
