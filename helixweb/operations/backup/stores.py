@@ -4,6 +4,7 @@ For S3, address, region and keys come from the environment as boto3 reads it:
 AWS_ENDPOINT_URL_S3 for a storage of your own, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION.
 """
 
+import os
 import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -105,7 +106,7 @@ class BucketStore:
 
     def __init__(self, bucket: str, prefix: str) -> None:
         try:
-            import boto3
+            import boto3.session
             from botocore.exceptions import BotoCoreError, ClientError
         except ModuleNotFoundError as error:
             raise StoreFault(
@@ -114,7 +115,7 @@ class BucketStore:
         self._faults = (BotoCoreError, ClientError)
         self._bucket, self._prefix = bucket, prefix
         try:
-            self._client: Any = boto3.client("s3")
+            self._client: Any = boto3.session.Session().client("s3", config=_config())
         except (*self._faults, ValueError) as error:
             raise StoreFault(f"object storage cannot be used: {error}") from error
 
@@ -151,6 +152,22 @@ class BucketStore:
             raise StoreFault(
                 f"object storage refused {what.replace('_', ' ')} in {self._bucket}: {error}"
             ) from error
+
+
+def _config() -> Any:
+    """As storages other than Amazon's want it too: no checksums that they may not know, and where
+    the address is given, the bucket in the path and not in the host name."""
+    from botocore.config import Config
+
+    own = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return Config(
+        connect_timeout=10,
+        read_timeout=60,
+        retries={"mode": "standard", "max_attempts": 3},
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        s3={"addressing_style": "path" if own else "auto"},
+    )
 
 
 def _in_bucket(target: str) -> Place:

@@ -1,0 +1,215 @@
+"""Backup, destroy, restore, over both databases in turn: not a value of a row is lost.
+
+The rows are compared by what the databases themselves say, past all code of ours.
+"""
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tests.e2e import blank_database
+
+ROOT = Path(__file__).resolve().parents[2]
+PASSPHRASE = "correct horse battery staple"
+NO_SERVICES = {"DATABASE_URL": "", "REDIS_URL": ""}
+_ROWS = "SELECT t::text FROM {} t"
+SEQUENCES = "SELECT sequencename, last_value FROM pg_sequences"
+
+
+def helixweb(
+    *words: str, environ: Mapping[str, str], expect: int = 0
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "helixweb.command_line", *words],
+        cwd=ROOT,
+        env={**os.environ, **NO_SERVICES, **environ},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == expect, done.stderr
+    return done
+
+
+def told(*words: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(helixweb(*words, "--json", environ=environ).stdout)
+    return answer
+
+
+@pytest.fixture(scope="module")
+def lived_in(blank_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of a site with rows in it, some of which came and went."""
+    data = tmp_path_factory.mktemp("site") / "data"
+    blank_database.put(blank_sqlite, data)
+    command = [sys.executable, "-m", "tests.e2e.site_world", "home", "http://127.0.0.1:9"]
+    environ = {**os.environ, **NO_SERVICES, "HELIX_DATA_DIR": str(data)}
+    subprocess.run(command, cwd=ROOT, env=environ, check=True, stdout=subprocess.DEVNULL)
+    with sqlite3.connect(data / "helixweb.sqlite3") as database:
+        # Numbers that were given are not given again, so the last of them must be kept as well.
+        database.execute(
+            "DELETE FROM common_event WHERE id > (SELECT max(id) FROM common_event) - 2"
+        )
+    database.close()
+    (data / "coordinator").mkdir()
+    (data / "coordinator" / "identity.json").write_text('{"credential": "hush"}')
+    return data
+
+
+def content_of_sqlite(path: Path) -> dict[str, list[Any]]:
+    """Every row of every table, JSON by its meaning: PostgreSQL orders its keys anew."""
+    with sqlite3.connect(path) as database:
+        names = [
+            name
+            for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            if name != "django_migrations"  # when each was applied
+        ]
+        rows = {
+            name: list(database.execute(f'SELECT * FROM "{name}"'))  # noqa: S608 - its own names
+            for name in names
+        }
+    database.close()
+    # That no number was given yet is told by a zero, or by no row.
+    rows["sqlite_sequence"] = [row for row in rows["sqlite_sequence"] if row[1]]
+    return {name: sorted(map(_by_meaning, found)) for name, found in rows.items()}
+
+
+def _by_meaning(row: tuple[Any, ...]) -> str:
+    return repr(
+        [
+            json.dumps(json.loads(value), sort_keys=True)
+            if isinstance(value, str) and value.startswith(("{", "["))
+            else value
+            for value in row
+        ]
+    )
+
+
+def content_of_postgres(url: str) -> dict[str, list[Any]]:
+    """Every row of every table as PostgreSQL writes it, and the state of the sequences."""
+    with psycopg.connect(url) as database:
+        names = [
+            name
+            for (name,) in database.execute(
+                "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+            )
+            if name != "django_migrations"
+        ]
+        content = {
+            name: sorted(database.execute(sql.SQL(_ROWS).format(sql.Identifier(name))).fetchall())
+            for name in names
+        }
+        own = "django_migrations_id_seq"
+        content["sequences"] = sorted(row for row in database.execute(SEQUENCES) if row[0] != own)
+    return content
+
+
+@pytest.mark.e2e
+@pytest.mark.postgres
+def test_over_sqlite_postgresql_and_back_nothing_is_lost(
+    lived_in: Path, tmp_path: Path, postgres_url: str
+) -> None:
+    (tmp_path / "passphrase").write_text(PASSPHRASE + "\n")
+    seal = ("--passphrase-file", str(tmp_path / "passphrase"))
+    server = postgres_url.rpartition("/")[0]
+    with psycopg.connect(postgres_url, autocommit=True) as database:
+        for name in ("restored_one", "restored_two"):
+            database.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    first, second = f"{server}/restored_one", f"{server}/restored_two"
+
+    saved = told("backup", f"{tmp_path}/a.helix", *seal, environ={"HELIX_DATA_DIR": str(lived_in)})
+    assert saved["rows"] > 100
+    assert "secret_key" in saved["files"]
+    assert saved["encrypted"]
+
+    folders = [tmp_path / name for name in ("one", "two", "three")]
+    places = [
+        {"HELIX_DATA_DIR": str(folder), "DATABASE_URL": url}
+        for folder, url in zip(folders, (first, second, ""), strict=True)
+    ]
+    for step, place in enumerate(places):
+        source = f"{tmp_path}/{'abc'[step]}.helix"
+        restored = told("restore", source, *seal, environ=place)
+        assert restored["rows"] == saved["rows"]
+        if step < 2:
+            told("backup", f"{tmp_path}/{'bcd'[step]}.helix", *seal, environ=place)
+
+    assert content_of_postgres(first) == content_of_postgres(second)
+    before = content_of_sqlite(lived_in / "helixweb.sqlite3")
+    assert sum(map(len, before.values())) > saved["rows"]  # and what SQLite counts by
+    assert content_of_sqlite(folders[2] / "helixweb.sqlite3") == before
+    for name in ("secret_key", "coordinator/identity.json"):
+        assert (folders[2] / name).read_bytes() == (lived_in / name).read_bytes()
+    assert (folders[2] / "secret_key").stat().st_mode & 0o777 == 0o600
+
+    helixweb("restore", f"{tmp_path}/a.helix", *seal, environ=places[0], expect=5)
+    replaced = helixweb("restore", f"{tmp_path}/a.helix", *seal, "--force", environ=places[0])
+    assert "is restored" in replaced.stdout
+    assert content_of_postgres(first) == content_of_postgres(second)
+    assert len(list((folders[0] / "backups").glob("before-restore-*.helix"))) == 1
+
+
+@pytest.mark.e2e
+def test_a_site_is_put_back_whole_or_stays_as_it_is(lived_in: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(lived_in, data)
+    here = {"HELIX_DATA_DIR": str(data)}
+    kept = f"{tmp_path}/kept/"
+    for _ in range(2):
+        saved = told("backup", kept, environ=here)
+    before = content_of_sqlite(data / "helixweb.sqlite3")
+
+    checked = told("restore", kept, "--check", environ=here)
+    assert checked["rows"] == saved["rows"]
+    refused = helixweb("restore", kept, environ=here, expect=5)
+    assert "--force" in refused.stderr
+
+    path = next(iter(sorted((tmp_path / "kept").glob("*.helix"))))
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 3] ^= 0xFF
+    (tmp_path / "damaged.helix").write_bytes(damaged)
+    told_of = helixweb(
+        "restore", f"{tmp_path}/damaged.helix", "--force", environ=here, expect=1
+    ).stderr
+    assert "damaged" in told_of
+    assert content_of_sqlite(data / "helixweb.sqlite3") == before
+
+    (data / "helixweb.sqlite3").unlink()
+    (data / "secret_key").unlink()
+    helixweb("restore", kept, "--force", environ=here)
+    assert content_of_sqlite(data / "helixweb.sqlite3") == before
+    assert (data / "secret_key").read_bytes() == (lived_in / "secret_key").read_bytes()
+
+
+@pytest.mark.e2e
+def test_a_site_that_runs_is_not_replaced(lived_in: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(lived_in, data)
+    here = {"HELIX_DATA_DIR": str(data)}
+    told("backup", f"{tmp_path}/a.helix", environ=here)
+    with sqlite3.connect(data / "helixweb.sqlite3") as database:
+        database.execute(
+            "INSERT INTO operations_pulse (host, process_id, version, at) "
+            "VALUES ('here', 1, '1', datetime('now'))"
+        )
+    database.close()
+    refused = helixweb("restore", f"{tmp_path}/a.helix", "--force", environ=here, expect=5)
+    assert "stop it first" in refused.stderr
+
+
+@pytest.mark.e2e
+def test_an_empty_place_gives_no_backup(tmp_path: Path) -> None:
+    here = {"HELIX_DATA_DIR": str(tmp_path / "data")}
+    refused = helixweb("backup", f"{tmp_path}/a.helix", environ=here, expect=1)
+    assert "there is no site" in refused.stderr
+    assert not (tmp_path / "a.helix").exists()

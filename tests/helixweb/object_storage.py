@@ -1,0 +1,106 @@
+"""A double of S3-compatible object storage: objects in memory, spoken to over HTTP."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+ACCESS_KEY = "keeper"
+_PAGE = 2  # few, so that lists come in pages
+
+
+class ObjectStorage(ThreadingHTTPServer):
+    """`objects`: content by `bucket/key`. Refuses who does not sign as `ACCESS_KEY`."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.objects: dict[str, bytes] = {}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+@contextmanager
+def running() -> Iterator[ObjectStorage]:
+    storage = ObjectStorage()
+    thread = threading.Thread(target=storage.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield storage
+    finally:
+        storage.shutdown()
+        storage.server_close()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ObjectStorage
+    protocol_version = "HTTP/1.1"
+
+    def do_PUT(self) -> None:
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self._is_signed():
+            self.server.objects[self._name()] = content
+            self._answer(200)
+
+    def do_GET(self) -> None:
+        if not self._is_signed():
+            return
+        query = parse_qs(urlsplit(self.path).query)
+        if "list-type" in query:
+            self._list(query)
+        elif self._name() in self.server.objects:
+            self._answer(200, self.server.objects[self._name()])
+        else:
+            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+
+    do_HEAD = do_GET
+
+    def do_DELETE(self) -> None:
+        if self._is_signed():
+            self.server.objects.pop(self._name(), None)
+            self._answer(204)
+
+    def log_message(self, form: str, *arguments: object) -> None:
+        pass
+
+    def _name(self) -> str:
+        return unquote(urlsplit(self.path).path).lstrip("/")
+
+    def _is_signed(self) -> bool:
+        signed = self.headers.get("Authorization", "")
+        if signed.startswith(f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/"):
+            return True
+        self._answer(403, b"<Error><Code>AccessDenied</Code></Error>")
+        return False
+
+    def _list(self, query: dict[str, list[str]]) -> None:
+        bucket = self._name()
+        prefix = f"{bucket}/{query.get('prefix', [''])[0]}"
+        after = query.get("continuation-token", [""])[0]
+        names = sorted(name for name in self.server.objects if name.startswith(prefix))
+        waiting = [name for name in names if name > after]
+        page, more = waiting[:_PAGE], waiting[_PAGE:]
+        entries = "".join(
+            f"<Contents><Key>{escape(name.removeprefix(bucket + '/'))}</Key></Contents>"
+            for name in page
+        )
+        next_page = (
+            f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""
+        )
+        truncated = str(bool(more)).lower()
+        self._answer(
+            200,
+            f"<ListBucketResult><IsTruncated>{truncated}</IsTruncated>{entries}{next_page}"
+            "</ListBucketResult>".encode(),
+        )
+
+    def _answer(self, status: int, content: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)

@@ -1,0 +1,304 @@
+"""The file of a backup: whole or refused, readable with its passphrase alone."""
+
+import io
+import json
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helixweb.operations.backup import archive as archives
+from helixweb.operations.backup import stores
+from helixweb.operations.backup.archive import (
+    ArchiveReader,
+    ArchiveWriter,
+    KeptFile,
+    Manifest,
+    NoBackup,
+    Table,
+)
+from helixweb.operations.backup.folder import checked_path, kept_files, write_file
+from helixweb.operations.backup.restoring import check
+from helixweb.operations.backup.sealing import PIECE_BYTES, Seal, WrongPassphrase
+from helixweb.operations.backup.stores import StoreFault, fresh_name, place_of
+from tests.helixweb import object_storage
+
+SALT = bytes(16)
+
+
+@pytest.fixture(scope="module")
+def seal() -> Seal:
+    return Seal("correct horse", salt=SALT)
+
+
+def sealed(seal: Seal, content: bytes, *, member: str = "a") -> bytes:
+    output = io.BytesIO()
+    writer = seal.writer(output, member=member)
+    writer.write(content)
+    writer.close()
+    return output.getvalue()
+
+
+def opened(seal: Seal, stored: bytes, *, member: str = "a") -> bytes:
+    return b"".join(seal.pieces(io.BytesIO(stored), member=member))
+
+
+def incompressible(size: int) -> bytes:
+    import random
+
+    return random.Random(7).randbytes(size)
+
+
+@given(content=st.binary(max_size=2000))
+def test_what_is_sealed_comes_out_as_it_was(seal: Seal, content: bytes) -> None:
+    assert opened(seal, sealed(seal, content)) == content
+
+
+def test_pieces_cannot_be_left_out_moved_or_changed(seal: Seal) -> None:
+    content = incompressible(3 * PIECE_BYTES)
+    stored = sealed(seal, content)
+    assert opened(seal, stored) == content
+    piece = PIECE_BYTES + 16 + 8  # its tag and header
+    for changed in (
+        stored[:piece],
+        stored[piece:],
+        stored[: len(stored) - 5],
+        stored[piece : 2 * piece] + stored[:piece] + stored[2 * piece :],
+        stored[:100] + bytes([stored[100] ^ 1]) + stored[101:],
+        b"",
+    ):
+        with pytest.raises(WrongPassphrase):
+            opened(seal, changed)
+
+
+def test_a_member_cannot_stand_for_another(seal: Seal) -> None:
+    with pytest.raises(WrongPassphrase):
+        opened(seal, sealed(seal, b"x", member="a"), member="b")
+
+
+def write(path: Path, *, seal: Seal | None, format: str = archives.FORMAT) -> None:
+    """A backup of one table and one file."""
+    writer = ArchiveWriter(path, seal=seal)
+    with writer.open():
+        with writer.member("tables/common.event.jsonl") as rows:
+            rows.write(b'[1,"x"]\n[2,"y"]\n')
+        with writer.member("files/secret_key") as file:
+            file.write(b"hush")
+        writer.finish(
+            Manifest(
+                format=format,
+                version="1",
+                created_at="2026-01-01T00:00:00+00:00",
+                database="sqlite",
+                migrations={"common": ["0001_initial"]},
+                tables=[
+                    Table(
+                        label="common.event",
+                        columns=["id", "topic"],
+                        rows=2,
+                        sha256=rows.sha256,
+                        last_id=2,
+                    )
+                ],
+                files=[KeptFile(path="secret_key", sha256=file.sha256, mode=0o600)],
+                salt=seal.salt.hex() if seal else None,
+            )
+        )
+
+
+def test_a_backup_is_read_as_it_was_written(tmp_path: Path, seal: Seal) -> None:
+    for given_seal, passphrase in ((None, ""), (seal, "correct horse")):
+        path = tmp_path / "site.helix"
+        write(path, seal=given_seal)
+        assert path.stat().st_mode & 0o077 == 0
+        with ArchiveReader.open(path, passphrase=passphrase) as archive:
+            archive.verify()
+            lines = list(archive.lines("tables/common.event.jsonl"))
+            assert lines == [b'[1,"x"]', b'[2,"y"]']
+            assert b"".join(archive.pieces("files/secret_key")) == b"hush"
+            assert archive.manifest.rows == 2
+
+
+def test_without_its_passphrase_nothing_but_the_manifest_is_readable(
+    tmp_path: Path, seal: Seal
+) -> None:
+    path = tmp_path / "site.helix"
+    write(path, seal=seal)
+    assert b"hush" not in path.read_bytes()
+    for passphrase, told in (("", "--passphrase-file"), ("wrong", "does not open")):
+        with (
+            pytest.raises(WrongPassphrase, match=told),
+            ArchiveReader.open(path, passphrase=passphrase),
+        ):
+            pass
+    with zipfile.ZipFile(path) as plain:
+        assert json.loads(plain.read("manifest.json"))["tables"][0]["rows"] == 2
+
+
+def rewritten(path: Path, **members: bytes | None) -> None:
+    """Change members (None: leave out) of a backup, as somebody might who cannot make one."""
+    with zipfile.ZipFile(path) as old:
+        content = {name: old.read(name) for name in old.namelist()}
+    for name, value in members.items():
+        full = next(known for known in content if known.endswith(name) or name in known)
+        if value is None:
+            del content[full]
+        else:
+            content[full] = value
+    with zipfile.ZipFile(path, "w") as new:
+        for name, value in content.items():
+            new.writestr(name, value)
+
+
+def test_a_manifest_that_was_changed_is_refused(tmp_path: Path, seal: Seal) -> None:
+    path = tmp_path / "site.helix"
+    write(path, seal=seal)
+    with zipfile.ZipFile(path) as old:
+        manifest = old.read("manifest.json").replace(b'"rows": 2', b'"rows": 1')
+    rewritten(path, **{"manifest.json": manifest})
+    with (
+        pytest.raises(WrongPassphrase, match="changed"),
+        ArchiveReader.open(path, passphrase="correct horse"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("value", [b'[1,"x"]\n', None])
+def test_a_member_that_is_not_what_the_manifest_says_is_refused(
+    value: bytes | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "site.helix"
+    write(path, seal=None)
+    rewritten(path, **{"tables/common": value})
+    with (
+        pytest.raises(NoBackup, match=r"damaged.*common\.event"),
+        ArchiveReader.open(path) as archive,
+    ):
+        archive.verify()
+
+
+def test_what_is_no_backup_is_refused_by_its_name(tmp_path: Path) -> None:
+    text, empty, cut = (tmp_path / name for name in ("text", "empty.zip", "cut.helix"))
+    text.write_text("hello")
+    with zipfile.ZipFile(empty, "w") as file:
+        file.writestr("other", "x")
+    write(cut, seal=None)
+    cut.write_bytes(cut.read_bytes()[:-40])
+    for path in (text, empty, cut, tmp_path / "missing"):
+        with pytest.raises(NoBackup, match=str(path)), ArchiveReader.open(path):
+            pass
+
+
+def test_another_format_is_refused_with_the_one_that_is_read(tmp_path: Path) -> None:
+    write(tmp_path / "b.helix", seal=None, format="helixweb.backup/9")
+    with (
+        pytest.raises(NoBackup, match=r"backup/9.*backup/1"),
+        ArchiveReader.open(tmp_path / "b.helix"),
+    ):
+        pass
+
+
+def test_a_backup_of_a_newer_version_is_refused_with_what_to_install(tmp_path: Path) -> None:
+    path = tmp_path / "b.helix"
+    write(path, seal=None)
+    with zipfile.ZipFile(path) as old:
+        manifest = old.read("manifest.json").replace(b"0001_initial", b"0099_from_the_future")
+    rewritten(path, **{"manifest.json": manifest})
+    with (
+        pytest.raises(NoBackup, match=r"HelixWeb 1.*common\.0099_from_the_future.*install"),
+        ArchiveReader.open(path) as archive,
+    ):
+        check(archive)
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "", "a\\b", "a\0b"])
+def test_a_file_of_a_backup_never_leaves_the_data_folder(path: str) -> None:
+    with pytest.raises(NoBackup, match="outside"):
+        checked_path(path)
+
+
+def test_secrets_and_uploads_are_kept_and_what_is_made_anew_is_not(tmp_path: Path) -> None:
+    for name in (
+        "secret_key", "pepper", "helixweb.sqlite3", "helixweb.sqlite3-wal", "lock.web", ".hidden",
+        "celerybeat-schedule.dat", "coordinator/identity.json", "coordinator/curve.key",
+        "coordinator/lock", "uploads/a/b.json", "queue/messages/x.msg", "logs/web.log",
+        "backups/old.helix", "models/big.safetensors",
+    ):  # fmt: skip
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    kept = {path.relative_to(tmp_path).as_posix() for path in kept_files(tmp_path)}
+    assert kept == {
+        "secret_key", "pepper", "coordinator/identity.json", "coordinator/curve.key",
+        "uploads/a/b.json",
+    }  # fmt: skip
+
+
+def test_a_restored_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    write_file(tmp_path / "a" / "key", b"x", mode=0o644)
+    assert (tmp_path / "a" / "key").stat().st_mode & 0o777 == 0o600
+
+
+def test_names_of_backups_are_in_the_order_of_time(tmp_path: Path) -> None:
+    names = [fresh_name(datetime(2026, 11, day, 3, tzinfo=UTC)) for day in (1, 2, 12)]
+    assert names == sorted(names)
+    place = place_of(f"{tmp_path}/kept/")
+    (tmp_path / "made").write_text("x")
+    for name in names:
+        place.store.put(tmp_path / "made", name)
+    (tmp_path / "kept" / "mine.helix").touch()
+    assert stores.forget_old(place.store, keep=2) == names[:1]
+    assert place.store.names() == names[1:]
+    assert (tmp_path / "kept" / "mine.helix").exists()
+
+
+def test_object_storage_keeps_lists_and_forgets_backups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "made").write_bytes(b"content")
+    with object_storage.running() as storage:
+        _credentials(monkeypatch, storage.url, object_storage.ACCESS_KEY)
+        place = place_of("s3://bucket/sites/one/")
+        names = [fresh_name(datetime(2026, 11, day, tzinfo=UTC)) for day in range(1, 6)]
+        assert place.store.put(tmp_path / "made", names[0]) == f"s3://bucket/sites/one/{names[0]}"
+        for name in names[1:]:
+            place.store.put(tmp_path / "made", name)
+        assert place.store.names() == names
+        assert stores.forget_old(place.store, keep=2) == names[:3]
+        assert place.store.names() == names[3:]
+        fetched = place_of(f"s3://bucket/sites/one/{names[4]}")
+        assert fetched.store.fetch(fetched.name, tmp_path).read_bytes() == b"content"
+        with pytest.raises(StoreFault, match="bucket"):
+            place.store.fetch("helixweb-none.helix", tmp_path)
+
+
+def test_object_storage_that_refuses_is_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with object_storage.running() as storage:
+        _credentials(monkeypatch, storage.url, "stranger")
+        with pytest.raises(StoreFault, match="AccessDenied"):
+            place_of("s3://bucket/").store.names()
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("ftp://x/y", "s3://BUCKET"),
+        ("s3:///key/", "names no bucket"),
+        ("s3://bucket/folder", "end a folder with a slash"),
+    ],
+)
+def test_a_target_that_is_none_is_refused_with_what_is(target: str, told: str) -> None:
+    with pytest.raises(StoreFault, match=told):
+        place_of(target)
+
+
+def _credentials(monkeypatch: pytest.MonkeyPatch, url: str, key: str) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    monkeypatch.setenv("AWS_REGION", "here")
