@@ -1,8 +1,10 @@
 """REST URLs of the inventory, under /api/v1/."""
 
+from django.urls import path
 from rest_framework.routers import SimpleRouter
 
 from helixweb.inventory import api
+from helixweb.inventory.as_code.api import ExportView, ImportView
 
 router = SimpleRouter()
 router.register("clusters", api.ClusterViewSet, "api-cluster")
@@ -17,4 +19,8 @@ router.register("profiles", api.ProfileViewSet, "api-profile")
 router.register("profile-versions", api.ProfileVersionViewSet, "api-profile-version")
 router.register("join-tokens", api.JoinTokenViewSet, "api-join-token")
 
-urlpatterns = router.urls
+urlpatterns = [
+    *router.urls,
+    path("export/", ExportView.as_view(), name="api-export"),
+    path("import/", ImportView.as_view(), name="api-import"),
+]

@@ -1,0 +1,186 @@
+"""REST: the inventory as one document, out and in."""
+
+from typing import Any
+
+from django.utils.translation import gettext as _
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from helixweb.access.rights import rights_of_request
+from helixweb.access.roles import Role
+from helixweb.common.parsers import JsonParser
+from helixweb.common.rest.views import RestView
+from helixweb.common.serializers import StrictFieldsMixin
+from helixweb.inventory.as_code.csv_files import KINDS, read_csv, write_csv
+from helixweb.inventory.as_code.declared import Declaration
+from helixweb.inventory.as_code.diff import Action
+from helixweb.inventory.as_code.documents import read_document, read_text
+from helixweb.inventory.as_code.importing import import_declaration
+from helixweb.inventory.as_code.kinds import ALL
+from helixweb.inventory.as_code.media import (
+    CSV,
+    YAML,
+    CsvBytes,
+    CsvRenderer,
+    YamlBytes,
+    YamlRenderer,
+)
+from helixweb.inventory.as_code.stored import document_of, read_site
+from helixweb.inventory.models import Cluster
+
+_JSON = "application/json"
+_KINDS = sorted(KINDS)
+
+
+class ExportQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """Which part; everything within reach if nothing is said."""
+
+    cluster = serializers.PrimaryKeyRelatedField(
+        queryset=Cluster.objects.all(), required=False, help_text="This one only, with its models."
+    )
+    kind = serializers.ChoiceField(
+        choices=_KINDS, required=False, help_text="Needed for CSV: which rows."
+    )
+
+
+class ImportQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    dry_run = serializers.BooleanField(default=False, help_text="Only tell what would be done.")
+    prune = serializers.BooleanField(
+        default=False,
+        help_text="Remove what the file leaves out, in the sections that it has. Models and "
+        "clusters are never removed.",
+    )
+    cluster = serializers.PrimaryKeyRelatedField(
+        queryset=Cluster.objects.all(),
+        required=False,
+        help_text="For CSV without a column cluster: whose rows they are.",
+    )
+    kind = serializers.ChoiceField(
+        choices=_KINDS, required=False, help_text="Needed for CSV: which rows."
+    )
+
+
+class StepSerializer(serializers.Serializer[Any]):
+    """One row; `before` and `after` hold the keys that differ, `place` where the file says so."""
+
+    action = serializers.ChoiceField(choices=[action.value for action in Action])
+    kind = serializers.ChoiceField(choices=[kind.section for kind in ALL])
+    cluster = serializers.CharField(allow_blank=True)
+    name = serializers.CharField()
+    before = serializers.DictField()
+    after = serializers.DictField()
+    place = serializers.CharField(allow_blank=True)
+
+
+class CountSerializer(serializers.Serializer[Any]):
+    kind = serializers.ChoiceField(choices=[kind.section for kind in ALL])
+    add = serializers.IntegerField()
+    change = serializers.IntegerField()
+    remove = serializers.IntegerField()
+
+
+class OutcomeSerializer(serializers.Serializer[Any]):
+    """The first thousand steps; `left_out` are more. `counts` counts all."""
+
+    applied = serializers.BooleanField()
+    counts = CountSerializer(many=True)
+    steps = StepSerializer(many=True)
+    left_out = serializers.IntegerField()
+
+
+class ExportView(RestView):
+    renderer_classes = (JSONRenderer, YamlRenderer, CsvRenderer)
+
+    def query_parameters(self) -> tuple[str, ...]:
+        return ("cluster", "kind")
+
+    @extend_schema(
+        parameters=[ExportQuerySerializer],
+        responses={
+            (200, _JSON): OpenApiTypes.OBJECT,
+            (200, YAML): OpenApiTypes.STR,
+            (200, CSV): OpenApiTypes.STR,
+        },
+    )
+    def get(self, request: Request) -> Response:
+        """The inventory as `helixweb.inventory/1`: clusters with all that can be declared, models.
+
+        As JSON or YAML by the header Accept; `text/csv` gives the rows of one kind.
+        """
+        asked = ExportQuerySerializer(data=request.query_params)
+        asked.is_valid(raise_exception=True)
+        cluster, kind = asked.validated_data.get("cluster"), asked.validated_data.get("kind")
+        names = [name for (name,) in read_names(cluster)]
+        site = read_site(names)
+        if request.accepted_renderer.media_type != CSV:
+            return Response(document_of(site, names, with_all_models=cluster is None))
+        if kind is None:
+            raise ValidationError(
+                {"kind": [_("Say which rows: %(kinds)s.") % {"kinds": ", ".join(_KINDS)}]}
+            )
+        rows = ((name, row.values) for name in names for row in site.of(KINDS[kind], name).values())
+        return Response(write_csv(KINDS[kind], rows))
+
+
+class ImportView(RestView):
+    parser_classes = (JsonParser, YamlBytes, CsvBytes)
+
+    def query_parameters(self) -> tuple[str, ...]:
+        return ("dry_run", "prune", "cluster", "kind")
+
+    @extend_schema(
+        parameters=[ImportQuerySerializer],
+        request={_JSON: OpenApiTypes.OBJECT, YAML: OpenApiTypes.STR, CSV: OpenApiTypes.STR},
+        responses=OutcomeSerializer,
+    )
+    def post(self, request: Request) -> Response:
+        """Make the site what a `helixweb.inventory/1` document or rows of CSV say; all or nothing.
+
+        A key that is left out stays as it is. Errors name the line, or the path in JSON.
+        """
+        asked = ImportQuerySerializer(data=request.query_params)
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        outcome = import_declaration(
+            _declaration(request, given),
+            prune=given["prune"],
+            dry_run=given["dry_run"],
+            may_change_site=rights_of_request(request._request).site >= Role.OPERATOR.rank,
+        )
+        return Response(OutcomeSerializer(outcome.told()).data)
+
+
+def read_names(cluster: Cluster | None) -> Any:
+    rows = Cluster.objects.all().order_by("name")
+    return (rows if cluster is None else rows.filter(pk=cluster.pk)).values_list("name")
+
+
+def _declaration(request: Request, given: dict[str, Any]) -> Declaration:
+    body: Any = request.data
+    cluster, kind = given.get("cluster"), given.get("kind")
+    media_type = str(request.content_type).partition(";")[0].strip()
+    if media_type != CSV:
+        for name in ("cluster", "kind"):
+            if given.get(name) is not None:
+                raise ValidationError(
+                    {name: [_("Only CSV is told so; a document says it itself. Leave it out.")]}
+                )
+        return read_text(_content(body)) if media_type == YAML else read_document(body)
+    if kind is None:
+        raise ValidationError(
+            {"kind": [_("Say which rows: %(kinds)s.") % {"kinds": ", ".join(_KINDS)}]}
+        )
+    return read_csv(
+        _content(body), kind=KINDS[kind], cluster="" if cluster is None else cluster.name
+    )
+
+
+def _content(body: Any) -> bytes:
+    """Nothing at all is not parsed by DRF."""
+    content: bytes = body.get("content", b"")
+    return content

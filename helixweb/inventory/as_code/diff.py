@@ -1,0 +1,124 @@
+"""Compares a file with the site: which rows come, change and go."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from helixweb.inventory.as_code.declared import Declaration, Key, Section
+from helixweb.inventory.as_code.kinds import (
+    CLUSTERS,
+    LINKS,
+    MODELS,
+    NODES,
+    OF_CLUSTER,
+    Kind,
+    name_of,
+)
+from helixweb.inventory.as_code.stored import Site, Stored
+
+
+class Action(StrEnum):
+    """What is done to a row."""
+
+    ADD = "add"
+    CHANGE = "change"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One row. `before` and `after` hold the keys that differ, of what is added or removed all.
+
+    `pk` is None for what is added; `place` is where the file says so, "" for what it leaves out.
+    """
+
+    action: Action
+    kind: Kind
+    cluster: str
+    key: Key
+    pk: int | None
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    place: str
+
+    @property
+    def name(self) -> str:
+        return name_of(self.key)
+
+
+def steps(declaration: Declaration, site: Site, *, prune: bool) -> Iterator[Step]:
+    """In the order of `kinds.ALL`, removals in the opposite order after all others.
+
+    Only with `prune` goes what the file leaves out, in the sections that it has; models and
+    clusters never go.
+    """
+    yield from _declared(declaration, site, MODELS, "")
+    yield from _declared(declaration, site, CLUSTERS, "")
+    clusters = list(declaration.clusters())
+    for cluster in clusters:
+        for kind in OF_CLUSTER:
+            yield from _declared(declaration, site, kind, cluster)
+    if prune:
+        for cluster in clusters:
+            yield from _left_out(declaration, site, cluster)
+
+
+def _declared(declaration: Declaration, site: Site, kind: Kind, cluster: str) -> Iterator[Step]:
+    stored = site.of(kind, cluster)
+    for key, row in declaration.rows(kind, cluster).items():
+        known = stored.get(key)
+        if known is None:
+            yield Step(
+                action=Action.ADD, kind=kind, cluster=cluster, key=key, pk=None,
+                before={}, after=row.values, place=row.place,
+            )  # fmt: skip
+            continue
+        after = {
+            name: value
+            for name, value in row.values.items()
+            if not _same(value, known.values.get(name))
+        }
+        if after:
+            yield Step(
+                action=Action.CHANGE, kind=kind, cluster=cluster, key=key, pk=known.pk,
+                before={name: known.values.get(name) for name in after}, after=after,
+                place=row.place,
+            )  # fmt: skip
+
+
+def _left_out(declaration: Declaration, site: Site, cluster: str) -> Iterator[Step]:
+    gone = {
+        key[0]
+        for key in site.of(NODES, cluster)
+        if Section(NODES.section, cluster) in declaration.sections
+        and key not in declaration.rows(NODES, cluster)
+    }
+    for kind in reversed(OF_CLUSTER):
+        told = Section(kind.section, cluster) in declaration.sections
+        rows = declaration.rows(kind, cluster)
+        for key, known in site.of(kind, cluster).items():
+            # A node takes its links along, whatever the file says of links.
+            goes = (told and key not in rows) or (kind is LINKS and not gone.isdisjoint(key))
+            if goes:
+                yield _removal(kind, cluster, key, known)
+
+
+def _removal(kind: Kind, cluster: str, key: Key, known: Stored) -> Step:
+    return Step(
+        action=Action.REMOVE, kind=kind, cluster=cluster, key=key, pk=known.pk,
+        before=known.values, after={}, place="",
+    )  # fmt: skip
+
+
+def _same(declared: Any, stored: Any) -> bool:
+    """1 and 1.0 are; True and 1 are not."""
+    if isinstance(declared, bool) is not isinstance(stored, bool):
+        return False
+    if isinstance(declared, list | tuple) and isinstance(stored, list | tuple):
+        return len(declared) == len(stored) and all(map(_same, declared, stored))
+    if isinstance(declared, dict) and isinstance(stored, dict):
+        return declared.keys() == stored.keys() and all(
+            _same(value, stored[key]) for key, value in declared.items()
+        )
+    return bool(declared == stored)

@@ -1,0 +1,117 @@
+"""An import from its file to its outcome: all of it, or nothing and why."""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.utils.translation import gettext as _
+from rest_framework.exceptions import PermissionDenied, ValidationError
+
+from helixweb.inventory.as_code.applying import apply
+from helixweb.inventory.as_code.checks import check
+from helixweb.inventory.as_code.declared import Declaration, Errors
+from helixweb.inventory.as_code.diff import Action, Step, steps
+from helixweb.inventory.as_code.kinds import ALL, CLUSTERS, MODELS
+from helixweb.inventory.as_code.stored import read_site
+from helixweb.inventory.models import Cluster
+
+# Steps that an outcome tells one by one; the rest is counted.
+MOST_TOLD = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What an import does, or would do."""
+
+    steps: Sequence[Step]
+    applied: bool
+
+    def told(self) -> dict[str, Any]:
+        """As the REST API answers."""
+        counts = Counter((step.kind.section, step.action) for step in self.steps)
+        return {
+            "applied": self.applied,
+            "counts": [
+                {
+                    "kind": kind.section,
+                    **{action: counts[kind.section, action] for action in Action},
+                }
+                for kind in ALL
+                if any(counts[kind.section, action] for action in Action)
+            ],
+            "steps": [_told(step) for step in self.steps[:MOST_TOLD]],
+            "left_out": max(0, len(self.steps) - MOST_TOLD),
+        }
+
+
+def import_declaration(
+    declaration: Declaration, *, prune: bool, dry_run: bool, may_change_site: bool
+) -> Outcome:
+    """Raises ValidationError naming each bad place, PermissionDenied, NameTaken.
+
+    `may_change_site`: make clusters, and make and change models.
+    """
+    _refuse(declaration.errors)
+    with nullcontext() if dry_run else transaction.atomic():
+        names = list(declaration.clusters())
+        if not dry_run:
+            _lock(names)
+        site = read_site(names)
+        found = list(steps(declaration, site, prune=prune))
+        if not may_change_site:
+            _check_site_role(found)
+        errors = Errors()
+        check(found, site, errors)
+        _refuse(errors)
+        if not dry_run:
+            apply(found)
+    return Outcome(steps=found, applied=not dry_run)
+
+
+def _lock(names: Sequence[str]) -> None:
+    """Of two imports of one cluster the second sees what the first did."""
+    rows = Cluster.objects.select_for_update().filter(name__in=names).order_by("pk")
+    list(rows.values_list("pk", flat=True))
+
+
+def _check_site_role(found: Sequence[Step]) -> None:
+    for step in found:
+        if step.kind is MODELS or (step.kind is CLUSTERS and step.action is Action.ADD):
+            raise PermissionDenied(
+                _(
+                    "%(kind)s %(name)s: models, and clusters that are new, need the role operator "
+                    "on the whole site; ask an administrator for it."
+                )
+                % {"kind": step.kind.label, "name": repr(step.name)}
+            )
+
+
+def _refuse(errors: Errors) -> None:
+    if not errors.count:
+        return
+    told: dict[str, list[str]] = dict(errors.told)
+    if errors.left_out:
+        more = _("%(count)s more errors, which are like these or follow from them.")
+        told["…"] = [more % {"count": f"{errors.left_out:,}"}]
+    raise ValidationError(told)
+
+
+def _told(step: Step) -> dict[str, Any]:
+    return {
+        "action": step.action,
+        "kind": step.kind.section,
+        "cluster": step.cluster,
+        "name": step.name,
+        "before": _plain(step.before),
+        "after": _plain(step.after),
+        "place": step.place,
+    }
+
+
+def _plain(values: Any) -> dict[str, Any]:
+    return {
+        key: list(value) if isinstance(value, tuple) else value for key, value in values.items()
+    }

@@ -1,0 +1,217 @@
+"""What a file may tell: kinds of rows, how each is known again, and the keys it has."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.utils.translation import gettext as _
+
+from helixweb.inventory.models import (
+    TAG_LENGTH,
+    Cluster,
+    LanguageModel,
+    Link,
+    Node,
+    Profile,
+    RegionLink,
+    SharedBandwidth,
+)
+from helixweb.inventory.validators import validate_tag
+from planner.document import shown
+from planner.domain.errors import InvalidProblem
+
+FORMAT = "helixweb.inventory/1"
+Values = Mapping[str, Any]
+# Checks a value as a file has it, gives it as a row has it. Raises ValidationError.
+Clean = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One section of a file. `key` names a row within its cluster; `renamed` are keys of a file
+    whose column is called otherwise."""
+
+    section: str
+    label: str
+    row: type[models.Model]
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    renamed: Mapping[str, str]
+    extra: Mapping[str, Clean]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What a row of a file may say."""
+        return (*self.columns, *self.extra)
+
+    @cached_property
+    def required(self) -> tuple[str, ...]:
+        """What a new row must say."""
+        return tuple(
+            name
+            for name in self.columns
+            if not (field := self._field(name)).has_default() and not field.null and not field.blank
+        ) + (("model",) if "model" in self.extra else ())
+
+    def column(self, key: str) -> str:
+        return self.renamed.get(key, key)
+
+    def may_be_empty(self, key: str) -> bool:
+        """Whether no value is a value of it."""
+        if key in self.extra:
+            return True
+        field = self._field(key)
+        return field.null or field.blank
+
+    def clean(self, key: str, value: Any) -> Any:
+        """As a row has it. Raises ValidationError naming value and remedy."""
+        if key in self.extra:
+            return self.extra[key](value)
+        field = self._field(key)
+        if value is None:
+            if field.null:
+                return None
+            raise ValidationError(_("It is empty; give a value or leave the key out."))
+        if isinstance(value, str | int | float):
+            return _clean_plain(field, type(value).__name__, value)
+        if isinstance(field, models.JSONField):
+            for validate in field.validators:  # they say more of an empty list than Django does
+                validate(value)
+            return field.clean(value, None)
+        raise ValidationError(_wrong_type(field, value))
+
+    def _field(self, key: str) -> "models.Field[Any, Any]":
+        field = self.row._meta.get_field(self.column(key))
+        assert isinstance(field, models.Field)  # noqa: S101 - a column, no relation
+        return field
+
+
+def name_of(key: tuple[str, ...]) -> str:
+    """How people read a row's key."""
+    return " -> ".join(key)
+
+
+@lru_cache(maxsize=65_536)
+def _clean_plain(field: "models.Field[Any, Any]", kind: str, value: Any) -> Any:
+    """Names and numbers come again and again in a long file. `kind` keeps 1 and True apart."""
+    is_number = kind in ("int", "float")
+    wants_number = isinstance(field, models.FloatField | models.IntegerField)
+    if kind == "bool" or is_number is not wants_number:
+        raise ValidationError(_wrong_type(field, value))
+    if isinstance(field, models.IntegerField) and not float(value).is_integer():
+        raise ValidationError(_("%(value)s is no whole number.") % {"value": value})
+    try:
+        return field.clean(value, None)
+    except OverflowError as error:
+        raise ValidationError(_("The number is too large.")) from error
+
+
+def _wrong_type(field: "models.Field[Any, Any]", value: Any) -> str:
+    is_number = isinstance(field, models.FloatField | models.IntegerField)
+    wanted = _("a number") if is_number else _("text (in quotes if YAML reads it otherwise)")
+    return _("%(value)s is not allowed; give %(wanted)s.") % {
+        "value": shown(value),
+        "wanted": wanted,
+    }
+
+
+def _clean_tags(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(tag, str) for tag in value):
+        raise ValidationError(
+            _("%(value)s is no list of tags; give one, such as [fast, lab].")
+            % {"value": shown(value)}
+        )
+    for tag in value:
+        validate_tag(tag)
+        if len(tag) > TAG_LENGTH:
+            raise ValidationError(
+                _("Tag %(tag)s has more than %(most)s characters.")
+                % {"tag": repr(tag[:40]), "most": TAG_LENGTH}
+            )
+    return tuple(sorted(set(value)))
+
+
+def _clean_model(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValidationError(
+            _("%(value)s is no name of a model; give one of the site's or of the file's.")
+            % {"value": shown(value)}
+        )
+    return value
+
+
+def _kind(
+    section: str,
+    label: str,
+    row: type[models.Model],
+    key: tuple[str, ...],
+    columns: str,
+    *,
+    renamed: Mapping[str, str] | None = None,
+    extra: Mapping[str, Clean] | None = None,
+) -> Kind:
+    return Kind(
+        section=section,
+        label=label,
+        row=row,
+        key=key,
+        columns=tuple(columns.split()),
+        renamed=renamed or {},
+        extra=extra or {},
+    )
+
+
+_LINK = "source target bandwidth_bytes_per_s latency_s origin"
+MODELS = _kind(
+    "models", "model", LanguageModel, ("name",),
+    "name num_layers activation_bytes_per_token token_bytes bytes_per_layer checkpoint "
+    "max_context_tokens num_heads num_kv_heads",
+)  # fmt: skip
+CLUSTERS = _kind(
+    "clusters", "cluster", Cluster, ("name",),
+    "name coordinator_region mean_prompt_tokens mean_output_tokens replanning source",
+)  # fmt: skip
+PROFILES = _kind(
+    "profiles", "profile", Profile, ("model", "name"),
+    "name gpu vram_bytes max_layers tokens_per_s kv_capacity_token_layers layer_times "
+    "batch_limits instance_times price_per_hour origin",
+    extra={"model": _clean_model},
+)  # fmt: skip
+NODES = _kind(
+    "nodes", "node", Node, ("name",), "name region profile_name price_per_hour gpus",
+    renamed={"gpus": "declared_gpus"}, extra={"tags": _clean_tags},
+)  # fmt: skip
+REGION_LINKS = _kind("region_links", "region link", RegionLink, ("source", "target"), _LINK)
+LINKS = _kind("links", "link", Link, ("source", "target"), _LINK)
+SHARED = _kind(
+    "shared_bandwidths", "shared bandwidth", SharedBandwidth, ("name",),
+    "name members direction scope bandwidth_bytes_per_s",
+)  # fmt: skip
+
+# In the order in which rows must be made; they go in the opposite one.
+OF_CLUSTER = (PROFILES, NODES, REGION_LINKS, LINKS, SHARED)
+ALL = (MODELS, CLUSTERS, *OF_CLUSTER)
+BY_SECTION = {kind.section: kind for kind in ALL}
+
+
+def cleaned(kind: Kind, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of one row of a file. Raises InvalidProblem for the first key that is wrong."""
+    for key in values:
+        if key not in kind.keys:
+            raise InvalidProblem(
+                _("%(key)s is not a key of a %(kind)s; remove it or use one of: %(known)s.")
+                % {"key": shown(key), "kind": kind.label, "known": ", ".join(kind.keys)}
+            )
+    missing = [name for name in kind.key if name not in values]
+    if missing:
+        raise InvalidProblem(_("%(key)s is missing; add it.") % {"key": missing[0]})
+    clean = {}
+    for key, value in values.items():
+        try:
+            clean[key] = kind.clean(key, value)
+        except ValidationError as error:
+            raise InvalidProblem(f"{key}: {error.messages[0]}") from error
+    return clean

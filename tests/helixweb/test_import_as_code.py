@@ -1,0 +1,479 @@
+"""The inventory as a file: out, compared with what is there, and in again; all of it or nothing."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from django.contrib.auth import get_user_model
+from hypothesis import given
+from hypothesis import strategies as st
+from rest_framework.test import APIClient
+
+from helixweb.access.models import Grant
+from helixweb.inventory import services
+from helixweb.inventory.as_code.csv_files import LINKS, NODES, read_csv, write_csv
+from helixweb.inventory.as_code.declared import MOST_ERRORS
+from helixweb.inventory.as_code.yaml_text import yaml_text
+from helixweb.inventory.models import (
+    Change,
+    Cluster,
+    LanguageModel,
+    Link,
+    Node,
+    NodeTag,
+    Origin,
+    Profile,
+    RegionLink,
+    SharedBandwidth,
+)
+from planner.document import parse_document
+
+EXPORT, IMPORT = "/api/v1/export/", "/api/v1/import/"
+Document = dict[str, Any]
+
+
+@pytest.fixture
+def world(user: Any, measured_problem: Document, tiny_problem: Document) -> Document:
+    """Two clusters with every kind of row that can be declared; their document."""
+    cluster = services.import_problem_document(measured_problem, user=user)
+    other = services.import_problem_document(tiny_problem, user=user, cluster_name="O'Brien: 1e5")
+    services.update(cluster, replanning="never", mean_prompt_tokens=77.5)
+    services.create(
+        SharedBandwidth, cluster=cluster, name="uplink", members=["home", "mini"],
+        direction="egress", scope="region", bandwidth_bytes_per_s=1.25e7,
+    )  # fmt: skip
+    services.create(
+        Link, cluster=other, source="coordinator", target="mini", bandwidth_bytes_per_s=1 / 3,
+        latency_s=0, origin=Origin.MEASURED,
+    )  # fmt: skip
+    node = Node.objects.get(cluster=cluster, name="tower")
+    services.change_nodes([node.pk], services.NodeChanges(add_tags=("loud", "1e5")))
+    profile = Profile.objects.filter(cluster=other).first()
+    assert profile is not None
+    Profile.objects.filter(pk=profile.pk).update(
+        instance_times={"1": {"prefill": [1e-6, 0, 0, 1e-3], "decode": [0, 1e-5, 0, 1e-3]}}
+    )
+    return exported()
+
+
+def client() -> APIClient:
+    one = APIClient()
+    one.force_authenticate(get_user_model().objects.get(username="ada"))
+    return one
+
+
+def exported(**query: Any) -> Document:
+    answer = client().get(EXPORT, query)
+    assert answer.status_code == 200, answer.content
+    document: Document = answer.json()
+    return document
+
+
+def bring_in(document: Document, **query: Any) -> Any:
+    return client().post(IMPORT + asked(query), document)
+
+
+def bring_in_text(text: str | bytes, media: str = "application/yaml", **query: Any) -> Any:
+    content = text.encode() if isinstance(text, str) else text
+    return client().generic("POST", IMPORT + asked(query), content, content_type=media)
+
+
+def asked(query: Document) -> str:
+    return "?" + "&".join(f"{name}={value}" for name, value in query.items())
+
+
+def steps(answer: Any) -> list[tuple[str, str, str]]:
+    assert answer.status_code == 200, answer.content
+    return [(one["action"], one["kind"], one["name"]) for one in answer.json()["steps"]]
+
+
+def told_rows() -> int:
+    """Lines of the change log about rows; the rest tells that something was asked."""
+    return Change.objects.filter(action__in=("added", "changed", "removed")).count()
+
+
+def wipe() -> None:
+    Cluster.objects.all().delete()
+    LanguageModel.objects.all().delete()
+
+
+@pytest.mark.usefixtures("world")
+def test_export_wipe_and_import_give_an_empty_diff() -> None:
+    text = client().get(EXPORT, headers={"Accept": "application/yaml"}).content
+    before = exported()
+    for kind in (Node, NodeTag, Link, RegionLink, SharedBandwidth, Profile):
+        assert kind.objects.exists()
+    assert steps(bring_in_text(text, dry_run=True, prune=True)) == []
+    wipe()
+    assert bring_in_text(text).json()["applied"] is True
+    assert exported() == before
+    assert steps(bring_in_text(text, dry_run=True, prune=True)) == []
+    assert steps(bring_in(before, prune=True)) == []
+
+
+def test_what_is_brought_in_plans_as_what_was_taken_out(world: Document) -> None:
+    model = LanguageModel.objects.get()
+    built = {one.name: services.build_problem(one, model) for one in Cluster.objects.all()}
+    wipe()
+    bring_in(world)
+    model = LanguageModel.objects.get()
+    assert built == {one.name: services.build_problem(one, model) for one in Cluster.objects.all()}
+
+
+def test_one_cluster_comes_with_its_own_models_only(world: Document) -> None:
+    services.create(
+        LanguageModel, name="idle", num_layers=1, activation_bytes_per_token=1, bytes_per_layer=1
+    )
+    cluster = Cluster.objects.get(name="tiny")
+    document = exported(cluster=cluster.pk)
+    assert [one["name"] for one in document["clusters"]] == ["tiny"]
+    assert [one["name"] for one in document["models"]] == ["tiny-llama"]
+    assert "idle" in [one["name"] for one in exported()["models"]]
+
+
+def test_a_dry_run_tells_and_does_nothing(world: Document) -> None:
+    tiny = next(one for one in world["clusters"] if one["name"] == "tiny")
+    tiny["nodes"][0]["region"] = "away"
+    tiny["nodes"].append({"name": "shed"})
+    expected = [("change", "nodes", "tower"), ("add", "nodes", "shed")]
+    changes = told_rows()
+    assert steps(bring_in(world, dry_run=True)) == expected
+    assert told_rows() == changes
+    assert not Node.objects.filter(name="shed").exists()
+    answer = bring_in(world)
+    assert steps(answer) == expected
+    assert answer.json()["counts"] == [{"kind": "nodes", "add": 1, "change": 1, "remove": 0}]
+    told = answer.json()["steps"][0]
+    assert (told["before"], told["after"]) == ({"region": "home"}, {"region": "away"})
+    assert steps(bring_in(world)) == []
+
+
+def test_the_change_log_has_a_line_for_each_row_in_one_batch(world: Document) -> None:
+    tiny = next(one for one in world["clusters"] if one["name"] == "tiny")
+    tiny["nodes"][0] |= {"tags": ["quiet"], "price_per_hour": None}
+    tiny["nodes"].append({"name": "shed", "tags": ["quiet"]})
+    newest = Change.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+    bring_in(world)
+    lines = list(Change.objects.filter(pk__gt=newest).order_by("pk"))
+    assert [(line.action, line.name) for line in lines] == [("changed", "tower"), ("added", "shed")]
+    assert len({line.batch for line in lines}) == 1
+    assert lines[0].before["tags"] == ["1e5", "loud"]
+    assert lines[0].after["tags"] == ["quiet"]
+    assert lines[0].actor == "ada"
+
+
+def test_only_prune_removes_and_only_in_sections_that_the_file_has(world: Document) -> None:
+    tiny = next(one for one in world["clusters"] if one["name"] == "tiny")
+    tiny["nodes"] = [node for node in tiny["nodes"] if node["name"] != "mini"]
+    for section in ("links", "shared_bandwidths"):
+        del tiny[section]
+    assert steps(bring_in(world)) == []
+    found = steps(bring_in(world, prune=True))
+    # A node takes its links along.
+    assert found == [("remove", "links", "tower -> mini"), ("remove", "nodes", "mini")]
+    assert not Node.objects.filter(cluster__name="tiny", name="mini").exists()
+    assert SharedBandwidth.objects.get().members == ["home"]
+    world["clusters"] = []
+    assert steps(bring_in(world, prune=True)) == []
+    assert Cluster.objects.count() == 2
+
+
+def test_a_key_that_is_left_out_stays_as_it_is(world: Document) -> None:
+    document = {
+        "format": world["format"],
+        "clusters": [{"name": "tiny", "nodes": [{"name": "tower", "region": "away"}]}],
+    }
+    assert steps(bring_in(document)) == [("change", "nodes", "tower")]
+    row = Node.objects.get(cluster__name="tiny", name="tower")
+    assert (row.region, row.profile_name, row.price_per_hour) == ("away", "big", 1.75)
+
+
+HEAD = "format: helixweb.inventory/1\n"
+TINY = f"{HEAD}clusters:\n- name: tiny\n"
+BAD: list[tuple[str, tuple[str, ...]]] = [
+    ("", ("the document", "mapping")),
+    ("format: other/1\n", ("format", "other/1", "helixweb.inventory/1")),
+    (f"{HEAD}cluster: []\n", ("cluster", "models, clusters")),
+    (f"{HEAD}clusters: 7\n", ("clusters", "must be a list")),
+    (f"{HEAD}clusters:\n- 7\n", ("clusters[0] (line 3)", "mapping")),
+    (f"{HEAD}clusters:\n- regoin: x\n", ("clusters[0] (line 3)", "clusters[0].regoin")),
+    (f"{HEAD}clusters:\n- coordinator_region: x\n", ("(line 3)", "name is missing")),
+    (f"{TINY}- name: tiny\n", ("clusters[1] (line 4)", "told already at clusters[0]")),
+    (f"{TINY}  nodes:\n  - name: a\n    regoin: x\n", ("nodes[0] (line 5)", "'regoin'", "region")),
+    (f"{TINY}  nodes:\n  - name: source\n", ("nodes[0] (line 5)", "reserved")),
+    (f"{TINY}  nodes:\n  - name: 7\n", ("name", "7", "in quotes")),
+    (f"{TINY}  nodes:\n  - name: a\n    price_per_hour: yes\n", ("price_per_hour", "true")),
+    (f"{TINY}  nodes:\n  - name: a\n    gpus: 1.5\n", ("gpus", "1.5", "whole number")),
+    (f"{TINY}  nodes:\n  - name: a\n    tags: x\n", ("tags", "'x'", "list")),
+    (f"{TINY}  nodes:\n  - name: a\n    tags: [a b]\n", ("tags", "'a b'", "one word")),
+    (f"{TINY}  nodes:\n  - name: a\n    region: null\n", ("region", "empty")),
+    (f"{TINY}  nodes:\n  - name: a\n    profile_name: H100\n", ("H100", "big, small")),
+    (f"{TINY}  nodes:\n  - name: a\n    name: b\n", ("line 6", "appears twice")),
+    (f"{TINY}  links:\n  - source: tower\n    target: mini\n    latency_s: -1\n",
+     ("latency_s", "-1", "0 or a greater")),
+    (f"{TINY}  links:\n  - source: tower\n    target: laptop\n",
+     ("tower -> laptop", "lacks bandwidth_bytes_per_s, latency_s")),
+    (f"{TINY}  links:\n  - {{source: tower, target: attic, bandwidth_bytes_per_s: 1, "
+     "latency_s: 0}\n", ("'attic'", "not a node of cluster 'tiny'")),
+    (f"{TINY}  links:\n  - {{source: mini, target: mini, bandwidth_bytes_per_s: 1, "
+     "latency_s: 0}\n", ("joins a node to itself",)),
+    (f"{TINY}  shared_bandwidths:\n  - {{name: s, members: [x], direction: egress, "
+     "scope: nic, bandwidth_bytes_per_s: 1}\n", ("member 'x'", "neither a node nor a region")),
+    (f"{TINY}  shared_bandwidths:\n  - {{name: s, members: [], direction: up, "
+     "scope: nic, bandwidth_bytes_per_s: 1}\n", ("no member",)),
+    (f"{TINY}  profiles:\n  - {{model: gpt, name: p, vram_bytes: 1, max_layers: 1, "
+     "tokens_per_s: [1.0], kv_capacity_token_layers: [1.0]}\n", ("no model 'gpt'",)),
+    (f"{TINY}  profiles:\n  - {{model: tiny-llama, name: big, max_layers: 9}}\n",
+     ("tokens_per_s", "max_layers is 9")),
+    (f"{HEAD}models:\n- {{name: m, num_layers: 0}}\n", ("num_layers", "1")),
+    (f"{HEAD}models:\n- {{name: m}}\n", ("'m' is new and lacks num_layers",)),
+    (f"{HEAD}models: &a [*a]\n", ("",)),
+    (f"{HEAD}models: [\n", ("line",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), BAD, ids=range(len(BAD)))
+def test_a_bad_file_changes_nothing_and_names_line_value_and_remedy(
+    cluster: Cluster, text: str, said: tuple[str, ...]
+) -> None:
+    before, changes = exported(), told_rows()
+    for dry_run in (True, False):
+        answer = bring_in_text(text, dry_run=dry_run)
+        assert answer.status_code == 400, answer.content
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        for word in said:
+            assert word in answer.json()["detail"]
+    assert (exported(), told_rows()) == (before, changes)
+
+
+def test_one_bad_row_keeps_all_out_and_every_bad_row_is_told(world: Document) -> None:
+    tiny = next(one for one in world["clusters"] if one["name"] == "tiny")
+    tiny["nodes"] += [{"name": "fine"}, {"name": "sink"}, {"name": "worse", "price_per_hour": -1}]
+    answer = bring_in(world)
+    assert answer.status_code == 400
+    fields = [one["field"] for one in answer.json()["errors"]]
+    index = world["clusters"].index(tiny)
+    assert fields == [f"clusters[{index}].nodes[{at}]" for at in (4, 5)]
+    assert not Node.objects.filter(name="fine").exists()
+
+
+def links_csv(*lines: str) -> str:
+    return "\n".join(["source,target,bandwidth_bytes_per_s,latency_s", *lines]) + "\n"
+
+
+GOOD_CSV: dict[str, Callable[[str], bytes]] = {
+    "plain": str.encode,
+    "byte order mark": lambda text: text.encode("utf-8-sig"),
+    "carriage returns": lambda text: text.replace("\n", "\r\n").encode(),
+    "semicolons": lambda text: text.replace(",", ";").encode(),
+    "tabs": lambda text: text.replace(",", "\t").encode(),
+    "blank lines": lambda text: text.replace("\n", "\n\n,,,\n").encode(),
+    "quotes": lambda text: text.replace("tower", '"tower"').encode(),
+    "capitals": lambda text: text.replace("source", " Source ").encode(),
+}
+
+
+@pytest.mark.parametrize("write", GOOD_CSV.values(), ids=GOOD_CSV)
+def test_csv_is_read_as_spreadsheets_write_it(
+    cluster: Cluster, write: Callable[[str], bytes]
+) -> None:
+    content = write(links_csv("tower,laptop,1.25e9,0.001", "tower,mini,5,0"))
+    answer = bring_in_text(content, "text/csv", kind="links", cluster=cluster.pk)
+    assert steps(answer) == [
+        ("add", "links", "tower -> laptop"),
+        ("change", "links", "tower -> mini"),
+    ]
+    assert Link.objects.get(target="laptop").bandwidth_bytes_per_s == 1.25e9
+
+
+BAD_CSV: list[tuple[bytes, tuple[str, ...]]] = [
+    (links_csv("tower,laptop,1,0").encode("utf-16"), ("UTF-16", "save it as UTF-8")),
+    (links_csv("tower,caf\u00e9,1,0").encode("latin-1"), ("Line 2", "0xe9", "Latin-1")),
+    (links_csv("tower,lap\0top,1,0").encode(), ("Line 2", "null character")),
+    (b"", ("source", "missing")),
+    (b"a,b\n", ("'a'", "is no column", "bandwidth_bytes_per_s")),
+    (b"source,target,source\n", ("source", "twice")),
+    (b"source,bandwidth_bytes_per_s\n", ("target", "missing")),
+    (links_csv("tower,laptop,1").encode(), ("line 2", "3 cells", "4 columns")),
+    (links_csv("tower,laptop,fast,0").encode(), ("line 2", "'fast'", "no number")),
+    (links_csv("tower,laptop,nan,0").encode(), ("line 2", "nan", "greater than 0")),
+    (links_csv("tower,laptop,,0").encode(), ("line 2", "lacks bandwidth_bytes_per_s")),
+    (links_csv("tower,laptop,1,0", "mini,laptop,1,0", "tower,laptop,2,0").encode(),
+     ("line 4", "tower -> laptop", "told already at line 2")),
+    (links_csv('tower,"laptop,1,0').encode(), ("Line 2", "quotes")),
+    (links_csv("attic,laptop,1,0").encode(), ("line 2", "'attic'", "not a node")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "said"), BAD_CSV, ids=range(len(BAD_CSV)))
+def test_bad_csv_changes_nothing_and_names_line_value_and_remedy(
+    cluster: Cluster, content: bytes, said: tuple[str, ...]
+) -> None:
+    answer = bring_in_text(content, "text/csv", kind="links", cluster=cluster.pk)
+    assert answer.status_code == 400, answer.content
+    for word in said:
+        assert word in answer.json()["detail"]
+    assert Link.objects.count() == 1
+
+
+def test_csv_names_its_cluster_in_a_column_or_beside_it(cluster: Cluster) -> None:
+    with_column = b"cluster,name,region,tags\ntiny,shed,away,loud dusty\n"
+    assert steps(bring_in_text(with_column, "text/csv", kind="nodes")) == [("add", "nodes", "shed")]
+    assert sorted(NodeTag.objects.values_list("name", flat=True)) == ["dusty", "loud"]
+    for content, query in (
+        (with_column, {"kind": "nodes", "cluster": cluster.pk}),
+        (b"name\nx\n", {"kind": "nodes"}),
+        (b"cluster,name\n,x\n", {"kind": "nodes"}),
+        (b"cluster,name\nattic,x\n", {"kind": "nodes"}),
+        (b"name\nx\n", {"cluster": cluster.pk}),
+        (b"name\nx\n", {"kind": "models", "cluster": cluster.pk}),
+    ):
+        assert bring_in_text(content, "text/csv", **query).status_code == 400
+
+
+@pytest.mark.usefixtures("world")
+def test_csv_that_was_exported_says_nothing_new() -> None:
+    for kind in ("nodes", "links", "region_links"):
+        answer = client().get(EXPORT, {"kind": kind}, headers={"Accept": "text/csv"})
+        assert answer.status_code == 200
+        assert len(answer.content.splitlines()) > 2
+        assert steps(bring_in_text(answer.content, "text/csv", kind=kind, prune=True)) == []
+    refused = client().get(EXPORT, headers={"Accept": "text/csv"})
+    assert refused.status_code == 400
+    assert b"nodes" in refused.content
+
+
+def test_csv_prunes_what_it_leaves_out(cluster: Cluster) -> None:
+    content = links_csv("tower,laptop,1,0").encode()
+    answer = bring_in_text(content, "text/csv", kind="links", cluster=cluster.pk, prune=True)
+    assert [one[0] for one in steps(answer)] == ["add", "remove"]
+    assert [str(link) for link in Link.objects.all()] == ["tower -> laptop"]
+
+
+def test_a_hundred_thousand_bad_lines_are_counted_and_the_first_are_told(cluster: Cluster) -> None:
+    content = links_csv(*("tower,laptop,none,0" for _ in range(100_000))).encode()
+    answer = bring_in_text(content, "text/csv", kind="links", cluster=cluster.pk)
+    assert answer.status_code == 400
+    errors = answer.json()["errors"]
+    assert len(errors) == MOST_ERRORS + 1
+    assert errors[0]["field"] == "line 2"
+    assert "99,900 more errors" in errors[-1]["message"]
+
+
+def test_more_lines_than_are_read_at_once_are_refused(cluster: Cluster) -> None:
+    content = b"name\n" + b"\n" * 200_001 + b"x\n"
+    answer = bring_in_text(content, "text/csv", kind="nodes", cluster=cluster.pk)
+    assert answer.status_code == 400
+    assert "200,000 lines" in answer.json()["detail"]
+
+
+def test_a_body_that_is_too_long_is_refused(cluster: Cluster) -> None:
+    assert bring_in_text(b"#" * 10_000_001).status_code == 413
+
+
+def test_thousands_of_rows_come_and_go_in_few_statements(
+    cluster: Cluster, django_assert_max_num_queries: Any
+) -> None:
+    names = [f"n{number}" for number in range(1500)]
+    nodes = "name\n" + "".join(f"{name}\n" for name in names)
+    with django_assert_max_num_queries(150):
+        bring_in_text(nodes, "text/csv", kind="nodes", cluster=cluster.pk)
+    links = links_csv(*(f"tower,{name},1,0" for name in names))
+    with django_assert_max_num_queries(150):
+        answer = bring_in_text(links, "text/csv", kind="links", cluster=cluster.pk)
+    assert len(answer.json()["steps"]) == 1000
+    assert answer.json()["left_out"] == 500
+    assert Link.objects.filter(source="tower").count() == 1501
+
+
+@pytest.mark.parametrize(
+    ("query", "media"),
+    [
+        ({"dryrun": 1}, "application/yaml"),
+        ({"kind": "nodes"}, "application/yaml"),
+        ({"cluster": 1}, "application/json"),
+        ({"dry_run": "perhaps"}, "application/yaml"),
+        ({"cluster": 10**30, "kind": "nodes"}, "text/csv"),
+    ],
+)
+def test_parameters_that_mean_nothing_here_are_refused(
+    cluster: Cluster, query: Document, media: str
+) -> None:
+    text = json.dumps({"format": "helixweb.inventory/1"})
+    assert bring_in_text(text, media, **query).status_code == 400
+
+
+def test_an_unknown_kind_of_body_is_refused(cluster: Cluster) -> None:
+    assert bring_in_text("x", "application/xml").status_code == 415
+
+
+def test_who_may_change_one_cluster_only_cannot_make_others_or_change_models(
+    cluster: Cluster, world_of_two: tuple[Cluster, Any]
+) -> None:
+    other, operator = world_of_two
+    one = APIClient()
+    one.force_authenticate(operator)
+    own = {
+        "format": "helixweb.inventory/1",
+        "clusters": [{"name": "tiny", "nodes": [{"name": "x"}]}],
+    }
+    assert one.post(IMPORT, own).status_code == 200
+    for clusters in ([{"name": other.name, "replanning": "never"}], [{"name": "new"}]):
+        refused = one.post(IMPORT, {**own, "clusters": clusters})
+        assert refused.status_code == 403, refused.content
+    model = {"name": "tiny-llama", "num_layers": 9}
+    assert one.post(IMPORT, {**own, "models": [model]}).status_code == 403
+    assert LanguageModel.objects.get().num_layers == 4
+    named = [told["name"] for told in one.get(EXPORT).json()["clusters"]]
+    assert named == ["tiny"]
+
+
+@pytest.fixture
+def world_of_two(cluster: Cluster) -> tuple[Cluster, Any]:
+    """Another cluster, and who may change only the first."""
+    operator = get_user_model().objects.create_user("grace")
+    Grant.objects.create(user=operator, cluster=cluster, role="operator")
+    return Cluster.objects.create(name="other"), operator
+
+
+PLAIN = st.text(
+    st.characters(exclude_categories=("C",)), min_size=1, max_size=12
+)  # names of rows have no control characters
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | PLAIN | st.sampled_from(["1e5", "1.5e+3", "yes", "null", "~", "=", "<<", "0x1f", "1_000",
+                               "2026-01-02", "a: b", "- x", "#", "'", '"', "1:30", ".5E-1"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(PLAIN, inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@given(VALUES)
+def test_yaml_is_read_as_it_was_written(value: Any) -> None:
+    document = {"value": value}
+    assert parse_document(yaml_text(document), name_hint="x.yaml") == document
+
+
+@given(st.lists(PLAIN.filter(lambda text: text == text.strip()), unique=True, max_size=5))
+def test_names_survive_csv_and_are_no_formulas(names: list[str]) -> None:
+    text = write_csv(NODES, (("tiny", {"name": name, "region": name}) for name in names))
+    for row in list(csv.reader(io.StringIO(text)))[1:]:
+        assert not any(cell.startswith(("=", "+", "-", "@")) for cell in row)
+    declaration = read_csv(text.encode(), kind=NODES, cluster="")
+    told = [row.values["region"] for row in declaration.rows(NODES, "tiny").values()]
+    refused = declaration.errors.count
+    assert len(told) + refused == len(names)
+    assert set(told) <= set(names)
+    reserved = {"source", "sink", "coordinator"}
+    assert refused <= sum(name in reserved or len(name) > 64 for name in names)
+
+
+def test_rows_of_a_file_are_lines_that_compare_well(cluster: Cluster) -> None:
+    text = client().get(EXPORT, headers={"Accept": "application/yaml"}).content.decode()
+    assert "- {source: tower, target: mini, bandwidth_bytes_per_s: 12500000.0," in text
+    assert yaml.safe_load(text)["clusters"][0]["name"] == "tiny"
+    assert LINKS.required == ("source", "target", "bandwidth_bytes_per_s", "latency_s")
