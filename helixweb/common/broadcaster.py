@@ -159,7 +159,7 @@ async def stream(
     subscription = await BROADCASTER.subscribe(wanted | {until})
     try:
         yield b"retry: 2000\n\n"
-        missed = await sync_to_async(_missed)(wanted, place)
+        missed = await sync_to_async(frames_since)(wanted, place)
         replayed = {frame.pk for frame in missed}
         for frame in missed:
             yield frame.content
@@ -179,7 +179,7 @@ async def stream(
 
 
 @returns_connection
-def _missed(topics: frozenset[str], place: Place | None) -> list[Frame]:
+def frames_since(topics: frozenset[str], place: Place | None) -> list[Frame]:
     if place is None:
         return []
     settled = _newest_settled()

@@ -18,6 +18,7 @@ from rest_framework.response import Response
 from rest_framework.throttling import AnonRateThrottle, SimpleRateThrottle
 from rest_framework.views import APIView
 
+from helixweb.common.rest.events import EventStreamRenderer
 from helixweb.common.rest.views import RestView
 from helixweb.deployment import services
 from helixweb.deployment.messages import read_message
@@ -61,13 +62,6 @@ class LogThrottle(SimpleRateThrottle):
 
     def get_cache_key(self, request: Request, view: APIView) -> str:
         return f"throttle-node-log-{node_of(request).pk}"
-
-
-class EventStreamRenderer(JSONRenderer):
-    """Lets clients ask for text/event-stream; refusals are JSON still."""
-
-    media_type = "text/event-stream"
-    format = "event-stream"
 
 
 def answer(message: BaseModel, status: int = 200) -> Response:

@@ -1,4 +1,4 @@
-"""Many rows at once over REST: all of it or nothing, and every item is told what is wrong with it."""
+"""Many rows at once over REST: all of it or nothing, and each item is told what is wrong."""
 
 from typing import Any
 

@@ -8,6 +8,7 @@ from helixweb.client.generated.clusters import Clusters
 from helixweb.client.generated.coordinators import Coordinators
 from helixweb.client.generated.deployments import Deployments
 from helixweb.client.generated.drains import Drains
+from helixweb.client.generated.events import Events
 from helixweb.client.generated.join_tokens import JoinTokens
 from helixweb.client.generated.links import Links
 from helixweb.client.generated.metrics import Metrics
@@ -48,6 +49,10 @@ class Resources(Connection):
     @property
     def drains(self) -> Drains:
         return Drains(self)
+
+    @property
+    def events(self) -> Events:
+        return Events(self)
 
     @property
     def join_tokens(self) -> JoinTokens:

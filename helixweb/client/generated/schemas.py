@@ -291,6 +291,22 @@ class EstimateRequest(TypedDict):
     name: NotRequired[str]
 
 
+class Event(TypedDict):
+    """Something that happened; `data` says what, as the kind has it."""
+
+    id: str
+    type: str
+    topic: str
+    data: dict[str, Any]
+
+
+class Events(TypedDict):
+    """What happened, the oldest first, and where to go on."""
+
+    events: list[Event]
+    after: str
+
+
 class Explanation(TypedDict):
     """`survival_tokens_per_s` is left when `worst_node` is lost."""
 

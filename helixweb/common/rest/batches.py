@@ -26,8 +26,12 @@ class BatchSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     """What to do; the rows themselves are looked at one by one."""
 
     delete = serializers.ListField(child=_id(), default=list)
-    update = serializers.DictField(child=serializers.DictField(), default=dict)
-    create = serializers.ListField(child=serializers.DictField(), default=list)
+    update = serializers.DictField(  # type: ignore[assignment]
+        child=serializers.DictField(), default=dict
+    )
+    create = serializers.ListField(  # type: ignore[assignment]
+        child=serializers.DictField(), default=list
+    )
     if_match = serializers.DictField(child=serializers.CharField(), default=dict)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,126 @@
+"""Programs hear what happens: by a stream, or by asking and waiting."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.test import AsyncClient
+from rest_framework.test import APIClient
+
+from helixweb.common import events
+from helixweb.common.auth import create_api_key
+from helixweb.common.connections import returns_connection
+from helixweb.inventory.models import Cluster
+
+EVENTS = "/api/v1/events/"
+emit = sync_to_async(returns_connection(events.emit))
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def client(user: Any) -> AsyncClient:
+    key = create_api_key(name="reads", user=user, scopes=["read"]).secret
+    return AsyncClient(Authorization=f"Bearer {key}")
+
+
+async def asked(client: AsyncClient, **query: Any) -> dict[str, Any]:
+    answer: Any = await client.get(EVENTS, query)
+    assert answer.status_code == 200, answer.content
+    found: dict[str, Any] = json.loads(b"".join([part async for part in answer]))
+    return found
+
+
+def test_events_since_a_place_are_told_at_once(client: AsyncClient, cluster: Cluster) -> None:
+    topic = f"cluster:{cluster.pk}"
+
+    @async_to_sync
+    async def scenario() -> None:
+        begin = await asked(client, topics=topic)
+        assert begin["events"] == []
+        await emit(topic, "node", {"name": "tower"})
+        await emit("cluster:0", "node", {"name": "not ours"})
+        await emit(topic, "node", {"name": "mini"})
+        told = await asked(client, topics=topic, after=begin["after"], wait=30)
+        assert [event["data"] for event in told["events"]] == [{"name": "tower"}, {"name": "mini"}]
+        assert {(event["type"], event["topic"]) for event in told["events"]} == {("node", topic)}
+        since_first = await asked(client, topics=topic, after=told["events"][0]["id"])
+        assert [event["data"]["name"] for event in since_first["events"]] == ["mini"]
+        assert (await asked(client, topics=topic, after=told["after"]))["events"] == []
+
+    scenario()
+
+
+def test_who_waits_is_answered_when_something_happens(
+    client: AsyncClient, cluster: Cluster
+) -> None:
+    topic = f"cluster:{cluster.pk}"
+
+    @async_to_sync
+    async def scenario() -> None:
+        begin = await asked(client, topics=topic)
+        waiting = asyncio.create_task(asked(client, topics=topic, after=begin["after"], wait=60))
+        done, _ = await asyncio.wait({waiting}, timeout=0.05)
+        assert not done
+        await emit(topic, "node", {"name": "tower"})
+        told = await asyncio.wait_for(waiting, 30)
+        assert [event["data"]["name"] for event in told["events"]] == ["tower"]
+
+    scenario()
+
+
+def test_who_waits_in_vain_goes_on_from_the_same_place(
+    client: AsyncClient, cluster: Cluster
+) -> None:
+    @async_to_sync
+    async def scenario() -> None:
+        topic = f"cluster:{cluster.pk}"
+        begin = await asked(client, topics=topic)
+        again = await asked(client, topics=topic, after=begin["after"], wait=0.01)
+        assert again == {"events": [], "after": begin["after"]}
+
+    scenario()
+
+
+def test_the_same_address_is_a_stream_for_who_asks_for_one(
+    client: AsyncClient, cluster: Cluster
+) -> None:
+    topic = f"cluster:{cluster.pk}"
+
+    @async_to_sync
+    async def scenario() -> None:
+        begin = await asked(client, topics=topic)
+        await emit(topic, "node", {"name": "tower"})
+        answer: Any = await client.get(
+            EVENTS,
+            {"topics": topic},
+            headers={"Accept": "text/event-stream", "Last-Event-ID": begin["after"]},
+        )
+        assert answer["Content-Type"] == "text/event-stream"
+        parts = aiter(answer)
+        assert await anext(parts) == b"retry: 2000\n\n"
+        assert b'"name":"tower"' in await anext(parts)
+        await answer.streaming_content.aclose()
+
+    scenario()
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({}, "topics"),
+        ({"topics": ","}, "topics"),
+        ({"topics": "agent:1"}, "topics"),
+        ({"topics": "cluster:1", "wait": "61"}, "wait"),
+        ({"topics": "cluster:1", "wait": "soon"}, "wait"),
+        ({"topics": "cluster:1", "after": "yesterday"}, "after"),
+        ({"topics": "cluster:1", "colour": "red"}, "colour"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    api: APIClient, cluster: Cluster, query: dict[str, str], field: str
+) -> None:
+    answer = api.get(EVENTS, query)
+    assert answer.status_code == 400
+    assert [error["field"] for error in answer.json()["errors"]] == [field]
