@@ -89,12 +89,16 @@ def refine(observed: Sequence[Busy], *, half_life_s: float = HALF_LIFE_S) -> Ref
 
 
 def refined_times(times: LayerTimes, found: Refinement) -> LayerTimes:
-    """The same points, as long as traffic showed them to take."""
+    """The same points, as long as traffic showed them to take; of what is between steps stages do
+    not tell."""
     return LayerTimes(
         prompt=tuple((tokens, s * found.prompt.factor) for tokens, s in times.prompt),
         decode=tuple((tokens, s * found.decode.factor) for tokens, s in times.decode),
         prompt_step_s=times.prompt_step_s * found.prompt.factor,
         decode_step_s=times.decode_step_s * found.decode.factor,
+        head_s=times.head_s * found.decode.factor,
+        handling_s=times.handling_s,
+        hop_s=times.hop_s,
     )
 
 

@@ -23,6 +23,7 @@ from typing import Literal
 import numpy as np
 
 from planner.document import Section, integer, parse_document
+from planner.domain.cluster import COORDINATOR, Link
 from planner.domain.errors import InvalidProblem
 from planner.domain.layer_times import BatchLimits, LayerTimes
 from planner.domain.problem import Problem
@@ -46,6 +47,19 @@ def layer_times_of(problem: Problem, node_name: str) -> LayerTimes:
     if profile.layer_times is not None:
         return profile.layer_times
     return derived_layer_times(problem, profile)
+
+
+def latency_s(problem: Problem, link: Link) -> float:
+    """From one process to another: of the link, and of the hop at either end as far as profiles
+    say. The coordinator, which has none, is taken to be like the other end."""
+    hops = [hop_s(problem, end) for end in (link.source, link.target) if end != COORDINATOR]
+    return link.latency_s + (sum(hops) / len(hops) if hops else 0.0)
+
+
+def hop_s(problem: Problem, node_name: str) -> float:
+    """What the node's profile says of one between two such nodes; 0 where nobody measured."""
+    times = problem.profile_of(node_name).layer_times
+    return 0.0 if times is None else times.hop_s
 
 
 def timing_source(problem: Problem) -> TimingSource:

@@ -102,6 +102,15 @@ class ProfileLayerTimesSerializer(StrictFieldsMixin, serializers.Serializer[Any]
         required=False, min_value=0, help_text="What a step takes however many layers it runs."
     )
     decode_step_s = serializers.FloatField(required=False, min_value=0)
+    head_s = serializers.FloatField(
+        required=False, min_value=0, help_text="Logits and tokens, on the model's last layer."
+    )
+    handling_s = serializers.FloatField(
+        required=False, min_value=0, help_text="What a stage does beside each step."
+    )
+    hop_s = serializers.FloatField(
+        required=False, min_value=0, help_text="A message between processes, beside the link."
+    )
 
 
 class BatchLimitsSerializer(StrictFieldsMixin, serializers.Serializer[Any]):

@@ -107,7 +107,7 @@ def _lately(cluster: Cluster, serving: Serving, sample: MetricSample) -> dict[st
         steps, layers = _steps(now, then), serving.plan.placement.layers.get(name)
         expected_s = None
         if steps is not None and layers is not None:
-            expected_s = times.expected_s(name, steps, layers=len(layers))
+            expected_s = times.expected_s(name, steps, layers=layers)
         rates[name] = _Rates(
             busy_ratio=min(1.0, max(0.0, busy_s / elapsed_s)),
             tokens_per_s=max(0, tokens) / elapsed_s,

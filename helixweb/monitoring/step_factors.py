@@ -91,7 +91,7 @@ def _between(
     )
     # What it waited for a core is not its speed.
     busy_s = grown["busy_s_total"] - grown["delayed_s_total"]
-    parts = times.expected_parts_s(name, steps, layers=len(layers))
+    parts = times.expected_parts_s(name, steps, layers=layers)
     if parts is None or busy_s <= 0:
         return None
     busy = Busy(age_s=age_s, busy_s=busy_s, decode_s=parts[0], prompt_s=parts[1])

@@ -7,6 +7,8 @@ from itertools import pairwise
 from planner.domain.errors import InvalidProblem
 
 Points = tuple[tuple[float, float], ...]
+# Of `LayerTimes`: seconds that do not depend on tokens or layers.
+FIXED_KEYS = ("prompt_step_s", "decode_step_s", "head_s", "handling_s", "hop_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,16 +17,22 @@ class LayerTimes:
 
     `prompt` for the prompt tokens of a batch together, `decode` for its decoding sequences. Between
     two points the time is linear, below the first from (0, 0), beyond the last by its slope. A step
-    takes `prompt_step_s`, or `decode_step_s`, however many layers it runs; see `held`.
+    takes `prompt_step_s`, or `decode_step_s`, however many layers it runs, and where it ends with
+    the model's last layer `head_s` for logits and tokens; see `held`. Beside each step the stage
+    needs `handling_s` to take in, pack and send, and a message between two processes `hop_s` beside
+    the link: to leave the one and to wake the other, half at either end.
     """
 
     prompt: Points
     decode: Points
     prompt_step_s: float = 0.0
     decode_step_s: float = 0.0
+    head_s: float = 0.0
+    handling_s: float = 0.0
+    hop_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for key in ("prompt_step_s", "decode_step_s"):
+        for key in FIXED_KEYS:
             if not 0 <= getattr(self, key) < float("inf"):
                 raise InvalidProblem(
                     f"layer_times.{key} is {getattr(self, key):g}; it must be 0 or more"
@@ -47,15 +55,29 @@ class LayerTimes:
                         "sort the points by tokens, each once"
                     )
 
-    def held(self, layers: int) -> "LayerTimes":
+    def held(self, layers: int, *, has_head: bool) -> "LayerTimes":
         """For a stage of so many layers: what a step takes beside them, dealt to them. So many
-        times the seconds of these is a whole step."""
-        if self.prompt_step_s == self.decode_step_s == 0:
+        times the seconds of these is a whole step. `has_head`: the model's last is among them."""
+        prompt_s, decode_s = self._beside_s("prompt", has_head), self._beside_s("decode", has_head)
+        if prompt_s == decode_s == 0:
             return self
         return LayerTimes(
-            prompt=tuple((size, s + self.prompt_step_s / layers) for size, s in self.prompt),
-            decode=tuple((size, s + self.decode_step_s / layers) for size, s in self.decode),
+            prompt=tuple((size, s + prompt_s / layers) for size, s in self.prompt),
+            decode=tuple((size, s + decode_s / layers) for size, s in self.decode),
         )
+
+    def shared_s(self, *, has_head: bool) -> float:
+        """What `held` counts for prompts and for decodes, and a step of both takes only once."""
+        return min(self._beside_s("prompt", has_head), self._beside_s("decode", has_head))
+
+    def _beside_s(self, phase: str, has_head: bool) -> float:
+        step_s = self.prompt_step_s if phase == "prompt" else self.decode_step_s
+        return step_s + self.handling_s + (self.head_s if has_head else 0.0)
+
+    @property
+    def least_decodes(self) -> int:
+        """Fewer take as long: one decode as two, unless it was measured what one takes."""
+        return 1 if self.decode[0][0] <= 1 else 2
 
     def prompt_s(self, tokens: float) -> float:
         """Seconds one layer takes for that many prompt tokens in a batch."""

@@ -14,7 +14,7 @@ from planner.domain.serving_policy import ServingPolicy
 from planner.estimate.lengths import LengthStatistics
 from planner.estimate.model import Model
 from planner.estimate.shared import Numbers, Reals, SharedLinks
-from planner.timing import layer_times_of
+from planner.timing import latency_s, layer_times_of
 
 OUTSIDE = -1
 TABLE_SIZE = 1025
@@ -84,9 +84,12 @@ class NodeFigures:
         example = {profile: name for name, profile in used.items()}
         numbers = {profile: number for number, profile in enumerate(example)}
         self.table_of = {name: numbers[profile] for name, profile in used.items()}
-        # A table is of a kind of node, whatever it holds: as with the most layers that it can.
+        # A table is of a kind of node, whatever it holds: as with the most layers that it can, and
+        # without the model's head, which every request meets once wherever it is.
         times = [
-            layer_times_of(problem, name).held(max(1, problem.profile_of(name).max_layers))
+            layer_times_of(problem, name).held(
+                max(1, problem.profile_of(name).max_layers), has_head=False
+            )
             for name in example.values()
         ]
         self._step_s = [time.prompt_s(model.step_tokens) for time in times]
@@ -135,9 +138,9 @@ class NodeFigures:
         cluster = self.problem.cluster
         straight = cluster.link_between(last, first) if self.model.straight_back > 0 else None
         if straight is not None:
-            return straight.latency_s
+            return latency_s(self.problem, straight)
         ways = cluster.link_between(last, COORDINATOR), cluster.link_between(COORDINATOR, first)
-        return sum(way.latency_s for way in ways if way is not None)
+        return sum(latency_s(self.problem, way) for way in ways if way is not None)
 
     def decode_limit(self, node: str, *, held: int) -> float:
         limits = self.problem.profile_of(node).batch_limits
@@ -256,7 +259,7 @@ def _load(
         head_E=np.array([number_of.get(target, OUTSIDE) for _, target in ends], dtype=np.int64),
         share_E=np.array([flows[pair] / whole for pair in ends]),
         bandwidth_E=np.minimum([link.bandwidth_bytes_per_s for link in links], most),
-        latency_E=np.array([link.latency_s for link in links]),
+        latency_E=np.array([latency_s(figures.problem, link) for link in links]),
         crowding_E=np.array(crowding),
         return_s=figures.return_s(entering, leaving),
     )

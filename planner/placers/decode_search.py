@@ -23,6 +23,7 @@ from planner.estimate.compiled.stage_search import (
 )
 from planner.estimate.estimate import Estimator
 from planner.estimate.shared import Reals, SharedLinks
+from planner.timing import hop_s
 
 
 class StageSearch:
@@ -112,7 +113,10 @@ class StageSearch:
 
 
 def _links(problem: Problem, names: Sequence[str]) -> tuple[Reals, Reals]:
-    """Bandwidth and latency between all names, the coordinator last; 0 where there is no link."""
+    """Bandwidth and latency between all names, the coordinator last; 0 where there is no link.
+
+    Latencies are those of `planner.timing.latency_s`.
+    """
     cluster = problem.cluster
     ends = [*names, COORDINATOR]
     regions = {region: number for number, region in enumerate(map(cluster.region_of, ends))}
@@ -133,4 +137,8 @@ def _links(problem: Problem, names: Sequence[str]) -> tuple[Reals, Reals]:
             between[0][place[link.source], place[link.target]] = link.bandwidth_bytes_per_s
             between[1][place[link.source], place[link.target]] = link.latency_s
     np.fill_diagonal(between[0], 0.0)
+    hops = np.array([hop_s(problem, name) for name in names])
+    between[1][:-1, :-1] += (hops[:, None] + hops) / 2
+    between[1][:-1, -1] += hops
+    between[1][-1, :-1] += hops
     return between

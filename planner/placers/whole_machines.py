@@ -158,7 +158,7 @@ def _layer_token_bytes(profile: ComputeProfile, layers: int, bytes_per_layer: fl
 def _derived(problem: Problem, node_name: str) -> LatencyModel:
     """Equations 3 and 4 fitted to what a stage of all layers takes."""
     layers = problem.model.num_layers
-    times = layer_times_of(problem, node_name).held(layers)
+    times = layer_times_of(problem, node_name).held(layers, has_head=True)
     prefills = [
         Timing(batch=batch, tokens=tokens, seconds=layers * times.prompt_s(batch * tokens))
         for batch in _BATCHES

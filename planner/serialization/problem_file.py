@@ -16,7 +16,7 @@ from planner.domain.cluster import (
 )
 from planner.domain.errors import InvalidProblem
 from planner.domain.instance import InstanceTimes
-from planner.domain.layer_times import BatchLimits, LayerTimes, Points
+from planner.domain.layer_times import FIXED_KEYS, BatchLimits, LayerTimes, Points
 from planner.domain.model_spec import ModelSpec
 from planner.domain.problem import Problem, Workload
 from planner.domain.profile import ComputeProfile
@@ -98,11 +98,7 @@ def profile_to_dict(profile: ComputeProfile) -> dict[str, object]:
         section["layer_times"] = {
             "prompt": [list(point) for point in profile.layer_times.prompt],
             "decode": [list(point) for point in profile.layer_times.decode],
-        } | {
-            key: seconds
-            for key in ("prompt_step_s", "decode_step_s")
-            if (seconds := getattr(profile.layer_times, key))
-        }
+        } | {key: seconds for key in FIXED_KEYS if (seconds := getattr(profile.layer_times, key))}
     if profile.instance_times:
         section["instance_times"] = {
             str(degree): times_to_dict(times) for degree, times in profile.instance_times.items()
@@ -228,15 +224,11 @@ def _price(section: Section) -> float | None:
 
 def _layer_times(profile: Section) -> LayerTimes:
     section = profile.section("layer_times")
-    section.allow_only("prompt", "decode", "prompt_step_s", "decode_step_s")
-    step_s = {
-        key: section.number_from_zero(key)
-        for key in ("prompt_step_s", "decode_step_s")
-        if section.has(key)
-    }
+    section.allow_only("prompt", "decode", *FIXED_KEYS)
+    fixed = {key: section.number_from_zero(key) for key in FIXED_KEYS if section.has(key)}
     try:
         return LayerTimes(
-            prompt=_points(section, "prompt"), decode=_points(section, "decode"), **step_s
+            prompt=_points(section, "prompt"), decode=_points(section, "decode"), **fixed
         )
     except InvalidProblem as error:
         raise InvalidProblem(f"{profile.path}: {error}") from None

@@ -55,8 +55,9 @@ class NodeSetup:
     """A node that holds layers, cut into segments wherever requests may enter.
 
     `segment_layers` are the layers of each segment. A step takes at most `prompt_limit` prompts
-    and `decode_limit` decodes. Of its `pages` each holds one layer of one request. That it has
-    given a request up is known at the coordinator `refusal_s` later.
+    and `decode_limit` decodes; fewer than `least_decodes` take as long, and one of prompts and
+    decodes takes `shared_s` a layer less than both. Of its `pages` each holds one layer of one
+    request. That it has given a request up is known at the coordinator `refusal_s` later.
     """
 
     segment_layers: tuple[int, ...]
@@ -66,6 +67,8 @@ class NodeSetup:
     decode_limit: int
     pages: int
     refusal_s: float
+    least_decodes: int
+    shared_s: float
 
 
 class Transmission(IntEnum):

@@ -240,11 +240,13 @@ class PythonEngine:
             prompt_tokens, decodes = self._next_batch(node, number)
         position = node.position
         prompt_s = seconds_of(node.setup.prompt, prompt_tokens)
-        # One decode costs what two cost (the published simulator); a small chunk no less either.
-        decode_s = seconds_of(node.setup.decode, max(decodes, 2)) if decodes else 0.0
+        # A small chunk costs no less than the fewest decodes.
+        least = node.setup.least_decodes
+        decode_s = seconds_of(node.setup.decode, max(decodes, least)) if decodes else 0.0
         if self._setup.chunk_tokens and prompt_tokens and not decodes:
-            prompt_s = max(prompt_s, seconds_of(node.setup.decode, 2))
-        duration = node.setup.segment_layers[position] * (prompt_s + decode_s)
+            prompt_s = max(prompt_s, seconds_of(node.setup.decode, least))
+        shared_s = node.setup.shared_s if prompt_tokens and decodes else 0.0
+        duration = node.setup.segment_layers[position] * (prompt_s + decode_s - shared_s)
         if position == 0:
             duration += node.copied_tokens * self._setup.copy_s_per_token
             node.copied_tokens = 0

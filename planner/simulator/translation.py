@@ -24,7 +24,7 @@ from planner.simulator.engine import (
     StepTimes,
     Transmission,
 )
-from planner.timing import layer_times_of
+from planner.timing import latency_s, layer_times_of
 
 _TRANSMISSIONS = {
     "fifo": Transmission.FIFO,
@@ -95,7 +95,9 @@ def engine_setup(
     for name, entries in zip(numbering.names, numbering.entries, strict=True):
         held = placement.layers[name]
         limits = problem.profile_of(name).batch_limits if policy.published_batch_limits else None
-        times = layer_times_of(problem, name).held(len(held))
+        measured = layer_times_of(problem, name)
+        has_head = held.end == problem.model.num_layers
+        times = measured.held(len(held), has_head=has_head)
         home = problem.cluster.link_between(name, COORDINATOR)
         nodes.append(
             NodeSetup(
@@ -108,7 +110,9 @@ def engine_setup(
                 prompt_limit=limits.prompt_max_requests[len(held) - 1] if limits else NEVER,
                 decode_limit=limits.decode_max_tokens[len(held) - 1] if limits else NEVER,
                 pages=kv_pages(problem, name, layers=len(held), page_tokens=page_tokens),
-                refusal_s=home.latency_s if home is not None else 0.0,
+                refusal_s=latency_s(problem, home) if home is not None else 0.0,
+                least_decodes=measured.least_decodes,
+                shared_s=measured.shared_s(has_head=has_head) / len(held),
             )
         )
     model = problem.model
@@ -176,7 +180,7 @@ class Links:
                 source=self._vertex(source),
                 target=self._vertex(target),
                 bandwidth_bytes_per_s=link.bandwidth_bytes_per_s,
-                latency_s=link.latency_s,
+                latency_s=latency_s(self._problem, link),
                 shares=self._shares(source, target),
             )
             self._number_of[source, target] = number

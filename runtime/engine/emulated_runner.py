@@ -20,7 +20,6 @@ from runtime.protocol.routes import Sampling
 
 _HIDDEN_SIZE = 1
 _DTYPE = DType.FLOAT16
-_LEAST_CHARGED = 2  # one decode costs what two cost, as in the published simulator
 
 
 class EmulatedRunner:
@@ -132,12 +131,14 @@ def step_s(step: Items[Work], emulation: Emulation) -> float:
     """Seconds of the emulated machine for a step, layer by layer.
 
     A layer takes the time of the prompt tokens that run it and of the decodes that run it; a
-    request that enters or leaves within the stage counts only where it runs (Helix §4.3).
+    request that enters or leaves within the stage counts only where it runs (Helix §4.3). Handling
+    and hops are not added: the loop and the transport are real.
     """
     times = emulation.layer_times
     seconds = emulation.step_overhead_s
     is_prompt = [work.chunk.position < work.sequence.route.prompt_tokens for work in step]
-    seconds += times.prompt_step_s * any(is_prompt) + times.decode_step_s * (not all(is_prompt))
+    seconds += max(times.prompt_step_s * any(is_prompt), times.decode_step_s * (not all(is_prompt)))
+    seconds += times.head_s * any(work.sequence.is_last_stage for work in step)
     borders = sorted({work.sequence.first for work in step} | {work.sequence.end for work in step})
     for first, end in itertools.pairwise(borders):
         prompt_tokens = decodes = 0
@@ -149,9 +150,9 @@ def step_s(step: Items[Work], emulation: Emulation) -> float:
             else:
                 decodes += work.chunk.n_tokens
         prompt_s = times.prompt_s(prompt_tokens)
-        decode_s = times.decode_s(max(decodes, _LEAST_CHARGED)) if decodes else 0.0
+        decode_s = times.decode_s(max(decodes, times.least_decodes)) if decodes else 0.0
         if prompt_tokens and not decodes:
-            prompt_s = max(prompt_s, times.decode_s(_LEAST_CHARGED))
+            prompt_s = max(prompt_s, times.decode_s(times.least_decodes))
         seconds += (end - first) * (prompt_s + decode_s)
     arrived = sum(work.chunk.n_tokens for work in step if not work.sequence.is_first_stage)
     row_bytes = emulation.model.activation_bytes_per_token

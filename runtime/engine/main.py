@@ -264,7 +264,7 @@ def _profiled_step_s(assignment: StageAssignment) -> Callable[[int], float] | No
     if assignment.layer_times is None:
         return None
     layers = assignment.end - assignment.first
-    times = assignment.layer_times.held(layers)
+    times = assignment.layer_times.held(layers, has_head=assignment.end == assignment.num_layers)
     return lambda decodes: layers * times.decode_s(decodes)
 
 

@@ -68,7 +68,10 @@ class ModelBackend:
         return False
 
     def run(self, step: Items[Work]) -> StepResult:
-        hidden_TD = self._runner.forward(step)
+        return self.behind_layers(step, self._runner.forward(step))
+
+    def behind_layers(self, step: Items[Work], hidden_TD: Tensor) -> StepResult:
+        """What becomes of the rows of a step that has run through its layers."""
         chosen, ends = [], []
         end = 0
         for index, work in enumerate(step):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import torch
 
@@ -24,7 +24,8 @@ from runtime.models.config import read_config
 from runtime.models.weights import load_decoder
 from runtime.profiler.compute import compute_profile, needed_bytes
 from runtime.profiler.node_sweep import NodeSweep, fitted_equation
-from runtime.profiler.step_times import StepRuns
+from runtime.profiler.rehearsal import Beside, NoAnswer, rehearse
+from runtime.profiler.step_times import REST_S
 from runtime.protocol.profiling import NodeMeasurement
 from runtime.protocol.profiling_pipe import (
     AGAIN,
@@ -37,10 +38,14 @@ from runtime.protocol.profiling_pipe import (
 
 logger = logging.getLogger(__name__)
 
+_LONGEST_REST_S = 0.05  # nothing gets any colder then
 _NICE = 19  # a stage of this machine always comes first
 _MOST_REPEATS = 3
-_REST_S = 0.01  # about as long as a stage waits between steps for what comes over a link
 _PAGE_TOKENS, _MAX_BATCH_TOKENS = 16, 512  # as stages are deployed unless told otherwise
+
+
+Found = TypeVar("Found")
+Rehearse = Callable[..., Beside]
 
 
 class Left(Exception):
@@ -56,8 +61,8 @@ class Turns:
         self._may_go = False
         self.repeated = 0
 
-    def take(self, done: float, run: Callable[[], StepRuns]) -> StepRuns:
-        """Time the step in a quiet moment; again when it was none. Raises Left.
+    def take(self, done: float, run: Callable[[], Found]) -> Found:
+        """Time a step in a quiet moment; again when it was none. Raises Left.
 
         What the agent says of the last step is its leave for the next one, too.
         """
@@ -97,16 +102,20 @@ def main(argv: list[str]) -> int:
     launch = ProfilingLaunch.model_validate_json(sys.stdin.buffer.readline())
     turns = Turns(answers=sys.stdin.buffer, events=sys.stdout.buffer)
     try:
-        found = measure_node(
-            launch, turns, clock=time.perf_counter, rest=lambda: time.sleep(_REST_S)
-        )
-        turns.say(Measured(measurement=found))
+        turns.say(Measured(measurement=measure_node(launch, turns, clock=time.perf_counter)))
     except (Left, BrokenPipeError):
         return 1
-    except (PlannerError, CheckpointError, ValueError, OSError, torch.OutOfMemoryError) as error:
+    except (
+        PlannerError, CheckpointError, NoAnswer, ValueError, OSError, torch.OutOfMemoryError,
+    ) as error:  # fmt: skip
         turns.say(CannotMeasure(message=str(error).split("\n", maxsplit=1)[0]))
         return 1
     return 0
+
+
+def rest_s(step_s: float, *, relative_speed: float) -> float:
+    """Before a step, after one that took so long: a slower node does nothing meanwhile."""
+    return min(REST_S + step_s * (1 / relative_speed - 1), _LONGEST_REST_S)
 
 
 def measure_node(
@@ -114,7 +123,8 @@ def measure_node(
     turns: Turns,
     *,
     clock: Callable[[], float],
-    rest: Callable[[], None],
+    sleep: Callable[[float], None] = time.sleep,
+    rehearse: Rehearse = rehearse,
 ) -> NodeMeasurement:
     """The profile of this machine for the order's checkpoint. Raises what `main` catches."""
     order = launch.order
@@ -140,14 +150,22 @@ def measure_node(
         longest_tokens=limits.max_context_tokens,
         page_tokens=limits.page_tokens,
         clock=clock,
-        rest=rest,
+        rest=lambda step_s: sleep(rest_s(step_s, relative_speed=launch.relative_speed)),
     )
     sweep.run(turns.take)
+    del decoder  # for the model's last layer
+    beside = turns.take(
+        1.0,
+        lambda: rehearse(
+            checkpoint, config, device=device, limits=limits, clock=clock, rest_s=REST_S
+        ),
+    )
     profile = compute_profile(
         "this node",
         config=config,
         limits=limits,
         times=sweep.step_times(),
+        beside=beside,
         workload=workload,
         device_name=torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
         memory_budget_bytes=launch.memory_budget_bytes,

@@ -7,9 +7,9 @@ engine's budget, and O decode steps shared by B_j requests:
 
     T_j = (P + O) / (prefill_j(P) + O decode_j(B_j) / B_j)
 
-Times between measured sizes are interpolated. Sending, sampling and the output head are not
-measured. A node of relative speed s takes 1/s as long for each step. What a step takes however many
-layers it runs is told beside a layer's times, which forecasts stand on.
+Times between measured sizes are interpolated. T_j leaves out sending, sampling and the output head.
+A node of relative speed s takes 1/s as long for each step. What a step takes however many layers it
+runs, and what is beside steps, is told beside a layer's times, which forecasts stand on.
 """
 
 import itertools
@@ -23,6 +23,7 @@ from runtime.engine.kv_cache import page_bytes
 from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import activation_bytes, fit_step
 from runtime.models.config import ModelConfig
+from runtime.profiler.rehearsal import Beside
 from runtime.profiler.step_times import StepCost, StepTimes
 
 TARGET_OCCUPANCY = 0.3
@@ -36,6 +37,7 @@ def compute_profile(
     config: ModelConfig,
     limits: EngineLimits,
     times: StepTimes,
+    beside: Beside,
     workload: Workload,
     device_name: str,
     memory_budget_bytes: int,
@@ -72,14 +74,16 @@ def compute_profile(
         tokens_per_s=tuple(tokens_per_s),
         kv_capacity_token_layers=tuple(kv_capacity),
         layer_times=(
-            layer_times(times, layers=max_layers, relative_speed=relative_speed)
+            layer_times(times, beside, layers=max_layers, relative_speed=relative_speed)
             if max_layers
             else None
         ),
     )
 
 
-def layer_times(times: StepTimes, *, layers: int, relative_speed: float) -> LayerTimes:
+def layer_times(
+    times: StepTimes, beside: Beside, *, layers: int, relative_speed: float
+) -> LayerTimes:
     """Seconds of a layer by the tokens of a prompt step, by the decodes of a step, and of a step.
 
     What a step takes beside its layers is the median over sizes. Together they are what was
@@ -107,6 +111,9 @@ def layer_times(times: StepTimes, *, layers: int, relative_speed: float) -> Laye
         decode=points(times.decode, decode_s),
         prompt_step_s=prompt_s / relative_speed,
         decode_step_s=decode_s / relative_speed,
+        head_s=beside.head_s / relative_speed,
+        handling_s=beside.handling_s,
+        hop_s=beside.hop_s,
     )
 
 

@@ -17,7 +17,8 @@ from runtime.models.checkpoint import CheckpointError
 from runtime.models.config import ModelConfig, read_config
 from runtime.models.weights import load_decoder
 from runtime.profiler.compute import compute_profile, needed_bytes
-from runtime.profiler.step_times import measure_step_times
+from runtime.profiler.rehearsal import NoAnswer, rehearse
+from runtime.profiler.step_times import REST_S, measure_step_times
 
 _DECODE_BATCHES = (1, 2, 4, 8, 16)
 _TOKEN_BYTES = 4  # an int32 token id on the wire
@@ -55,7 +56,7 @@ def main(argv: list[str]) -> int:
             print(text)
         else:
             arguments.output.write_text(text + "\n", encoding="utf-8")
-    except (CheckpointError, ValueError, OSError) as error:
+    except (CheckpointError, NoAnswer, ValueError, OSError) as error:
         print(f"cannot profile: {error}", file=sys.stderr)
         return 2
     return 0
@@ -93,6 +94,16 @@ def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str
         ),
         page_tokens=limits.page_tokens,
         clock=time.perf_counter,
+        rest=lambda _: time.sleep(REST_S),
+    )
+    del decoder  # for the model's last layer
+    beside = rehearse(
+        arguments.checkpoint,
+        config,
+        device=device,
+        limits=limits,
+        clock=time.perf_counter,
+        rest_s=REST_S,
     )
     profiles = [
         compute_profile(
@@ -100,6 +111,7 @@ def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str
             config=config,
             limits=limits,
             times=times,
+            beside=beside,
             workload=workload,
             device_name=torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
             memory_budget_bytes=node.memory_budget_bytes,

@@ -95,7 +95,7 @@ class NodeSweep:
         longest_tokens: int,
         page_tokens: int,
         clock: Callable[[], float],
-        rest: Callable[[], None],
+        rest: Callable[[float], None],
     ) -> None:
         self._shapes = sweep_shapes(context_tokens=context_tokens, longest_tokens=longest_tokens)
         self._context_tokens = context_tokens

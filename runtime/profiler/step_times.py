@@ -20,7 +20,8 @@ from runtime.models.decoder import LoadedDecoder
 from runtime.protocol.routes import Hop, Route, Sampling
 
 SHALLOW, DEEP = 1, 5
-_LEAST_REPEATS, _MOST_REPEATS, _ENOUGH_S = 4, 40, 0.5
+_LEAST_REPEATS, _MOST_REPEATS, _ENOUGH_S = 4, 20, 0.5
+REST_S = 0.01  # about as long as a stage waits between steps for what comes over a link
 _TOO_LONG_S = 4.0  # what takes that long is not run again
 _SAMPLING = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1)
 
@@ -61,9 +62,10 @@ def measure_step_times(
     context_tokens: int,
     page_tokens: int,
     clock: Callable[[], float],
+    rest: Callable[[float], None],
 ) -> StepTimes:
-    """Run each step several times and keep the least, so that other load on the machine and the
-    first run's warming up do not count. `decoder` holds layer 0 of the checkpoint.
+    """Run each step several times, each after a `rest` as `run_step` has it, and keep the median.
+    `decoder` holds layer 0 of the checkpoint.
 
     Decodes attend over `context_tokens`; prefills begin their prompt. `clock` in seconds.
     """
@@ -91,7 +93,8 @@ def measure_step_times(
                 position=position,
                 n_tokens=n_tokens,
                 clock=clock,
-            ).least_s
+                rest=rest,
+            ).median_s
             for layers in (SHALLOW, DEEP)
         )
         return step_cost(shallow_s=shallow_s, deep_s=deep_s)
@@ -127,10 +130,13 @@ def run_step(
     position: int,
     n_tokens: int,
     clock: Callable[[], float],
-    rest: Callable[[], None] = lambda: None,
+    rest: Callable[[float], None],
 ) -> StepRuns:
     """Run one step several times, after a `rest` each: the next `n_tokens` tokens of `requests`
-    requests that have `position` tokens already, through the first `layers` layers."""
+    requests that have `position` tokens already, through the first `layers` layers.
+
+    `rest` gets the seconds that the run before took, at first 0.
+    """
     route = Route(
         hops=(Hop(node="measured", first=0, end=layers),), sampling=_SAMPLING, prompt_tokens=1
     )
@@ -155,7 +161,7 @@ def run_step(
         step.append(Work(sequence=sequence, chunk=chunk))
     seconds: list[float] = []
     while _is_unsure(seconds):
-        rest()
+        rest(seconds[-1] if seconds else 0.0)
         began_s = clock()
         runner.forward(step)
         if cache.key_PSKH.is_cuda:

@@ -49,7 +49,7 @@ class EmulatedNetwork(_Section):
 class Emulation(EmulatedNetwork):
     """A node of that profile and its links.
 
-    As in the simulator, a step without decodes takes no less than one with two. `step_overhead_s`
+    As in the simulator, a step without decodes takes no less than one with few. `step_overhead_s`
     is added to each step, `host_copy_s_per_byte` for each byte of activations that arrives.
     """
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from planner.domain.cluster import Cluster, Link, Node, SharedBandwidth
-from planner.domain.layer_times import BatchLimits, LayerTimes
+from planner.domain.layer_times import FIXED_KEYS, BatchLimits, LayerTimes
 from planner.domain.model_spec import ModelSpec
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem, Workload
@@ -178,6 +178,18 @@ def with_shared_bandwidth(problem, seed):
         for number in range(rng.randint(1, 4))
     )
     return replace(problem, cluster=replace(problem.cluster, shared=shared))
+
+
+def with_fixed_times(problem, seed):
+    """The same where steps, heads, handling and hops take time, and one decode was measured."""
+    rng = random.Random(seed)
+    profiles = {}
+    for name, profile in problem.compute_profiles.items():
+        times = profile.layer_times
+        fixed = {key: rng.choice([0.0, 0.003, 0.02]) for key in FIXED_KEYS}
+        decode = (*rng.choice([(), ((1.0, times.decode[0][1] / 2),)]), *times.decode)
+        profiles[name] = replace(profile, layer_times=replace(times, decode=decode, **fixed))
+    return replace(problem, compute_profiles=profiles)
 
 
 def lengths(prompt_tokens, output_tokens):

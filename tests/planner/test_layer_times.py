@@ -1,5 +1,7 @@
 """Layer times: interpolation, and what they refuse."""
 
+import dataclasses
+
 import pytest
 
 from planner.domain.errors import InvalidProblem
@@ -43,10 +45,36 @@ def test_what_a_step_takes_beside_its_layers_is_dealt_to_as_many_as_are_held() -
         prompt=((10.0, 0.01),), decode=((1.0, 0.001),), prompt_step_s=0.004, decode_step_s=0.002
     )
     for layers in (1, 2, 8):
-        held = times.held(layers)
+        held = times.held(layers, has_head=True)
         assert layers * held.decode_s(1) == pytest.approx(layers * 0.001 + 0.002)
         assert layers * held.prompt_s(10) == pytest.approx(layers * 0.01 + 0.004)
     plain = LayerTimes(prompt=((10.0, 0.01),), decode=((1.0, 0.001),))
-    assert plain.held(3) is plain
+    assert plain.held(3, has_head=True) is plain
     with pytest.raises(InvalidProblem, match="decode_step_s is -1"):
         LayerTimes(prompt=((10.0, 0.01),), decode=((1.0, 0.001),), decode_step_s=-1)
+
+
+def test_handling_is_part_of_every_step_and_the_head_of_those_that_end_with_the_last_layer() -> (
+    None
+):
+    times = LayerTimes(
+        prompt=((10.0, 0.01),),
+        decode=((1.0, 0.001),),
+        prompt_step_s=0.004,
+        decode_step_s=0.002,
+        head_s=0.1,
+        handling_s=0.03,
+    )
+    for has_head, beside_s in ((True, 0.13), (False, 0.03)):
+        held = times.held(4, has_head=has_head)
+        assert 4 * held.decode_s(1) == pytest.approx(4 * 0.001 + 0.002 + beside_s)
+        assert 4 * held.prompt_s(10) == pytest.approx(4 * 0.01 + 0.004 + beside_s)
+        assert times.shared_s(has_head=has_head) == pytest.approx(0.002 + beside_s)
+    for key in ("head_s", "handling_s", "hop_s"):
+        with pytest.raises(InvalidProblem, match=f"{key} is -1"):
+            dataclasses.replace(times, **{key: -1.0})
+
+
+def test_one_decode_is_charged_as_two_unless_one_was_measured() -> None:
+    assert TIMES.least_decodes == 2
+    assert LayerTimes(prompt=((1.0, 0.01),), decode=((1.0, 0.001),)).least_decodes == 1

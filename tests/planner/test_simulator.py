@@ -23,6 +23,17 @@ from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
 from planner.simulator.simulate import simulate
 
 
+def timed(problem, **fixed):
+    """The same, with these of its profiles' layer times."""
+    profiles = {
+        name: dataclasses.replace(
+            profile, layer_times=dataclasses.replace(profile.layer_times, **fixed)
+        )
+        for name, profile in problem.compute_profiles.items()
+    }
+    return dataclasses.replace(problem, compute_profiles=profiles)
+
+
 def test_one_request_takes_the_time_of_its_links_steps_and_way_home():
     problem = cluster_problem([(0.1, 0.02), (0.3, 0.04)], num_layers=5)
     forecast = run(problem, placed((0, 2), (2, 5)), at(0.0, prompt_tokens=100, output_tokens=3))
@@ -49,16 +60,7 @@ def test_one_request_takes_the_time_of_its_links_steps_and_way_home():
 
 def test_a_step_takes_its_own_time_beside_that_of_its_layers_however_many_they_are():
     problem = cluster_problem([(0.1, 0.02), (0.3, 0.04)], num_layers=5)
-    profiles = {
-        name: dataclasses.replace(
-            profile,
-            layer_times=dataclasses.replace(
-                profile.layer_times, prompt_step_s=0.5, decode_step_s=0.05
-            ),
-        )
-        for name, profile in problem.compute_profiles.items()
-    }
-    slower = dataclasses.replace(problem, compute_profiles=profiles)
+    slower = timed(problem, prompt_step_s=0.5, decode_step_s=0.05)
     placement = placed((0, 2), (2, 5))
     before_s, after_s = (
         run(each, placement, at(0.0, prompt_tokens=100, output_tokens=3)).simulated_s
@@ -66,6 +68,59 @@ def test_a_step_takes_its_own_time_beside_that_of_its_layers_however_many_they_a
     )
     # Two nodes, with 100 tokens the prompt's whole share, and two decodes.
     assert after_s - before_s == pytest.approx(2 * 0.5 + 2 * 2 * 0.05)
+
+
+def test_the_head_is_run_once_a_token_and_handling_at_every_stage():
+    problem = cluster_problem([(0.1, 0.02), (0.3, 0.04)], num_layers=5)
+    placement = placed((0, 2), (2, 5))
+
+    def seconds(problem):
+        demand = at(0.0, prompt_tokens=100, output_tokens=3)
+        return run(problem, placement, demand).simulated_s
+
+    plain_s = seconds(problem)
+    assert seconds(timed(problem, head_s=0.5)) == pytest.approx(plain_s + 3 * 0.5)
+    assert seconds(timed(problem, handling_s=0.5)) == pytest.approx(plain_s + 3 * 2 * 0.5)
+
+
+def test_a_hop_makes_every_link_longer_by_the_mean_of_its_ends():
+    problem = cluster_problem([(0.1, 0.02), (0.3, 0.04)], num_layers=5)
+    one, other = problem.compute_profiles.values()
+    hops = {one.name: 0.2, other.name: 0.4}
+    profiles = {
+        name: dataclasses.replace(
+            profile, layer_times=dataclasses.replace(profile.layer_times, hop_s=hops[name])
+        )
+        for name, profile in problem.compute_profiles.items()
+    }
+    slower = dataclasses.replace(problem, compute_profiles=profiles)
+    before_s, after_s = (
+        run(each, placed((0, 2), (2, 5)), at(0.0, prompt_tokens=100, output_tokens=3)).simulated_s
+        for each in (problem, slower)
+    )
+    # Three rounds from the coordinator, which has no profile, by way of both nodes and back.
+    assert after_s - before_s == pytest.approx(3 * (0.2 + 0.3 + 0.4))
+
+
+def test_a_step_of_prompts_and_decodes_takes_what_both_share_once():
+    """The second prompt comes while the first one runs, and is in a step with its decode."""
+    problem = cluster_problem([(0.1, 0.02)], num_layers=2)
+
+    def busy_s(problem):
+        forecast = run(
+            problem,
+            placed((0, 2)),
+            at(0.0, 0.1, prompt_tokens=100, output_tokens=2),
+            policy=dataclasses.replace(PLAIN, return_path="first_stage"),
+        )
+        return forecast.nodes["n0"].utilisation * forecast.window_s
+
+    plain_s = busy_s(problem)
+    assert plain_s == pytest.approx(2 * 0.2 + 2 * 0.024)
+    assert busy_s(timed(problem, prompt_step_s=0.003, decode_step_s=0.002)) == pytest.approx(
+        plain_s + 0.003 + 0.003 + 0.002
+    )
+    assert busy_s(timed(problem, head_s=0.1, handling_s=0.01)) == pytest.approx(plain_s + 3 * 0.11)
 
 
 def with_links(problem, *links):

@@ -10,6 +10,7 @@ from simulated_clusters import (
     POLICIES,
     mixed_lengths,
     random_case,
+    with_fixed_times,
     with_shared_bandwidth,
 )
 
@@ -32,6 +33,8 @@ def test_the_compiled_engine_forecasts_what_the_engine_in_python_does(seed, poli
     kind, router = rng.randrange(3), rng.choice(ROUTER_NAMES)
     if rng.random() < 0.5:
         problem = with_shared_bandwidth(problem, seed)
+    if rng.random() < 0.5:
+        problem = with_fixed_times(problem, seed)
 
     def demand():
         endless = mixed_lengths(seed)
@@ -68,7 +71,8 @@ def most_decodes_per_s(problem, placement):
     by_layer = [0.0] * problem.model.num_layers
     for name, held in placement.layers.items():
         times = problem.profile_of(name).layer_times
-        best = max(count / times.decode_s(max(count, 2)) for count in range(1, 5000))
+        least = times.least_decodes
+        best = max(count / times.decode_s(max(count, least)) for count in range(1, 5000))
         for layer in range(held.first, held.end):
             by_layer[layer] += best / len(held)
     return min(by_layer)

@@ -28,8 +28,9 @@ from runtime.engine.model_runner import ModelRunner
 from runtime.models.decoder import Decoder, LoadedDecoder
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.profiler import background, step_times
-from runtime.profiler.background import Left, Turns, measure_node
+from runtime.profiler.background import Left, Turns, measure_node, rest_s
 from runtime.profiler.node_sweep import sweep_shapes
+from runtime.profiler.rehearsal import Beside
 from runtime.profiler.step_times import StepRuns
 from runtime.protocol.profiling import ProfileOrder, ProfilingPhase
 from runtime.protocol.profiling_pipe import (
@@ -205,6 +206,10 @@ def test_an_order_that_is_withdrawn_ends_the_process(tmp_path: Path) -> None:
     run(life())
 
 
+def rehearsed(*_: object, **__: object) -> Beside:
+    return Beside(head_s=0.1, handling_s=0.02, hop_s=0.003)
+
+
 def _launch(checkpoint: Path) -> ProfilingLaunch:
     return ProfilingLaunch(
         order=order(str(checkpoint)), memory_budget_bytes=50_000_000, relative_speed=0.5
@@ -214,14 +219,15 @@ def _launch(checkpoint: Path) -> ProfilingLaunch:
 def test_a_checkpoint_is_measured_by_tokens_context_and_layers(tmp_path: Path) -> None:
     make_tiny_checkpoint(tmp_path, sizes=TinySizes(num_layers=2), seed=1)
     ticks, draw = itertools.count(), random.Random(1)
-    rests: list[int] = []
+    rests: list[float] = []
     asked = io.BytesIO()
     turns = Turns(answers=io.BytesIO(GO * 3 + AGAIN + GO * 100), events=asked)
     found = measure_node(
         _launch(tmp_path),
         turns,
         clock=lambda: next(ticks) * 0.25 * draw.uniform(1, 1 + 1e-9),
-        rest=lambda: rests.append(1),
+        sleep=rests.append,
+        rehearse=rehearsed,
     )
     assert len(rests) >= sum(point.runs for point in found.points)
     assert found.max_layers == 2
@@ -229,12 +235,22 @@ def test_a_checkpoint_is_measured_by_tokens_context_and_layers(tmp_path: Path) -
     assert {point.layers for point in found.points} == {1, 5}
     decodes = [point for point in found.points if point.phase == "decode"]
     assert len({point.tokens for point in decodes}) == 3
-    assert len(asked.getvalue().splitlines()) == len(found.points) + 2
+    assert len(asked.getvalue().splitlines()) == len(found.points) + 3
     # A step of 5 layers takes 0.25 s as one of 1 does, on a node of half the speed 0.5 s.
     assert found.decode_fit.layers == 5
     constant = found.decode_fit.parameters[3]
     assert constant == pytest.approx(0.5, rel=0.01)
-    assert found.layer_times.held(2).decode_s(4) * 2 == pytest.approx(0.5, rel=0.05)
+    times = found.layer_times
+    assert 2 * times.decode_s(4) + times.decode_step_s == pytest.approx(0.5, rel=0.05)
+    # A slower node draws its tokens more slowly, but its loop and its network are as fast as any.
+    assert (times.head_s, times.handling_s, times.hop_s) == (0.2, 0.02, 0.003)
+
+
+def test_a_slower_node_rests_longer_as_it_does_nothing_meanwhile() -> None:
+    assert rest_s(0.0, relative_speed=0.1) == pytest.approx(0.01)
+    assert rest_s(0.001, relative_speed=1.0) == pytest.approx(0.01)
+    assert rest_s(0.001, relative_speed=0.1) == pytest.approx(0.019)
+    assert rest_s(1.0, relative_speed=0.1) == pytest.approx(0.05)
 
 
 def test_nothing_is_asked_for_twice_once_nobody_answers() -> None:
@@ -274,7 +290,13 @@ def test_steps_are_timed_with_the_runner_that_a_stage_would_have(
     make_tiny_checkpoint(tmp_path, sizes=TinySizes(num_layers=2), seed=1)
     ticks = itertools.count()
     turns = Turns(answers=io.BytesIO(GO * 100), events=io.BytesIO())
-    measure_node(_launch(tmp_path), turns, clock=lambda: next(ticks) * 0.25, rest=lambda: None)
+    measure_node(
+        _launch(tmp_path),
+        turns,
+        clock=lambda: next(ticks) * 0.25,
+        sleep=lambda _: None,
+        rehearse=rehearsed,
+    )
     assert len(made) == 1
     # Both depths are whole there, so that a GPU plays decodes of either as recorded.
     assert wholes == [[range(1), range(5)]]
@@ -299,7 +321,7 @@ def test_the_process_answers_with_what_it_measured(
 ) -> None:
     make_tiny_checkpoint(tmp_path, sizes=TinySizes(num_layers=2), seed=1)
     monkeypatch.setattr(step_times, "_ENOUGH_S", 0.0)
-    monkeypatch.setattr(background, "_REST_S", 0.0)
+    monkeypatch.setattr(background, "REST_S", 0.0)
     pipes = Pipes(monkeypatch, _launch(tmp_path).to_line() + GO * 100)
     assert background.main([]) == 0
     assert isinstance(pipes.last, Measured)
@@ -340,6 +362,12 @@ def test_what_counts_of_a_step_is_the_median_of_its_runs(tmp_path: Path) -> None
     make_tiny_checkpoint(tmp_path, sizes=TinySizes(num_layers=2), seed=1)
     moments = itertools.accumulate(0.25 if tick % 8 else 0.001 for tick in itertools.count(1))
     turns = Turns(answers=io.BytesIO(GO * 100), events=io.BytesIO())
-    found = measure_node(_launch(tmp_path), turns, clock=lambda: next(moments), rest=lambda: None)
+    found = measure_node(
+        _launch(tmp_path),
+        turns,
+        clock=lambda: next(moments),
+        sleep=lambda _: None,
+        rehearse=rehearsed,
+    )
     assert min(point.seconds for point in found.points) < 0.01
     assert found.decode_fit.parameters[3] == pytest.approx(0.5, rel=0.01)

@@ -2,10 +2,11 @@
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from emulated_cluster import LAYERS, MODEL, EmulatedCluster, emulation_of
+from emulated_cluster import LAYERS, MODEL, TIMES, EmulatedCluster, emulation_of
 from pydantic import ValidationError
 
 from runtime.engine.emulated_link_queue import LinkQueue, queue_to, wire_bytes
@@ -50,12 +51,40 @@ def test_a_step_takes_what_the_tables_say_for_each_layer() -> None:
     assert step_s(mixed, emulation) == pytest.approx(4 * (0.125 + 0.02))
 
 
-def test_one_decode_costs_what_two_cost_and_a_tiny_chunk_no_less() -> None:
-    emulation = emulation_of()
-    two = 4 * (0.01 + (0.02 - 0.01) / 3)
-    assert step_s([decode()], emulation) == pytest.approx(two)
-    assert step_s([decode(), decode()], emulation) == pytest.approx(two)
-    assert step_s([prompt(1)], emulation) == pytest.approx(two)
+def test_one_decode_costs_what_two_cost_unless_it_was_measured_and_a_tiny_chunk_no_less() -> None:
+    one, two = 4 * 0.01, 4 * (0.01 + (0.02 - 0.01) / 3)
+    measured = emulation_of()
+    assert step_s([decode()], measured) == pytest.approx(one)
+    assert step_s([decode(), decode()], measured) == pytest.approx(two)
+    assert step_s([prompt(1)], measured) == pytest.approx(one)
+    published = emulation_of(times=replace(TIMES, decode=((2, two / 4), (4, 0.02))))
+    assert step_s([decode()], published) == pytest.approx(two)
+    assert step_s([decode(), decode()], published) == pytest.approx(two)
+    assert step_s([prompt(1)], published) == pytest.approx(two)
+
+
+def test_a_step_takes_its_own_time_once_and_that_of_the_head_where_tokens_are_drawn() -> None:
+    times = replace(
+        TIMES, prompt_step_s=0.3, decode_step_s=0.2, head_s=0.05, handling_s=9.0, hop_s=9.0
+    )
+    plain, timed = emulation_of(), emulation_of(times=times)
+
+    def more_s(*step: Work) -> float:
+        return step_s(list(step), timed) - step_s(list(step), plain)
+
+    assert more_s(decode()) == pytest.approx(0.2 + 0.05)
+    assert more_s(prompt(5)) == pytest.approx(0.3 + 0.05)
+    assert more_s(prompt(5), decode()) == pytest.approx(0.3 + 0.05)
+    assert more_s(decode(hop=1, first=2, end=4)) == pytest.approx(0.2 + 0.05)
+    assert more_s(replace(decode(), sequence=_passed_on())) == pytest.approx(0.2)
+
+
+def _passed_on() -> Sequence:
+    """A request whose rows go to another stage."""
+    sequence = decode(hop=1, first=2, end=4).sequence
+    hops = (*sequence.route.hops, Hop(node="b", first=4, end=8))
+    sequence.route = replace(sequence.route, hops=hops)
+    return sequence
 
 
 def test_a_request_that_enters_late_costs_only_where_it_runs() -> None:
@@ -121,8 +150,8 @@ def test_an_emulated_pipeline_answers_whole_and_says_that_it_is_emulated() -> No
     stats = cluster.stages["b"].stats()
     assert stats.emulated
     assert (stats.prompt_tokens_total, stats.decode_tokens_total) == (20, 4)
-    two = emulation_of().layer_times.decode_s(2)
-    assert cluster.slept_s["a"] == [pytest.approx(3 * 0.15)] + [pytest.approx(3 * two)] * 4
+    one = emulation_of().layer_times.decode_s(1)
+    assert cluster.slept_s["a"] == [pytest.approx(3 * 0.15)] + [pytest.approx(3 * one)] * 4
 
 
 def message(n_tokens: int, flags: Flag = Flag.NONE, *, kind: Kind = Kind.ROWS) -> Message:

@@ -27,6 +27,7 @@ from runtime.profiler.compute import (
 )
 from runtime.profiler.latency_sweep import measure_latencies
 from runtime.profiler.main import main
+from runtime.profiler.rehearsal import Beside
 from runtime.profiler.step_times import StepCost, StepTimes
 
 LIMITS = EngineLimits(page_tokens=16, max_batch_tokens=64, max_context_tokens=256)
@@ -51,12 +52,16 @@ TIMES = StepTimes(
 )
 
 
+BESIDE = Beside(head_s=0.1, handling_s=0.02, hop_s=0.003)
+
+
 def profile(budget: int, *, speed: float = 1.0, config: ModelConfig = CONFIG):
     return compute_profile(
         "node",
         config=config,
         limits=LIMITS,
         times=TIMES,
+        beside=BESIDE,
         workload=WORKLOAD,
         device_name="CPU",
         memory_budget_bytes=budget,
@@ -114,17 +119,29 @@ def test_half_the_speed_is_half_the_throughput() -> None:
 def test_a_layers_times_add_up_to_the_step_that_was_measured() -> None:
     found = profile(20_000_000, speed=0.5)
     assert found.layer_times is not None
+    times = found.layer_times
     for layers in (1, 3, found.max_layers):
-        held = found.layer_times.held(layers)
-        assert held.decode_s(4) * layers == pytest.approx(2 * (0.001 + layers * 0.002))
-        assert held.prompt_s(64) * layers == pytest.approx(2 * (0.001 + layers * 0.010))
-    assert found.layer_times.decode_step_s == pytest.approx(2 * 0.001)
+        decode_s = times.decode_s(4) * layers + times.decode_step_s
+        prompt_s = times.prompt_s(64) * layers + times.prompt_step_s
+        assert decode_s == pytest.approx(2 * (0.001 + layers * 0.002))
+        assert prompt_s == pytest.approx(2 * (0.001 + layers * 0.010))
+    assert times.decode_step_s == pytest.approx(2 * 0.001)
+
+
+def test_a_slower_node_draws_tokens_more_slowly_but_its_loop_and_network_are_as_fast_as_any() -> (
+    None
+):
+    times = profile(20_000_000, speed=0.5).layer_times
+    assert times is not None
+    assert (times.head_s, times.handling_s, times.hop_s) == (2 * 0.1, 0.02, 0.003)
 
 
 def test_a_larger_step_never_takes_less_time_whatever_was_measured() -> None:
     measured = {1: 0.004, 2: 0.003, 4: 0.005}
     costs = {size: StepCost(fixed_s=0.0, per_layer_s=cost) for size, cost in measured.items()}
-    times = layer_times(StepTimes(decode=costs, prefill=costs), layers=3, relative_speed=1.0)
+    times = layer_times(
+        StepTimes(decode=costs, prefill=costs), BESIDE, layers=3, relative_speed=1.0
+    )
     assert times.decode == ((1, 0.004), (2, 0.004), (4, 0.005))
 
 

@@ -25,7 +25,7 @@ from planner.simulator.engine import (
 from planner.simulator.python_engine import PythonEngine
 
 _LIBRARY_NAME = "_engine"
-_EDITION = 12  # of module.c
+_EDITION = 13  # of module.c
 _I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
@@ -80,6 +80,8 @@ class _NodeSetup(ctypes.Structure):
         ("prompt_slope_s", _REAL),
         ("decode_slope_s", _REAL),
         ("refusal_s", _REAL),
+        ("least_decodes", _I64),
+        ("shared_s", _REAL),
     ]
 
 
@@ -125,6 +127,8 @@ class CompiledEngine:
                 prompt_slope_s=node.prompt.slope_s,
                 decode_slope_s=node.decode.slope_s,
                 refusal_s=node.refusal_s,
+                least_decodes=node.least_decodes,
+                shared_s=node.shared_s,
             )
         self._engine = library.simulator_new(
             ctypes.byref(policy),

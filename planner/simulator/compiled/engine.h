@@ -71,10 +71,10 @@ typedef struct {
 
 typedef struct {
     i32 first_segment, num_segments, position, busy, has_decodes;
-    i64 prompt_limit, decode_limit, waiting, resident, copied_tokens;
+    i64 prompt_limit, decode_limit, least_decodes, waiting, resident, copied_tokens;
     i64 pages, held, growth, arrivals; /* growth: pages for a block more of every holder */
     StepTimes prompt, decode;
-    double refusal_s, busy_since, busy_until, began_s, changed_s, step_s, away_s;
+    double refusal_s, shared_s, busy_since, busy_until, began_s, changed_s, step_s, away_s;
     List batch;
     i64 batch_count;
     double busy_s, resident_integral, waiting_integral, held_integral;

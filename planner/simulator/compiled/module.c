@@ -7,7 +7,7 @@
 
 /* Raised with every change of a source here, and in compiled_engine.py: a library that was built
    before the change is not used. */
-const int64_t simulator_edition = 12;
+const int64_t simulator_edition = 13;
 
 void *PyInit__engine(void);
 
@@ -18,6 +18,8 @@ typedef struct {
     i64 num_segments, prompt_limit, decode_limit, pages, prompt_last, decode_last;
     const double *prompt_s, *decode_s;
     double prompt_slope_s, decode_slope_s, refusal_s;
+    i64 least_decodes;
+    double shared_s;
 } NodeSetup;
 
 void simulator_free(Engine *e);
@@ -54,6 +56,8 @@ Engine *simulator_new(const Policy *policy, i64 num_nodes, const NodeSetup *setu
         node->decode_limit = setup->decode_limit;
         node->pages = setup->pages;
         node->refusal_s = setup->refusal_s;
+        node->least_decodes = setup->least_decodes;
+        node->shared_s = setup->shared_s;
         node->prompt = (StepTimes){setup->prompt_s, setup->prompt_last, setup->prompt_slope_s};
         node->decode = (StepTimes){setup->decode_s, setup->decode_last, setup->decode_slope_s};
         node->batch = (List){-1, -1};

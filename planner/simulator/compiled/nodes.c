@@ -167,13 +167,15 @@ static void start_step(Engine *e, i32 number) {
     } while (!node->batch_count); /* all that waited there had lost their pages */
     i32 position = node->position;
     double prompt_s = seconds(&node->prompt, prompt_tokens);
-    double decode_s = decodes ? seconds(&node->decode, decodes < 2 ? 2 : decodes) : 0.0;
+    i64 charged = decodes < node->least_decodes ? node->least_decodes : decodes;
+    double decode_s = decodes ? seconds(&node->decode, charged) : 0.0;
     if (e->policy.chunk_tokens && prompt_tokens && !decodes) {
-        double least = seconds(&node->decode, 2);
+        double least = seconds(&node->decode, node->least_decodes);
         if (prompt_s < least) prompt_s = least;
     }
-    double duration =
-        (double)e->segments[node->first_segment + position].layers * (prompt_s + decode_s);
+    double shared_s = prompt_tokens && decodes ? node->shared_s : 0.0;
+    double duration = (double)e->segments[node->first_segment + position].layers *
+                      (prompt_s + decode_s - shared_s);
     if (position == 0) {
         duration += (double)node->copied_tokens * e->policy.copy_s_per_token;
         node->copied_tokens = 0;
