@@ -36,10 +36,15 @@ def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
 class HttpServer(uvicorn.Server):
     """uvicorn without its signal handlers: who uses it has more to stop."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(
+        self, app: ASGIApp, *, ssl_keyfile: str | None = None, ssl_certfile: str | None = None
+    ) -> None:
+        """By HTTPS where there are files for it."""
         super().__init__(
             uvicorn.Config(
                 app,
+                ssl_keyfile=ssl_keyfile,
+                ssl_certfile=ssl_certfile,
                 log_config=None,
                 access_log=False,
                 lifespan="off",

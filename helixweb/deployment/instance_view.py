@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.utils.translation import gettext_noop
 
@@ -33,7 +35,8 @@ class InstanceRow:
     """An instance, as its agent and the coordinators know it; None: nobody says.
 
     `share` is of all answers begun since the coordinators started. `left_alone`: healthy, and yet
-    gets no requests, as it failed of some.
+    gets no requests, as it failed of some. `unencrypted`: whoever is on the way to somebody's
+    server reads what goes there.
     """
 
     name: str
@@ -41,6 +44,7 @@ class InstanceRow:
     node_id: int | None
     backend: str
     url: str
+    unencrypted: bool
     gpus: tuple[int, ...]
     condition: str
     kind: str
@@ -107,6 +111,17 @@ def _traffic(deployment: Deployment, *, now: datetime) -> Mapping[str, InstanceT
     return joint_report(heard).instances if heard else {}
 
 
+def _is_unencrypted(url: str) -> bool:
+    """Of a server on another machine than the coordinator's."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or parts.hostname is None:
+        return False
+    try:
+        return not ip_address(parts.hostname).is_loopback
+    except ValueError:
+        return parts.hostname != "localhost"
+
+
 def _row(
     order: dict[str, Any],
     assignment: NodeAssignment,
@@ -131,6 +146,7 @@ def _row(
         node_id=assignment.node_id,
         backend=order["backend"],
         url=order["url"],
+        unencrypted=_is_unencrypted(order["url"]),
         gpus=tuple(order["gpus"]),
         condition=words,
         kind="warn" if left_alone else kind,

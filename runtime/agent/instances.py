@@ -13,14 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
-
 from runtime.agent.data_address import AddressError, choose_port
 from runtime.agent.instance_specs import CannotRun, InstanceSettings, spec_of
 from runtime.instances.asking import PROBE_TIMEOUT_S
+from runtime.instances.certificate import CertificateFiles, load_or_create
 from runtime.instances.command_lines import door_of, launch_of
 from runtime.instances.health import Condition, Patience
 from runtime.instances.instance import LOOK_EVERY_S, SupervisedInstance, look_after
+from runtime.instances.pinned import instance_client
 from runtime.instances.process import ServerProcess
 from runtime.protocol.control import DesiredState, ObservedState, Phase
 from runtime.protocol.instance_orders import MOST_SAID, AssignedInstance, ObservedInstance
@@ -62,7 +62,8 @@ class InstanceKeeper:
         self._is_free = is_free
         self._clock = clock
         self._look_every_s = look_every_s
-        self._http = httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False)
+        self._http = instance_client(timeout=PROBE_TIMEOUT_S)
+        self._tls: CertificateFiles | None = None  # where others than this machine ask
         self._wanted: tuple[AssignedInstance, ...] = ()
         self._kept: dict[str, _Kept] = {}
         self._refused: dict[str, str] = {}
@@ -85,6 +86,8 @@ class InstanceKeeper:
     async def run(self) -> None:
         """Until cancelled; then call `stop`."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self._settings.is_alone:
+            self._tls = await asyncio.to_thread(load_or_create, self._directory)
         await self._end_left_over()
         while True:
             await self._step()
@@ -160,8 +163,15 @@ class InstanceKeeper:
                 api_key=order.api_key,
                 environment={},
                 host=host,
+                certificate=self._certificate,
             ),
-            launch=launch_of(spec, model_name=order.model_name, api_key=order.api_key, host=host),
+            launch=launch_of(
+                spec,
+                model_name=order.model_name,
+                api_key=order.api_key,
+                host=host,
+                tls=self._tls,
+            ),
             process=process,
             http=self._http,
             clock=self._clock,
@@ -178,6 +188,10 @@ class InstanceKeeper:
                 look_after(order.name, instance, again_s=self._look_every_s)
             ),
         )
+
+    @property
+    def _certificate(self) -> str:
+        return "" if self._tls is None else self._tls.text
 
     def _end(self, kept: _Kept) -> None:
         if kept.ending is None:
@@ -229,6 +243,7 @@ class InstanceKeeper:
             requests=load.requests,
             kv_usage=load.kv_usage,
             log_tail=words[-MOST_SAID:],
+            certificate=self._certificate,
         )
 
 

@@ -277,4 +277,5 @@ def _door(one: ServedInstance) -> Door:
         lists_model=one.lists_model,
         has_metrics=one.has_metrics,
         tells_usage=one.tells_usage,
+        certificate=one.certificate,
     )

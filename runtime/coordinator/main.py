@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import httpx
 from starlette.applications import Starlette
 
 from planner.domain.cluster import COORDINATOR
@@ -49,6 +48,7 @@ from runtime.http_process import (
 )
 from runtime.instances.asking import PROBE_TIMEOUT_S
 from runtime.instances.command_lines import LOOPBACK, Door
+from runtime.instances.pinned import instance_client
 from runtime.metrics_port import metrics_port
 from runtime.protocol.control import AgentIdentity, CoordinatorReport, Role
 from runtime.protocol.emulation import EmulatedNetwork, EmulationRefused, read_network
@@ -132,7 +132,7 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
     api_keys = ApiKeys(spending=stats.spending)
     own_key = secrets.token_urlsafe(32)
     own_listener = listen(LOOPBACK, 0)
-    asking = httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False)
+    asking = instance_client(timeout=PROBE_TIMEOUT_S)
     relaying = relay_client(options.request_timeout_s)
     instances = InstanceService(
         Surroundings(

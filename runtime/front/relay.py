@@ -13,6 +13,7 @@ from runtime.front.asked import Asked
 from runtime.front.events import Event, EventReader, Garbage
 from runtime.instances.asking import headers_of
 from runtime.instances.command_lines import Door
+from runtime.instances.pinned import instance_client, pinned_to
 
 MOST_ANSWER_BYTES = 64 << 20
 _OURS = frozenset({401, 403, 404, 405})  # the client was let in and its model is right: our fault
@@ -62,12 +63,11 @@ def relay_client(request_timeout_s: float) -> httpx.AsyncClient:
     Idle ones are closed before a server closes them, which would look like its failure: uvicorn,
     which most engines use, does after 5 s.
     """
-    return httpx.AsyncClient(
+    return instance_client(
         timeout=httpx.Timeout(request_timeout_s, connect=_CONNECT_TIMEOUT_S, pool=None),
         limits=httpx.Limits(
             max_connections=None, max_keepalive_connections=64, keepalive_expiry=_KEEP_IDLE_S
         ),
-        trust_env=False,
     )
 
 
@@ -152,6 +152,7 @@ async def _sent(
         content=asked.body_for(door.model, with_usage=door.tells_usage),
         headers={"Content-Type": "application/json", **_headers(door, asked)},
         timeout=waits,
+        extensions=pinned_to(door),
     )
     try:
         response = await http.send(request, stream=True)

@@ -13,6 +13,7 @@ from runtime.instances.command_lines import Door
 from runtime.instances.engine_load import EngineLoad, read_load
 from runtime.instances.exposition import MAX_PAGE_BYTES
 from runtime.instances.health import Probe
+from runtime.instances.pinned import pinned_to
 
 PROBE_TIMEOUT_S = 5.0
 _MOST_SHOWN = 120
@@ -72,7 +73,9 @@ async def _get(http: httpx.AsyncClient, door: Door, path: str) -> httpx.Response
     try:
         async with (
             asyncio.timeout(PROBE_TIMEOUT_S),
-            http.stream("GET", f"{door.url}{path}", headers=headers_of(door)) as answer,
+            http.stream(
+                "GET", f"{door.url}{path}", headers=headers_of(door), extensions=pinned_to(door)
+            ) as answer,
         ):
             async for part in answer.aiter_bytes():
                 size += len(part)

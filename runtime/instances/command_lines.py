@@ -2,13 +2,14 @@
 
 Every server listens on one address only, by default loopback: `vllm serve` would otherwise listen
 on every interface, where much of it asks for no key. Keys go by the environment, as command lines
-can be read by every user.
+can be read by every user. Where others than this machine reach it, it speaks TLS.
 """
 
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from runtime.instances.certificate import CertificateFiles
 from runtime.protocol.instances import (
     HelixInstance,
     InstanceSpec,
@@ -40,6 +41,7 @@ class Door:
     `model` is the model's name there. `lists_model`: /v1/models names it. `has_metrics`: there may
     be a /metrics. `tells_usage`: a stream ends with token counts if it is asked to. `hears_asker`:
     the hash of the client's key is passed on behind `api_key` and a dot, within one process.
+    `certificate` (PEM): the only one that is taken there; empty: what everybody takes.
     """
 
     url: str
@@ -49,6 +51,7 @@ class Door:
     has_metrics: bool = True
     tells_usage: bool = True
     hears_asker: bool = False
+    certificate: str = ""
 
 
 def door_of(
@@ -58,14 +61,15 @@ def door_of(
     api_key: str,
     environment: Mapping[str, str],
     host: str = LOOPBACK,
+    certificate: str = "",
 ) -> Door:
-    """`api_key` is for those that are started here, which listen on `host`; of others it is in
-    `environment`."""
+    """`api_key` is for those that are started here, which listen on `host` and present
+    `certificate`; of others it is in `environment`."""
     if isinstance(spec, UrlInstance):
         url = spec.url.rstrip("/").removesuffix("/v1")
         key = environment.get(spec.api_key_env, "")
         return Door(url=url, model=spec.model, api_key=key, tells_usage=spec.stream_usage)
-    url = f"http://{host}:{spec.port}"
+    url = f"http{'s' if certificate else ''}://{host}:{spec.port}"
     if isinstance(spec, TransformersInstance):
         return Door(
             url=url,
@@ -74,15 +78,22 @@ def door_of(
             has_metrics=False,
             tells_usage=False,
         )
-    return Door(url=url, model=model_name, api_key=api_key)
+    return Door(url=url, model=model_name, api_key=api_key, certificate=certificate)
 
 
 def launch_of(
-    spec: StartedInstance, *, model_name: str, api_key: str, host: str = LOOPBACK
+    spec: StartedInstance,
+    *,
+    model_name: str,
+    api_key: str,
+    host: str = LOOPBACK,
+    tls: CertificateFiles | None = None,
 ) -> Launch:
-    """How the instance's process is started; it will answer for `model_name` with that key."""
+    """How the instance's process is started; it will answer for `model_name` with that key, with
+    `tls` by HTTPS. `transformers serve` knows neither."""
+    listening = (*_listening(spec, host), *_presenting(tls))
     if isinstance(spec, VllmInstance):
-        return _vllm(spec, model_name=model_name, api_key=api_key, host=host)
+        return _vllm(spec, listening, model_name=model_name, api_key=api_key)
     if isinstance(spec, TransformersInstance):
         argv = (
             *spec.command,
@@ -93,11 +104,13 @@ def launch_of(
             spec.device,
         )
         return Launch(argv=(*argv, *spec.extra_arguments), passes=spec.pass_environment)
-    return _helix(spec, model_name=model_name, api_key=api_key, host=host)
+    return _helix(spec, listening, model_name=model_name, api_key=api_key)
 
 
-def _vllm(spec: VllmInstance, *, model_name: str, api_key: str, host: str) -> Launch:
-    argv = [*spec.command, "serve", spec.model, *_listening(spec, host)]
+def _vllm(
+    spec: VllmInstance, listening: tuple[str, ...], *, model_name: str, api_key: str
+) -> Launch:
+    argv = [*spec.command, "serve", spec.model, *listening]
     argv += ["--served-model-name", model_name]
     argv += ["--tensor-parallel-size", str(spec.tensor_parallel)]
     argv += ["--gpu-memory-utilization", f"{spec.gpu_memory_utilization:g}"]
@@ -112,9 +125,11 @@ def _vllm(spec: VllmInstance, *, model_name: str, api_key: str, host: str) -> La
     )
 
 
-def _helix(spec: HelixInstance, *, model_name: str, api_key: str, host: str) -> Launch:
+def _helix(
+    spec: HelixInstance, listening: tuple[str, ...], *, model_name: str, api_key: str
+) -> Launch:
     argv = [sys.executable, "-m", "runtime", "serve", "--checkpoint", spec.checkpoint]
-    argv += [*_listening(spec, host), "--model-name", model_name]
+    argv += [*listening, "--model-name", model_name]
     argv += ["--memory-budget-bytes", str(spec.memory_budget_bytes)]
     argv += ["--relative-speed", f"{spec.relative_speed:g}", "--threads", str(spec.threads)]
     if spec.max_context_tokens is not None:
@@ -132,3 +147,10 @@ def _helix(spec: HelixInstance, *, model_name: str, api_key: str, host: str) -> 
 
 def _listening(spec: StartedInstance, host: str) -> tuple[str, ...]:
     return "--host", host, "--port", str(spec.port)
+
+
+def _presenting(tls: CertificateFiles | None) -> tuple[str, ...]:
+    """In vLLM's words, which are ours too."""
+    if tls is None:
+        return ()
+    return "--ssl-keyfile", str(tls.key), "--ssl-certfile", str(tls.certificate)

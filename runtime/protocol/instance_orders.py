@@ -13,6 +13,7 @@ from runtime.protocol.bounds import Count, SmallCount
 from runtime.protocol.instances import MOST_REQUESTS
 
 MOST_SAID = 2000
+MOST_CERTIFICATE = 8000
 InstanceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 Term = Annotated[float, Field(ge=0)]
 Terms = tuple[Term, Term, Term, Term]
@@ -40,7 +41,8 @@ class AssignedInstance(_Message):
 class ObservedInstance(_Message):
     """How an instance is: `condition` as in `runtime.instances.health`. `port`: where it answers on
     the host of the node's stages; null before it is known. `log_tail` is the end of its log while
-    it is not ready, `progress` what that says of how much is loaded."""
+    it is not ready, `progress` what that says of how much is loaded. With a `certificate` (PEM) it
+    answers by HTTPS, and presents that one."""
 
     name: InstanceName
     condition: str = Field(max_length=20)
@@ -50,13 +52,15 @@ class ObservedInstance(_Message):
     requests: Count | None = None
     kv_usage: float | None = Field(default=None, ge=0, le=1)
     log_tail: str = Field(default="", max_length=MOST_SAID)
+    certificate: str = Field(default="", max_length=MOST_CERTIFICATE)
 
 
 class ServedInstance(_Message):
     """An instance as a coordinator reaches it. `model` is the model's name there. More than
     `most_requests` wait in the coordinator's line, which is fair to keys, not in the engine's.
 
-    `prefill` and `decode` are the terms of its latency model (null: only room counts).
+    `prefill` and `decode` are the terms of its latency model (null: only room counts). Of an HTTPS
+    address `certificate` (PEM) is the only one that is taken; empty: what everybody takes.
     """
 
     name: InstanceName
@@ -71,6 +75,7 @@ class ServedInstance(_Message):
     lists_model: bool = True
     has_metrics: bool = True
     tells_usage: bool = True
+    certificate: str = Field(default="", max_length=MOST_CERTIFICATE)
 
 
 class InstanceTraffic(_Message):

@@ -12,6 +12,7 @@ import os
 import random
 import secrets
 import socket
+import ssl
 import sys
 import tempfile
 import time
@@ -21,6 +22,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from planner.domain.cluster import COORDINATOR
 from planner.domain.errors import PlannerError
@@ -85,6 +87,8 @@ class Options:
     request_timeout_s: float
     shutdown_grace_s: float
     emulate: Path | None
+    ssl_keyfile: Path | None
+    ssl_certfile: Path | None
 
 
 def main(argv: list[str]) -> int:
@@ -98,6 +102,8 @@ def main(argv: list[str]) -> int:
     )
     key = os.environ.get(API_KEY_VARIABLE, "")
     try:
+        if (options.ssl_keyfile is None) != (options.ssl_certfile is None):
+            raise CannotServe("HTTPS takes both --ssl-certfile and --ssl-keyfile; give the other")
         if not key:
             raise CannotServe(f"no API key; set {API_KEY_VARIABLE} to what clients shall send")
         with tempfile.TemporaryDirectory(prefix="helix-serve-") as directory:
@@ -193,8 +199,8 @@ async def serve(options: Options, *, api_key: str, directory: Path) -> None:
         return Response(page, media_type=CONTENT_TYPE)
 
     app.router.routes.append(Route("/metrics", metrics, methods=["GET"]))
-    server = HttpServer(app)
-    logger.info("listening on http://%s:%d", options.host, _port_of(listener))
+    server = _server(app, options)
+    logger.info("listening on %s:%d", options.host, _port_of(listener))
     signals = hear_signals()
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
@@ -262,6 +268,24 @@ def _port_of(listener: socket.socket) -> int:
     return port
 
 
+def _server(app: ASGIApp, options: Options) -> HttpServer:
+    """Raises CannotServe for files that are no certificate and its key."""
+    if options.ssl_keyfile is None or options.ssl_certfile is None:
+        return HttpServer(app)
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+            options.ssl_certfile, options.ssl_keyfile
+        )
+    except (OSError, ssl.SSLError) as error:
+        raise CannotServe(
+            f"{options.ssl_certfile} and {options.ssl_keyfile} are no certificate and its key "
+            f"({error})"
+        ) from error
+    return HttpServer(
+        app, ssl_keyfile=str(options.ssl_keyfile), ssl_certfile=str(options.ssl_certfile)
+    )
+
+
 def parse_options(argv: list[str]) -> Options:
     """Exits with status 2 and a usage message when `argv` is wrong."""
     parser = argparse.ArgumentParser(
@@ -290,6 +314,8 @@ def parse_options(argv: list[str]) -> Options:
         "SIGINT, or a second signal, ends them at once (default %(default)g)",
     )
     add("--emulate", type=Path, metavar="FILE.json", help="run no model: act as a node like that")
+    add("--ssl-certfile", type=Path, metavar="FILE.pem", help="answer by HTTPS, presenting this")
+    add("--ssl-keyfile", type=Path, metavar="FILE.pem", help="its private key")
     arguments = parser.parse_args(argv)
     arguments.model_name = arguments.model_name or arguments.checkpoint.resolve().name
     return Options(**vars(arguments))

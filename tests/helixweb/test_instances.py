@@ -57,6 +57,43 @@ def test_nodes_are_told_their_instances_and_coordinators_where_these_answer(
     assert deployment.status == Status.READY
 
 
+@pytest.mark.parametrize(
+    ("url", "is_warned_of"),
+    [
+        ("http://192.0.2.7:8000", True),
+        ("http://gpu.example:8000", True),
+        ("https://gpu.example", False),
+        ("http://127.0.0.1:8000", False),
+        ("http://localhost:8000", False),
+    ],
+)
+def test_the_page_warns_of_a_server_to_which_requests_go_unencrypted(
+    api: APIClient, browser: Client, two: Instances, url: str, is_warned_of: bool
+) -> None:
+    deployment = two.deploy(api, backend_by_node={min(two.plan.document["placement"]): url})
+    page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
+    assert ("not encrypted" in page) is is_warned_of
+    (row, _) = api.get(f"/api/v1/deployments/{deployment.pk}/instances/").json()["instances"]
+    assert row["unencrypted"] is is_warned_of
+
+
+def test_coordinators_are_told_the_certificate_of_an_instance_that_has_one(
+    api: APIClient, two: Instances
+) -> None:
+    deployment = two.deploy(api)
+    first, second = sorted(two.plan.document["placement"])
+    certificate = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+    two.agents[first].beat(
+        Phase.READY, generation=1, instances=[told(first, certificate=certificate)]
+    )
+    two.agents[second].beat(Phase.READY, generation=1, instances=[told(second)])
+    plan = two.coordinator.desired().plan
+    assert plan is not None
+    doors = {one.name: (one.url.partition(":")[0], one.certificate) for one in plan.instances}
+    assert doors == {first: ("https", certificate), second: ("http", "")}
+    assert deployment.generation == 1
+
+
 def test_the_key_of_an_instance_is_no_column_and_the_same_in_the_next_generation(
     api: APIClient, two: Instances
 ) -> None:

@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import signal
+import ssl
 import sys
 import threading
 import time
@@ -194,6 +195,8 @@ def main() -> None:
     serve.add_argument("--gpu-memory-utilization", type=float, default=0.9)
     serve.add_argument("--max-model-len", type=int)
     serve.add_argument("--enforce-eager", action="store_true")
+    serve.add_argument("--ssl-keyfile")
+    serve.add_argument("--ssl-certfile")
     options = parser.parse_args()
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     if len(gpus) != options.tensor_parallel_size:
@@ -207,8 +210,13 @@ def main() -> None:
     signal.signal(signal.SIGTERM, stop)
     Handler.engine, Handler.served = engine, options.served_model_name
     Handler.key = os.environ.get("VLLM_API_KEY", "")
+    server = Server((options.host, options.port), Handler)
+    if options.ssl_certfile:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(options.ssl_certfile, options.ssl_keyfile)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     with contextlib.suppress(KeyboardInterrupt):
-        Server((options.host, options.port), Handler).serve_forever()
+        server.serve_forever()
 
 
 if __name__ == "__main__":

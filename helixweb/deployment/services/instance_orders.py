@@ -60,15 +60,18 @@ def assigned(orders: Iterable[dict[str, Any]], node: Node) -> tuple[AssignedInst
 
 def served(row: NodeAssignment) -> list[ServedInstance]:
     """Where coordinators reach the row's instances: those whose port is known, and URLs."""
-    ports = {one["name"]: one["port"] for one in row.observed_instances if one["port"]}
+    told = {one["name"]: one for one in row.observed_instances if one["port"]}
     found = []
     for order in row.instances:
         if order["backend"] == "url":
             found.append(_served(order, row.node_name, url=order["url"]))
-        elif order["name"] in ports and row.node is not None:
+        elif order["name"] in told and row.node is not None:
+            one = told[order["name"]]
+            certificate = one.get("certificate", "")
             host = urlsplit(row.node.data_endpoint).hostname
-            url = f"http://{host}:{ports[order['name']]}"
-            found.append(_served(order, row.node_name, url=url, api_key=instance_key(row.node)))
+            url = f"http{'s' if certificate else ''}://{host}:{one['port']}"
+            door = _served(order, row.node_name, url=url, api_key=instance_key(row.node))
+            found.append(door.model_copy(update={"certificate": certificate}))
     return found
 
 

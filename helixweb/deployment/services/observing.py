@@ -115,7 +115,7 @@ def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) ->
     )
     stats = observed.stage.model_dump(mode="json") if observed.stage else None
     instances = [_without_zeros(one.model_dump(mode="json")) for one in observed.instances]
-    moved = _ports(instances) != _ports(assignment.observed_instances)
+    moved = _doors(instances) != _doors(assignment.observed_instances)
     NodeAssignment.objects.filter(pk=assignment.pk).update(
         observed_generation=observed.generation,
         phase=observed.phase.value,
@@ -146,8 +146,9 @@ def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) ->
     return entered
 
 
-def _ports(instances: list[dict[str, Any]]) -> dict[str, int | None]:
-    return {one["name"]: one["port"] for one in instances}
+def _doors(instances: list[dict[str, Any]]) -> dict[str, tuple[int | None, str]]:
+    """Where they answer, and by which certificate they are known."""
+    return {one["name"]: (one["port"], one.get("certificate", "")) for one in instances}
 
 
 def _without_zeros(told: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,68 @@
+"""HTTP to instances, of which some are known by one certificate: that one is taken, whatever its
+name, and no other, whoever signed it."""
+
+import ssl
+from collections import OrderedDict
+
+import httpx
+
+from runtime.instances.command_lines import Door
+
+_EXTENSION = "helix_certificate"
+_MOST_PINNED = 512  # connections to those asked least lately are closed beyond
+
+
+def pinned_to(door: Door) -> dict[str, str]:
+    """Extensions of a request to `door`, which a client of `instance_client` heeds."""
+    return {_EXTENSION: door.certificate} if door.certificate else {}
+
+
+def instance_client(
+    *, timeout: httpx.Timeout | float, limits: httpx.Limits | None = None
+) -> httpx.AsyncClient:
+    """A client that asks every instance as its door says."""
+    transport = PinnedTransport(limits or httpx.Limits())
+    return httpx.AsyncClient(timeout=timeout, transport=transport, trust_env=False)
+
+
+class PinnedTransport(httpx.AsyncBaseTransport):
+    """A pool of connections for every certificate, and one for all that have none."""
+
+    def __init__(self, limits: httpx.Limits) -> None:
+        self._limits = limits
+        self._others = httpx.AsyncHTTPTransport(limits=limits, trust_env=False)
+        self._pinned: OrderedDict[str, httpx.AsyncHTTPTransport] = OrderedDict()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        certificate = request.extensions.get(_EXTENSION, "")
+        pool = self._others if not certificate else await self._pool_of(certificate, request)
+        return await pool.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        for pool in (self._others, *self._pinned.values()):
+            await pool.aclose()
+        self._pinned.clear()
+
+    async def _pool_of(self, certificate: str, request: httpx.Request) -> httpx.AsyncHTTPTransport:
+        pool = self._pinned.get(certificate)
+        if pool is None:
+            context = _context_of(certificate, request)
+            pool = httpx.AsyncHTTPTransport(verify=context, limits=self._limits, trust_env=False)
+            self._pinned[certificate] = pool
+            if len(self._pinned) > _MOST_PINNED:
+                _, oldest = self._pinned.popitem(last=False)
+                await oldest.aclose()
+        self._pinned.move_to_end(certificate)
+        return pool
+
+
+def _context_of(certificate: str, request: httpx.Request) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # the key is known, so the name says nothing more
+    try:
+        context.load_verify_locations(cadata=certificate)
+    except (ssl.SSLError, ValueError) as error:
+        raise httpx.ConnectError(
+            f"the certificate that was told of it cannot be read: {error}", request=request
+        ) from error
+    return context
