@@ -4,11 +4,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-_MARK = re.compile(r"^<!-- (run|parse|not run)(?:: (.+?))? -->$")
-_FENCE = re.compile(r"^(`{3,})(\w*)\s*$")
+_MARK = re.compile(r"^\s*<!-- (run|parse|not run)(?:: (.+?))? -->$")
+_FENCE = re.compile(r"^(\s*)(`{3,})([^`\s]*).*$")
 
 
 def pages() -> list[Path]:
@@ -36,9 +37,17 @@ class Block:
     @property
     def commands(self) -> list[str]:
         """Each `$ …` with its continued lines as one, without what is said behind a #."""
-        joined = re.sub(r"\\\n\s*", "", self.text)
-        lines = [line[2:] for line in joined.splitlines() if line.startswith("$ ")]
-        return [re.sub(r"\s+# .*$", "", line).strip() for line in lines]
+        found: list[str] = []
+        until = ""  # the word that ends a text for the last command
+        for line in re.sub(r"\\\n\s*", "", self.text).splitlines():
+            if until:
+                found[-1] += f"\n{line}"
+                until = "" if line == until else until
+            elif line.startswith("$ "):
+                found.append(re.sub(r"\s+# .*$", "", line[2:]).strip())
+                here = re.search(r"<<-?\s*['\"]?(\w+)['\"]?", line)
+                until = here[1] if here else ""
+        return found
 
 
 def blocks(page: Path, language: str = "console") -> Iterator[Block]:
@@ -51,15 +60,15 @@ def blocks(page: Path, language: str = "console") -> Iterator[Block]:
             number += 1
             continue
         end = next(
-            at for at in range(number + 1, len(lines)) if lines[at].startswith(opening[1])
+            at for at in range(number + 1, len(lines)) if lines[at].strip().startswith(opening[2])
         )
-        if opening[2] == language:
+        if opening[3] == language:
             mark = _MARK.match(lines[number - 1]) if number else None
             yield Block(
                 page=page,
                 line=number + 1,
                 mark=mark[1] if mark else None,
                 note=(mark[2] or "") if mark else "",
-                text="\n".join(lines[number + 1 : end]),
+                text=dedent("\n".join(lines[number + 1 : end])),
             )
         number = end + 1

@@ -29,9 +29,13 @@ def constants(node: ast.expr) -> Iterator[str]:
 def codes_of(tree: ast.AST) -> Iterator[str]:
     """Of `code="…"` in calls and `default_code = "…"` in classes."""
     for node in ast.walk(tree):
-        if (isinstance(node, ast.keyword) and node.arg == "code") or (isinstance(node, ast.Assign) and any(
-            isinstance(target, ast.Name) and target.id == "default_code" for target in node.targets
-        )):
+        if (isinstance(node, ast.keyword) and node.arg == "code") or (
+            isinstance(node, ast.Assign)
+            and any(
+                isinstance(target, ast.Name) and target.id == "default_code"
+                for target in node.targets
+            )
+        ):
             yield from constants(node.value)
 
 

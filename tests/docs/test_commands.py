@@ -1,0 +1,114 @@
+"""Every command of the documentation is run, or parsed by its program, or says why it is not.
+
+A fence of language `console` stands below one of
+
+    <!-- run -->              each `$` line is run in one world for all, and must end with 0
+    <!-- run: NAME=value -->  the same with that in the environment
+    <!-- parse -->            it stays, or dials elsewhere: its program's own parser must take it
+    <!-- not run: REASON -->  one of REASONS, or the test that runs it
+
+Lines without `$` are what must be among what is said; … stands for anything.
+"""
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.command_lines import NotOurs, Wrong, check
+from tests.docs.console_world import World, console_world
+from tests.docs.pages import ROOT, Block, blocks, pages
+
+REASONS = {
+    "installs software",
+    "needs a GPU",
+    "needs Docker",
+    "needs Kubernetes",
+    "needs root",
+    "needs minutes",
+    "needs another machine",
+}
+ALL = [block for page in pages() for block in blocks(page)]
+RUN = sorted({block.page for block in ALL if block.mark == "run"})
+
+
+def of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    assert shutil.which("curl"), "the documentation asks with curl; apt-get install curl"
+    with console_world(tmp_path_factory.mktemp("console")) as made:
+        yield made
+
+
+def test_every_fence_of_commands_says_how_it_is_tested() -> None:
+    assert [block.where for block in ALL if block.mark is None] == []
+    for page in pages():
+        assert not [block.where for block in blocks(page, "bash")], "console, with $"
+        assert not [block.where for block in blocks(page, "sh")], "console, with $"
+
+
+def test_what_is_not_run_says_why_and_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    reasons: Counter[str] = Counter()
+    for block in ALL:
+        if block.mark != "not run":
+            continue
+        assert block.commands, block.where
+        other = re.fullmatch(r"(tests/[\w/]+\.py) does", block.note)
+        assert block.note in REASONS or (other and (ROOT / other[1]).exists()), block.where
+        reasons[block.note] += len(block.commands)
+    counted = {
+        mark: sum(len(block.commands) for block in ALL if block.mark == mark)
+        for mark in ("run", "parse")
+    }
+    with capsys.disabled():
+        told = "; ".join(f"{count} because: {reason}" for reason, count in sorted(reasons.items()))
+        print(f"\ncommands: {counted['run']} run, {counted['parse']} parsed, not run: {told}")
+    assert counted["run"] > 20
+
+
+@pytest.mark.parametrize(
+    "block", [block for block in ALL if block.mark != "run"], ids=lambda block: block.where
+)
+def test_a_command_that_is_not_run_is_one_that_its_program_takes(
+    block: Block, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for command in block.commands:
+        try:
+            check(command, patch=monkeypatch)
+        except Wrong as error:
+            if isinstance(error, NotOurs) and block.mark == "not run":
+                continue
+            pytest.fail(f"{block.where}: {command}\n{error}")
+
+
+@pytest.mark.parametrize("page", RUN, ids=of)
+def test_the_commands_of_a_page_do_what_it_says(page: Path, world: World) -> None:
+    room = world.room(of(page).replace("/", "-"))
+    for block in blocks(page):
+        if block.mark != "run":
+            continue
+        env = dict([block.note.split("=", 1)]) if block.note else {}
+        said = ""
+        for command in block.commands:
+            done = world.run(command, room=room, env=env)
+            assert done.status == 0, f"{block.where}: {command}\n{done.said[-2000:]}"
+            said += done.said
+        for line in expected(block):
+            assert re.search(line, said), f"{block.where} should say {line}\n{said[-2000:]}"
+
+
+def expected(block: Block) -> list[str]:
+    """Patterns of the lines that are no commands."""
+    text = re.sub(r"\\\n\s*", "", block.text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return [
+        r"\s+".join(".*".join(map(re.escape, word.split("…"))) for word in line.split())
+        for line in lines
+        if not line.startswith("$ ") and line != "…"
+    ]
