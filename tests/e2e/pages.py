@@ -27,12 +27,18 @@ PAGES = (
     "/deployments/{deployment}/", "/deployments/{deployment}/predictions/",
     "/deployments/{failing}/", "/plans/{instances_run}/", "/deployments/{instances}/",
     "/clusters/{instances_cluster}/nodes/{instances_node}/", "/monitor/?cluster={cluster}&range=1h",
-    "/requests/", "/requests/{request}/", "/playground/", "/settings/", "/settings/users/",
+    "/requests/", "/requests/{request}/", "/alerts/", "/alerts/rules/",
+    "/alerts/rules/new/{cluster}", "/alerts/rules/{alert_rule}/",
+    "/alerts/rules/{alert_rule}/delete", "/alerts/channels/", "/alerts/channels/new/{cluster}",
+    "/alerts/channels/{alert_channel}/", "/alerts/channels/{alert_channel}/delete",
+    "/alerts/silences/", "/alerts/silences/new/{cluster}", "/alerts/deliveries/",
+    "/playground/", "/settings/", "/settings/users/",
     "/settings/api-keys/", "/settings/join-tokens/", "/settings/jobs/", "/settings/about/",
 )  # fmt: skip
 # On the day the site is new: what says that there is nothing yet, and what to do.
 EMPTY = (
     "/", "/clusters/", "/nodes/", "/models/", "/profiles/", "/changes/", "/plans/", "/plans/new",
-    "/deployments/", "/monitor/", "/requests/", "/playground/", "/settings/api-keys/",
-    "/settings/join-tokens/", "/settings/jobs/",
+    "/deployments/", "/monitor/", "/requests/", "/alerts/", "/alerts/rules/",
+    "/alerts/channels/", "/alerts/silences/", "/alerts/deliveries/",
+    "/playground/", "/settings/api-keys/", "/settings/join-tokens/", "/settings/jobs/",
 )  # fmt: skip

@@ -38,6 +38,7 @@ def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
     from helixweb.deployment.profiling import order_profiling
     from helixweb.deployment.services import deploy, drain
     from helixweb.inventory import services as inventory
+    from tests.e2e.alert_world import some_alerts
     from tests.helixweb.process_doubles import FakeCluster
 
     now = timezone.now()
@@ -90,6 +91,7 @@ def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
         "spare_region_link": spare.region_links.first().pk,
         "spare_profile": spare.profiles.get(name="small").pk,
     }
+    ids |= some_alerts(spare, user=user, now=now)
     return ids | _others(name, spare=spare, user=user, plan=plan, now=now)
 
 

@@ -11,6 +11,7 @@ import pytest
 from selenium import webdriver
 
 from tests.e2e.addresses import all_names, names_of
+from tests.e2e.alert_actions import act_on_alerts
 from tests.e2e.browsed_site import BrowsedSite
 from tests.e2e.inventory_actions import (
     act_in_settings,
@@ -52,6 +53,7 @@ def test_every_action_does_what_it_says(
         act_on_models_and_profiles(person, world)
         act_on_plans(person, world)
         act_on_what_serves(person, world, chat)
+        act_on_alerts(person, world)
         find_profiles_out(person, world)
         take_the_serving_cluster_down(person, world)
     recorded = json.loads(browser.execute_script("return localStorage['controls-of-the-site']"))

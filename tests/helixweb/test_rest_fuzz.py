@@ -30,6 +30,9 @@ COLLECTIONS = {
     "start_plan": "plans",
     "running_plan": "plans",
     "nodes": "nodes",
+    "rule": "alert-rules",
+    "channels": "alert-channels",
+    "channel": "alert-channels",
 }
 
 
@@ -57,6 +60,7 @@ class Site:
         self.rows = {
             name: self._numbers(name)
             for name in (
+                "alert-channels", "alert-deliveries", "alert-rules", "alert-silences", "alerts",
                 "changes", "clusters", "coordinators", "deployments", "drains", "join-tokens",
                 "links", "model-mixes", "models", "nodes", "plan-runs", "plans", "profile-versions",
                 "profiles", "profilings", "region-links", "repairs", "requests",
