@@ -9,7 +9,7 @@ from helixweb.client.generated.resources import Resources
 class Client(Resources):
     """Rows are plain dicts, typed as `helixweb.client.generated.schemas` says."""
 
-    def events(
+    def follow(
         self,
         topics: Iterable[str],
         *,

@@ -18,14 +18,10 @@ class Command(Protocol):
 
 _HERE = "helixweb.command_line.commands"
 _ON_SERVER = "helixweb.operations.commands"
-_ON_SERVER = "helixweb.operations.commands"
 # Name -> (module or module:object, what `helixweb --help` says of it).
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": (f"{_ON_SERVER}.up", "run the site on this machine: web, worker and coordinator"),
-    "up": (f"{_ON_SERVER}.up", "run the site on this machine: web, worker and coordinator"),
     "demo": (f"{_HERE}.demo", "start a small cluster on this machine and show it at work"),
-    "backup": (f"{_ON_SERVER}.backup", "save database and secrets of this site in one file"),
-    "restore": (f"{_ON_SERVER}.restore", "put a site back as a backup has it"),
     "backup": (f"{_ON_SERVER}.backup", "save database and secrets of this site in one file"),
     "restore": (f"{_ON_SERVER}.restore", "put a site back as a backup has it"),
     "login": (f"{_HERE}.login", "keep the site's address and an API key for the other commands"),
@@ -44,6 +40,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "chat": (f"{_HERE}.chat", "talk to a deployed model"),
     "bench": (f"{_HERE}.bench", "measure an endpoint under so many requests at once"),
     "events": (f"{_HERE}.events", "follow what happens"),
+    "export": (f"{_HERE}.exporting", "write the inventory as YAML, JSON or CSV"),
+    "import": (f"{_HERE}.importing", "compare a file with the site, and make the site so"),
     "completion": (f"{_HERE}.completion", "print what completes lines in bash, zsh or fish"),
 }
 

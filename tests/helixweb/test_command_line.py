@@ -194,7 +194,7 @@ def test_login_keeps_the_key_for_its_owner_and_its_server_only(
     assert key not in shell.out + shell.err
     del shell.environ["HELIXWEB_URL"]
     assert shell("node", "list") == 0
-    assert shell("node", "list", "--url", "http://127.0.0.1:1") == exit_codes.REFUSED
+    assert shell("node", "list", "--url", "http://testserver:81") == exit_codes.REFUSED
     kept.chmod(0o644)
     assert shell("node", "list") == 0
     assert "chmod 600" in shell.err

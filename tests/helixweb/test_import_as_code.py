@@ -390,6 +390,19 @@ def test_thousands_of_rows_come_and_go_in_few_statements(
     assert Link.objects.filter(source="tower").count() == 1501
 
 
+def test_what_was_agreed_to_is_done_or_nothing(world: Document) -> None:
+    tiny = next(one for one in world["clusters"] if one["name"] == "tiny")
+    tiny["nodes"].append({"name": "shed"})
+    digest = bring_in(world, dry_run=True).json()["digest"]
+    services.update(Node.objects.get(cluster__name="tiny", name="mini"), region="home")
+    refused = bring_in(world, expect=digest)
+    assert refused.status_code == 409
+    assert "compare them again" in refused.json()["detail"]
+    assert not Node.objects.filter(name="shed").exists()
+    digest = bring_in(world, dry_run=True).json()["digest"]
+    assert bring_in(world, expect=digest).json()["digest"] == digest
+
+
 @pytest.mark.parametrize(
     ("query", "media"),
     [
@@ -397,6 +410,7 @@ def test_thousands_of_rows_come_and_go_in_few_statements(
         ({"kind": "nodes"}, "application/yaml"),
         ({"cluster": 1}, "application/json"),
         ({"dry_run": "perhaps"}, "application/yaml"),
+        ({"expect": "abc"}, "application/yaml"),
         ({"cluster": 10**30, "kind": "nodes"}, "text/csv"),
     ],
 )
@@ -473,7 +487,7 @@ def test_names_survive_csv_and_are_no_formulas(names: list[str]) -> None:
 
 
 def test_rows_of_a_file_are_lines_that_compare_well(cluster: Cluster) -> None:
-    text = client().get(EXPORT, headers={"Accept": "application/yaml"}).content.decode()
+    text = client().get(EXPORT, {"format": "yaml"}).content.decode()
     assert "- {source: tower, target: mini, bandwidth_bytes_per_s: 12500000.0," in text
     assert yaml.safe_load(text)["clusters"][0]["name"] == "tiny"
     assert LINKS.required == ("source", "target", "bandwidth_bytes_per_s", "latency_s")

@@ -12,7 +12,7 @@ from helixweb.client.generated import schemas
 class ChangesFilters(TypedDict, total=False):
     """Query parameters of GET /changes/."""
 
-    action: Literal['added', 'changed', 'noted', 'removed']
+    action: Literal['added', 'changed', 'noted', 'refused', 'removed']
     action__in: list[str]
     actor: str
     actor__in: list[str]

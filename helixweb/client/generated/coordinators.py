@@ -53,3 +53,7 @@ class Coordinators:
     def delete(self, id: int, *, if_match: str | None = None) -> None:
         """Coordinators come by registering; a person can only remove one."""
         self._connection.call('DELETE', f"/coordinators/{path_part(id)}/", headers={'If-Match': if_match})
+
+    def revoke_credential(self, id: int, *, idempotency_key: str | None = None) -> None:
+        """Shut the coordinator out; it can only join anew, with a fresh token."""
+        self._connection.call('POST', f"/coordinators/{path_part(id)}/revoke-credential/", headers={'Idempotency-Key': idempotency_key})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, TypedDict, Unpack, cast
 
-from helixweb.client.connection import Connection, Page, path_part, with_commas
+from helixweb.client.connection import Connection, Page, Tagged, path_part, with_commas
 from helixweb.client.generated import schemas
 
 
@@ -39,7 +39,10 @@ class JoinTokens:
         self._connection = connection
 
     def page(self, **filters: Unpack[JoinTokensFilters]) -> Page[schemas.JoinToken]:
-        """POST answers with the secret and the command that uses it; they are shown this once."""
+        """POST answers with the secret and the command that uses it; they are shown this once.
+
+        DELETE lets an unused one expire at once.
+        """
         answer = self._connection.call("GET", "/join-tokens/", query=with_commas(dict(filters), 'cluster__in', 'fields', 'ordering', 'role__in'))
         return Page(count=answer["count"], results=answer["results"])
 
@@ -48,9 +51,26 @@ class JoinTokens:
         return self._connection.pages("/join-tokens/", query=with_commas(dict(filters), 'cluster__in', 'fields', 'ordering', 'role__in'))
 
     def create(self, body: schemas.JoinTokenRequest, *, idempotency_key: str | None = None) -> schemas.JoinToken:
-        """POST answers with the secret and the command that uses it; they are shown this once."""
+        """POST answers with the secret and the command that uses it; they are shown this once.
+
+        DELETE lets an unused one expire at once.
+        """
         return cast('schemas.JoinToken', self._connection.call('POST', "/join-tokens/", body=body, headers={'Idempotency-Key': idempotency_key}))
 
     def get(self, id: int, *, fields: list[Literal['cluster', 'command', 'created_at', 'expires_at', 'id', 'role', 'secret', 'used_at', 'used_by_name']] | None = None) -> schemas.JoinToken:
-        """POST answers with the secret and the command that uses it; they are shown this once."""
+        """POST answers with the secret and the command that uses it; they are shown this once.
+
+        DELETE lets an unused one expire at once.
+        """
         return cast('schemas.JoinToken', self._connection.call('GET', f"/join-tokens/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
+
+    def get_tagged(self, id: int) -> Tagged[schemas.JoinToken]:
+        """The same with its ETag, for `if_match`."""
+        return self._connection.tagged(f"/join-tokens/{path_part(id)}/")
+
+    def delete(self, id: int, *, if_match: str | None = None) -> None:
+        """POST answers with the secret and the command that uses it; they are shown this once.
+
+        DELETE lets an unused one expire at once.
+        """
+        self._connection.call('DELETE', f"/join-tokens/{path_part(id)}/", headers={'If-Match': if_match})

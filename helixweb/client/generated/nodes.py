@@ -70,6 +70,10 @@ class Nodes:
         """The last lines that a node's agent and stage logged, the newest last."""
         return cast('list[schemas.NodeLogLine]', self._connection.call('GET', f"/nodes/{path_part(id)}/log", query={'level': level, 'limit': limit}))
 
+    def revoke_credential(self, id: int, *, idempotency_key: str | None = None) -> None:
+        """Shut the agent out; it can only join anew, with a fresh token."""
+        self._connection.call('POST', f"/nodes/{path_part(id)}/revoke-credential/", headers={'Idempotency-Key': idempotency_key})
+
     def batch(self, body: schemas.NodeBatchRequest | None = None, *, idempotency_key: str | None = None) -> schemas.NodeBatchDone:
         """Delete, change and make many rows at once: all of it or, if any is refused, nothing."""
         return cast('schemas.NodeBatchDone', self._connection.call('POST', "/nodes/batch/", body=body, headers={'Idempotency-Key': idempotency_key}))

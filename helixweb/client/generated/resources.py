@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from helixweb.client.connection import Connection
+from helixweb.client.generated.alert_channels import AlertChannels
+from helixweb.client.generated.alert_deliveries import AlertDeliveries
+from helixweb.client.generated.alert_rules import AlertRules
+from helixweb.client.generated.alert_silences import AlertSilences
+from helixweb.client.generated.alerts import Alerts
+from helixweb.client.generated.api_keys import ApiKeys
 from helixweb.client.generated.changes import Changes
 from helixweb.client.generated.clusters import Clusters
 from helixweb.client.generated.coordinators import Coordinators
 from helixweb.client.generated.deployments import Deployments
 from helixweb.client.generated.drains import Drains
 from helixweb.client.generated.events import Events
+from helixweb.client.generated.export import Export
+from helixweb.client.generated.grants import Grants
+from helixweb.client.generated.groups import Groups
+from helixweb.client.generated.import_ import Import
 from helixweb.client.generated.join_tokens import JoinTokens
 from helixweb.client.generated.links import Links
+from helixweb.client.generated.me import Me
 from helixweb.client.generated.metrics import Metrics
 from helixweb.client.generated.model_mixes import ModelMixes
 from helixweb.client.generated.models import Models
@@ -23,12 +34,38 @@ from helixweb.client.generated.profilings import Profilings
 from helixweb.client.generated.region_links import RegionLinks
 from helixweb.client.generated.repairs import Repairs
 from helixweb.client.generated.requests import Requests
+from helixweb.client.generated.sessions import Sessions
 from helixweb.client.generated.shared_bandwidths import SharedBandwidths
 from helixweb.client.generated.simulations import Simulations
+from helixweb.client.generated.users import Users
 
 
 class Resources(Connection):
     """A connection with one attribute per resource."""
+
+    @property
+    def alert_channels(self) -> AlertChannels:
+        return AlertChannels(self)
+
+    @property
+    def alert_deliveries(self) -> AlertDeliveries:
+        return AlertDeliveries(self)
+
+    @property
+    def alert_rules(self) -> AlertRules:
+        return AlertRules(self)
+
+    @property
+    def alert_silences(self) -> AlertSilences:
+        return AlertSilences(self)
+
+    @property
+    def alerts(self) -> Alerts:
+        return Alerts(self)
+
+    @property
+    def api_keys(self) -> ApiKeys:
+        return ApiKeys(self)
 
     @property
     def changes(self) -> Changes:
@@ -55,12 +92,32 @@ class Resources(Connection):
         return Events(self)
 
     @property
+    def export(self) -> Export:
+        return Export(self)
+
+    @property
+    def grants(self) -> Grants:
+        return Grants(self)
+
+    @property
+    def groups(self) -> Groups:
+        return Groups(self)
+
+    @property
+    def import_(self) -> Import:
+        return Import(self)
+
+    @property
     def join_tokens(self) -> JoinTokens:
         return JoinTokens(self)
 
     @property
     def links(self) -> Links:
         return Links(self)
+
+    @property
+    def me(self) -> Me:
+        return Me(self)
 
     @property
     def metrics(self) -> Metrics:
@@ -111,9 +168,17 @@ class Resources(Connection):
         return Requests(self)
 
     @property
+    def sessions(self) -> Sessions:
+        return Sessions(self)
+
+    @property
     def shared_bandwidths(self) -> SharedBandwidths:
         return SharedBandwidths(self)
 
     @property
     def simulations(self) -> Simulations:
         return Simulations(self)
+
+    @property
+    def users(self) -> Users:
+        return Users(self)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 
-ActionEnum: TypeAlias = "Literal['added', 'changed', 'removed', 'noted']"
+class AcknowledgeRequest(TypedDict):
+    """Unknown keys are an error that names them, never silently ignored."""
+
+    comment: NotRequired[str]
 
 
 class AddedNodesRequest(TypedDict):
@@ -33,6 +36,71 @@ class Agreement(TypedDict):
     broken: list[Broken]
 
 
+class Alert(TypedDict):
+    id: int
+    cluster: int
+    rule: int
+    rule_name: str
+    kind: str
+    subject: str
+    severity: SeverityEnum
+    state: AlertStateEnum
+    value: float | None
+    text: str
+    since: str
+    fired_at: str | None
+    resolved_at: str | None
+    flaps: int
+    silenced: bool
+    acknowledged_at: str | None
+    acknowledged_by: str
+    comment: str
+
+
+AlertStateEnum: TypeAlias = "Literal['pending', 'firing', 'resolved']"
+
+
+class ApiKey(TypedDict):
+    """A key; `secret` is in the answer to who made it, and shown this once.
+
+    It may do no more than its owner. Limits that are null are none.
+    """
+
+    id: int
+    name: str
+    key: str
+    owner: str
+    scopes: list[ScopesEnum]
+    cluster: NotRequired[int | None]
+    networks: NotRequired[list[str]]
+    requests_per_min: NotRequired[int | None]
+    tokens_per_min: NotRequired[int | None]
+    tokens_per_day: NotRequired[int | None]
+    created_at: str
+    expires_at: NotRequired[str | None]
+    revoked_at: str | None
+    last_used_at: str | None
+    used: Counts
+    used_today: Counts
+    secret: str | None
+
+
+class ApiKeyRequest(TypedDict):
+    """A key; `secret` is in the answer to who made it, and shown this once.
+
+    It may do no more than its owner. Limits that are null are none.
+    """
+
+    name: str
+    scopes: list[ScopesEnum]
+    cluster: NotRequired[int | None]
+    networks: NotRequired[list[str]]
+    requests_per_min: NotRequired[int | None]
+    tokens_per_min: NotRequired[int | None]
+    tokens_per_day: NotRequired[int | None]
+    expires_at: NotRequired[str | None]
+
+
 class Assignment(TypedDict):
     """One node's layers [first, end), and how far it is with the present generation."""
 
@@ -51,6 +119,14 @@ class Assignment(TypedDict):
     instances: list[dict[str, Any]]
     observed_instances: list[dict[str, Any]]
     updated_at: str
+
+
+class Attempt(TypedDict):
+    attempt: int
+    at: str
+    took_s: float
+    code: int | None
+    error: str
 
 
 BackendEnum: TypeAlias = "Literal['helix', 'vllm', 'transformers']"
@@ -99,13 +175,16 @@ class Change(TypedDict):
     kind: str
     row_id: int
     name: str
-    action: ActionEnum
+    action: ChangeActionEnum
     text: str
     actor: str
     batch: str | None
     before: dict[str, Any] | None
     after: dict[str, Any] | None
     at: str
+
+
+ChangeActionEnum: TypeAlias = "Literal['added', 'changed', 'removed', 'noted', 'refused']"
 
 
 class Changed(TypedDict):
@@ -121,6 +200,56 @@ class ChangedLinkRequest(TypedDict):
     target: str
     bandwidth_bytes_per_s: float
     latency_s: float
+
+
+class Channel(TypedDict):
+    """`secret` signs what is posted; it is in the answer to its making, and then no more."""
+
+    id: int
+    cluster: int
+    name: str
+    way: WayEnum
+    url: NotRequired[str]
+    addresses: NotRequired[dict[str, Any]]
+    enabled: NotRequired[bool]
+    send_resolved: NotRequired[bool]
+    least_severity: NotRequired[LeastSeverityEnum]
+    alive_every_s: NotRequired[float | None]
+    failures: int
+    disabled_why: str
+    created_at: str
+    secret: str | None
+
+
+class ChannelBatchDone(TypedDict):
+    """The rows as they are now."""
+
+    deleted: list[int]
+    updated: list[Channel]
+    created: list[Channel]
+
+
+class ChannelBatchRequest(TypedDict):
+    """At most 500 rows to delete, to change by id, and to make, in this order. `if_match`: the ETags of rows as they were read, by id."""
+
+    delete: NotRequired[list[int]]
+    update: NotRequired[dict[str, PatchedChannelRequest]]
+    create: NotRequired[list[ChannelRequest]]
+    if_match: NotRequired[dict[str, str]]
+
+
+class ChannelRequest(TypedDict):
+    """`secret` signs what is posted; it is in the answer to its making, and then no more."""
+
+    cluster: int
+    name: str
+    way: WayEnum
+    url: NotRequired[str]
+    addresses: NotRequired[dict[str, Any]]
+    enabled: NotRequired[bool]
+    send_resolved: NotRequired[bool]
+    least_severity: NotRequired[LeastSeverityEnum]
+    alive_every_s: NotRequired[float | None]
 
 
 class Cluster(TypedDict):
@@ -196,6 +325,39 @@ class Coordinator(TypedDict):
     version: str
     joined_at: str | None
     last_seen_at: str | None
+
+
+class Count(TypedDict):
+    kind: Kind0d1Enum
+    add: int
+    change: int
+    remove: int
+
+
+class Counts(TypedDict):
+    """What a key was used for."""
+
+    rest_requests: int
+    requests: int
+    prompt_tokens: int
+    output_tokens: int
+
+
+class Delivery(TypedDict):
+    """`told` are the turns of alerts that it tells of."""
+
+    id: int
+    channel: int
+    occasion: OccasionEnum
+    number: str
+    told: list[dict[str, Any]]
+    status: TaskStatusEnum
+    attempt: int
+    error: str
+    created_at: str
+    next_try_at: str
+    finished_at: str | None
+    attempts: list[Attempt]
 
 
 class DeployRequestRequest(TypedDict):
@@ -280,6 +442,12 @@ class DrainRequest(TypedDict):
 
 
 DrainStateEnum: TypeAlias = "Literal['draining', 'letting go', 'drained']"
+
+
+class Ended(TypedDict):
+    """How many log-ins were ended."""
+
+    ended: int
 
 
 class EstimateRequest(TypedDict):
@@ -385,6 +553,42 @@ class FlowOptionsRequest(TypedDict):
 GpuEnum: TypeAlias = "Literal['A10', 'A100-40GB', 'A100-80GB', 'H100-PCIe', 'H100-SXM', 'H200', 'L4', 'L40S', 'RTX-3090', 'RTX-4090', 'T4', 'V100-16GB', 'V100-32GB']"
 
 
+class Grant(TypedDict):
+    """A role of `user` or of `group`, by name, on `cluster`; null: on the whole site."""
+
+    id: int
+    user: NotRequired[str | None]
+    group: NotRequired[str | None]
+    cluster: NotRequired[int | None]
+    role: RoleOfPersonEnum
+    created_at: str
+
+
+class GrantRequest(TypedDict):
+    """A role of `user` or of `group`, by name, on `cluster`; null: on the whole site."""
+
+    user: NotRequired[str | None]
+    group: NotRequired[str | None]
+    cluster: NotRequired[int | None]
+    role: RoleOfPersonEnum
+
+
+class Group(TypedDict):
+    """`members` are user names."""
+
+    id: int
+    name: str
+    members: NotRequired[list[str]]
+    grants: list[Grant]
+
+
+class GroupRequest(TypedDict):
+    """`members` are user names."""
+
+    name: str
+    members: NotRequired[list[str]]
+
+
 class ImportRequest(TypedDict):
     """Either a parsed `problem` or its `text` in JSON or YAML."""
 
@@ -411,7 +615,7 @@ class JoinToken(TypedDict):
 
     id: int
     cluster: int
-    role: RoleEnum
+    role: JoinTokenRoleEnum
     created_at: str
     expires_at: str
     used_at: str | None
@@ -424,7 +628,13 @@ class JoinTokenRequest(TypedDict):
     """`secret` and `command` are in the answer to POST only, this once."""
 
     cluster: int
-    role: RoleEnum
+    role: JoinTokenRoleEnum
+
+
+JoinTokenRoleEnum: TypeAlias = "Literal['node', 'coordinator']"
+
+
+Kind0d1Enum: TypeAlias = "Literal['models', 'clusters', 'profiles', 'nodes', 'region_links', 'links', 'shared_bandwidths']"
 
 
 class LanguageModel(TypedDict):
@@ -472,6 +682,9 @@ class LanguageModelRequest(TypedDict):
     max_context_tokens: NotRequired[int]
     num_heads: NotRequired[int | None]
     num_kv_heads: NotRequired[int | None]
+
+
+LeastSeverityEnum: TypeAlias = "Literal['warning', 'critical']"
 
 
 LevelEnum: TypeAlias = "Literal['debug', 'info', 'warning', 'error']"
@@ -571,6 +784,12 @@ class LinksAtWork(TypedDict):
     weights: LinkWeights | None
 
 
+class LoginLink(TypedDict):
+    """Logs in once, within the hour."""
+
+    login_link: str
+
+
 class MarginalValue(TypedDict):
     """One more unit of a resource; `replanned_tokens_per_s` is null where nothing was searched."""
 
@@ -579,6 +798,16 @@ class MarginalValue(TypedDict):
     kept_tokens_per_s: float
     replanned_tokens_per_s: float | None
     gain: float
+
+
+class Me(TypedDict):
+    """Who asks, and what they may do: on the site, and where it is more on single clusters."""
+
+    username: str
+    site_role: RoleOfPersonEnum | NullEnum
+    roles: list[RoleOnCluster]
+    key: str | None
+    scopes: list[str] | None
 
 
 class MeanTokens(TypedDict):
@@ -711,7 +940,37 @@ class NodeSteps(TypedDict):
     holds: bool | None
 
 
+NullEnum: TypeAlias = "None"
+
+
+OccasionEnum: TypeAlias = "Literal['alerts', 'test', 'alive']"
+
+
 OriginEnum: TypeAlias = "Literal['imported', 'measured', 'refined', 'estimated']"
+
+
+class Outcome(TypedDict):
+    """The first thousand steps; `left_out` are more. `counts` counts all."""
+
+    applied: bool
+    digest: str
+    counts: list[Count]
+    steps: list[Step]
+    left_out: int
+
+
+class PatchedChannelRequest(TypedDict):
+    """`secret` signs what is posted; it is in the answer to its making, and then no more."""
+
+    cluster: NotRequired[int]
+    name: NotRequired[str]
+    way: NotRequired[WayEnum]
+    url: NotRequired[str]
+    addresses: NotRequired[dict[str, Any]]
+    enabled: NotRequired[bool]
+    send_resolved: NotRequired[bool]
+    least_severity: NotRequired[LeastSeverityEnum]
+    alive_every_s: NotRequired[float | None]
 
 
 class PatchedClusterRequest(TypedDict):
@@ -723,6 +982,13 @@ class PatchedClusterRequest(TypedDict):
     mean_output_tokens: NotRequired[float]
     replanning: NotRequired[ReplanningEnum]
     source: NotRequired[str]
+
+
+class PatchedGroupRequest(TypedDict):
+    """`members` are user names."""
+
+    name: NotRequired[str]
+    members: NotRequired[list[str]]
 
 
 class PatchedLanguageModelRequest(TypedDict):
@@ -788,6 +1054,21 @@ class PatchedRegionLinkRequest(TypedDict):
     origin: NotRequired[OriginEnum]
 
 
+class PatchedRuleRequest(TypedDict):
+    """`channels`: none means all of the cluster's."""
+
+    cluster: NotRequired[int]
+    name: NotRequired[str]
+    kind: NotRequired[RuleKindEnum]
+    threshold: NotRequired[float]
+    clears_at: NotRequired[float]
+    for_s: NotRequired[float]
+    resolve_s: NotRequired[float]
+    severity: NotRequired[SeverityEnum]
+    enabled: NotRequired[bool]
+    channels: NotRequired[list[int]]
+
+
 class PatchedSharedBandwidthRequest(TypedDict):
     """Checks the fields, then calls the service."""
 
@@ -797,6 +1078,23 @@ class PatchedSharedBandwidthRequest(TypedDict):
     direction: NotRequired[DirectionEnum]
     scope: NotRequired[ScopeEnum]
     bandwidth_bytes_per_s: NotRequired[float]
+
+
+class PatchedSilenceRequest(TypedDict):
+    """Without `rule` of all rules, without `subject` of all subjects; it begins now unless told."""
+
+    cluster: NotRequired[int]
+    rule: NotRequired[int | None]
+    subject: NotRequired[str]
+    starts_at: NotRequired[str]
+    ends_at: NotRequired[str]
+    comment: NotRequired[str]
+
+
+class PatchedUserChangeRequest(TypedDict):
+    """Whether the user may log in."""
+
+    is_active: NotRequired[bool]
 
 
 PhaseEnum: TypeAlias = "Literal['idle', 'loading', 'ready', 'stopping', 'failed']"
@@ -1032,6 +1330,9 @@ class ProfileLayerTimes(TypedDict):
     decode: list[list[float]]
     prompt_step_s: NotRequired[float]
     decode_step_s: NotRequired[float]
+    head_s: NotRequired[float]
+    handling_s: NotRequired[float]
+    hop_s: NotRequired[float]
 
 
 class ProfileLayerTimesRequest(TypedDict):
@@ -1041,6 +1342,9 @@ class ProfileLayerTimesRequest(TypedDict):
     decode: list[list[float]]
     prompt_step_s: NotRequired[float]
     decode_step_s: NotRequired[float]
+    head_s: NotRequired[float]
+    handling_s: NotRequired[float]
+    hop_s: NotRequired[float]
 
 
 class ProfileRequest(TypedDict):
@@ -1193,7 +1497,64 @@ class ReplanRequestRequest(TypedDict):
 ReplanningEnum: TypeAlias = "Literal['automatic', 'ask', 'never']"
 
 
-RoleEnum: TypeAlias = "Literal['node', 'coordinator']"
+RoleOfPersonEnum: TypeAlias = "Literal['viewer', 'operator', 'admin']"
+
+
+class RoleOnCluster(TypedDict):
+    cluster: int
+    role: RoleOfPersonEnum
+
+
+class Rule(TypedDict):
+    """`channels`: none means all of the cluster's."""
+
+    id: int
+    cluster: int
+    name: str
+    kind: RuleKindEnum
+    threshold: float
+    clears_at: float
+    unit: str
+    for_s: NotRequired[float]
+    resolve_s: NotRequired[float]
+    severity: NotRequired[SeverityEnum]
+    enabled: NotRequired[bool]
+    channels: NotRequired[list[int]]
+
+
+class RuleBatchDone(TypedDict):
+    """The rows as they are now."""
+
+    deleted: list[int]
+    updated: list[Rule]
+    created: list[Rule]
+
+
+class RuleBatchRequest(TypedDict):
+    """At most 500 rows to delete, to change by id, and to make, in this order. `if_match`: the ETags of rows as they were read, by id."""
+
+    delete: NotRequired[list[int]]
+    update: NotRequired[dict[str, PatchedRuleRequest]]
+    create: NotRequired[list[RuleRequest]]
+    if_match: NotRequired[dict[str, str]]
+
+
+RuleKindEnum: TypeAlias = "Literal['node_lost', 'coordinator_lost', 'deployment_failed', 'plan_stale', 'ttft_p95', 'itl_p95', 'requests_waiting', 'kv_promised', 'link_slow', 'key_expires', 'certificate_expires']"
+
+
+class RuleRequest(TypedDict):
+    """`channels`: none means all of the cluster's."""
+
+    cluster: int
+    name: str
+    kind: RuleKindEnum
+    threshold: float
+    clears_at: float
+    for_s: NotRequired[float]
+    resolve_s: NotRequired[float]
+    severity: NotRequired[SeverityEnum]
+    enabled: NotRequired[bool]
+    channels: NotRequired[list[int]]
 
 
 class Sample(TypedDict):
@@ -1221,12 +1582,31 @@ class Sample(TypedDict):
 ScopeEnum: TypeAlias = "Literal['region', 'nic']"
 
 
+ScopesEnum: TypeAlias = "Literal['read', 'write', 'serve', 'admin']"
+
+
+class Secret(TypedDict):
+    secret: str
+
+
 class Series(TypedDict):
     cluster: int
     since: str
     step_s: int
     simulated: bool
     points: list[Point]
+
+
+class Session(TypedDict):
+    """A log-in that goes on."""
+
+    id: int
+    address: str
+    browser: str
+    began_at: str
+
+
+SeverityEnum: TypeAlias = "Literal['warning', 'critical']"
 
 
 class SharedBandwidth(TypedDict):
@@ -1267,6 +1647,46 @@ class SharedBandwidthRequest(TypedDict):
     direction: DirectionEnum
     scope: ScopeEnum
     bandwidth_bytes_per_s: float
+
+
+class Silence(TypedDict):
+    """Without `rule` of all rules, without `subject` of all subjects; it begins now unless told."""
+
+    id: int
+    cluster: int
+    rule: NotRequired[int | None]
+    subject: NotRequired[str]
+    starts_at: NotRequired[str]
+    ends_at: str
+    comment: NotRequired[str]
+
+
+class SilenceBatchDone(TypedDict):
+    """The rows as they are now."""
+
+    deleted: list[int]
+    updated: list[Silence]
+    created: list[Silence]
+
+
+class SilenceBatchRequest(TypedDict):
+    """At most 500 rows to delete, to change by id, and to make, in this order. `if_match`: the ETags of rows as they were read, by id."""
+
+    delete: NotRequired[list[int]]
+    update: NotRequired[dict[str, PatchedSilenceRequest]]
+    create: NotRequired[list[SilenceRequest]]
+    if_match: NotRequired[dict[str, str]]
+
+
+class SilenceRequest(TypedDict):
+    """Without `rule` of all rules, without `subject` of all subjects; it begins now unless told."""
+
+    cluster: int
+    rule: NotRequired[int | None]
+    subject: NotRequired[str]
+    starts_at: NotRequired[str]
+    ends_at: str
+    comment: NotRequired[str]
 
 
 class Simulated(TypedDict):
@@ -1316,6 +1736,21 @@ SolverEnum: TypeAlias = "Literal['auto', 'gurobi', 'highs']"
 
 
 SourceEnum: TypeAlias = "Literal['agent', 'stage']"
+
+
+class Step(TypedDict):
+    """One row; `before` and `after` hold the keys that differ, `place` where the file says so."""
+
+    action: StepActionEnum
+    kind: Kind0d1Enum
+    cluster: str
+    name: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+    place: str
+
+
+StepActionEnum: TypeAlias = "Literal['add', 'change', 'remove']"
 
 
 TaskStatusEnum: TypeAlias = "Literal['queued', 'running', 'succeeded', 'failed', 'cancelled']"
@@ -1372,7 +1807,38 @@ class Unmoved(TypedDict):
     changes: list[str]
 
 
+class User(TypedDict):
+    """`role` is given to a new user on the whole site; roles are changed by /grants/.
+
+    `login_link` is in the answer to who made the user, and shown this once.
+    """
+
+    id: int
+    username: str
+    is_active: NotRequired[bool]
+    is_superuser: bool
+    grants: list[Grant]
+    groups: list[str]
+    last_login: str | None
+    date_joined: str
+    login_link: str | None
+
+
+class UserRequest(TypedDict):
+    """`role` is given to a new user on the whole site; roles are changed by /grants/.
+
+    `login_link` is in the answer to who made the user, and shown this once.
+    """
+
+    username: str
+    is_active: NotRequired[bool]
+    role: NotRequired[RoleOfPersonEnum | NullEnum]
+
+
 WarmStartEnum: TypeAlias = "Literal['best', 'none', 'separate_pipelines', 'swarm', 'petals']"
+
+
+WayEnum: TypeAlias = "Literal['webhook', 'email']"
 
 
 class WeightRequest(TypedDict):

@@ -8,10 +8,13 @@ from helixweb.command_line import exit_codes
 from helixweb.command_line.completion_words import cluster_names
 from helixweb.command_line.output import json_line, one_line
 from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
+from helixweb.command_line.reporting import NoSuchName
 from helixweb.command_line.resolve import cluster_named
 from helixweb.command_line.session import Session, connection_options, run_action, whole_number
 
 run = run_action
+# Topics of one stream.
+MOST_CLUSTERS = 100
 # What a person is told anyway, or needs no telling.
 _UNTOLD = ("event_id", "topic", "text", "said", "of")
 
@@ -33,8 +36,13 @@ def _follow(site: Session, arguments: argparse.Namespace) -> int:
     if arguments.cluster is not None:
         topics.append(f"cluster:{cluster_named(site.client, arguments.cluster)['id']}")
     elif not topics:
-        topics = [f"cluster:{one['id']}" for one in site.client.clusters.all()]
-    events = site.client.events(topics, last_id=arguments.since, tell=site.around.warn)
+        clusters = list(site.client.clusters.all(limit=MOST_CLUSTERS + 1))
+        if len(clusters) > MOST_CLUSTERS:
+            site.around.warn(f"only the first {MOST_CLUSTERS} clusters; name one with --cluster")
+        topics = [f"cluster:{one['id']}" for one in clusters[:MOST_CLUSTERS]]
+    if not topics:
+        raise NoSuchName("there is no cluster yet, so nothing can happen in one")
+    events = site.client.follow(topics, last_id=arguments.since, tell=site.around.warn)
     for event in itertools.islice(events, arguments.count):
         site.around.say(json_line(as_json(event)) if site.as_json else line(event))
         site.around.out.flush()

@@ -55,6 +55,12 @@ class ImportQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
         help_text="Remove what the file leaves out, in the sections that it has. Models and "
         "clusters are never removed.",
     )
+    expect = serializers.RegexField(
+        r"^[0-9a-f]{64}\Z",
+        required=False,
+        help_text="The digest of a dry run: the answer is 409, and nothing is done, if something "
+        "else would be done by now.",
+    )
     cluster = serializers.PrimaryKeyRelatedField(
         queryset=Cluster.objects.all(),
         required=False,
@@ -88,6 +94,7 @@ class OutcomeSerializer(serializers.Serializer[Any]):
     """The first thousand steps; `left_out` are more. `counts` counts all."""
 
     applied = serializers.BooleanField()
+    digest = serializers.CharField(help_text="Of all steps; for `expect`.")
     counts = CountSerializer(many=True)
     steps = StepSerializer(many=True)
     left_out = serializers.IntegerField()
@@ -97,7 +104,7 @@ class ExportView(RestView):
     renderer_classes = (JSONRenderer, YamlRenderer, CsvRenderer)
 
     def query_parameters(self) -> tuple[str, ...]:
-        return ("cluster", "kind")
+        return ("cluster", "kind", "format")
 
     @extend_schema(
         parameters=[ExportQuerySerializer],
@@ -112,7 +119,8 @@ class ExportView(RestView):
 
         As JSON or YAML by the header Accept; `text/csv` gives the rows of one kind.
         """
-        asked = ExportQuerySerializer(data=request.query_params)
+        given = {name: value for name, value in request.query_params.items() if name != "format"}
+        asked = ExportQuerySerializer(data=given)
         asked.is_valid(raise_exception=True)
         cluster, kind = asked.validated_data.get("cluster"), asked.validated_data.get("kind")
         names = [name for (name,) in read_names(cluster)]
@@ -131,7 +139,7 @@ class ImportView(RestView):
     parser_classes = (JsonParser, YamlBytes, CsvBytes)
 
     def query_parameters(self) -> tuple[str, ...]:
-        return ("dry_run", "prune", "cluster", "kind")
+        return ("dry_run", "prune", "expect", "cluster", "kind")
 
     @extend_schema(
         parameters=[ImportQuerySerializer],
@@ -150,6 +158,7 @@ class ImportView(RestView):
             _declaration(request, given),
             prune=given["prune"],
             dry_run=given["dry_run"],
+            expected=given.get("expect", ""),
             may_change_site=rights_of_request(request._request).site >= Role.OPERATOR.rank,
         )
         return Response(OutcomeSerializer(outcome.told()).data)

@@ -1,5 +1,7 @@
 """An import from its file to its outcome: all of it, or nothing and why."""
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -17,6 +19,7 @@ from helixweb.inventory.as_code.diff import Action, Step, steps
 from helixweb.inventory.as_code.kinds import ALL, CLUSTERS, MODELS
 from helixweb.inventory.as_code.stored import read_site
 from helixweb.inventory.models import Cluster
+from helixweb.inventory.services.errors import Conflicting
 
 # Steps that an outcome tells one by one; the rest is counted.
 MOST_TOLD = 1000
@@ -29,11 +32,20 @@ class Outcome:
     steps: Sequence[Step]
     applied: bool
 
+    @property
+    def digest(self) -> str:
+        """Equal for equal steps."""
+        found = hashlib.sha256()
+        for step in self.steps:
+            found.update(json.dumps(_told(step), sort_keys=True).encode())
+        return found.hexdigest()
+
     def told(self) -> dict[str, Any]:
         """As the REST API answers."""
         counts = Counter((step.kind.section, step.action) for step in self.steps)
         return {
             "applied": self.applied,
+            "digest": self.digest,
             "counts": [
                 {
                     "kind": kind.section,
@@ -48,11 +60,17 @@ class Outcome:
 
 
 def import_declaration(
-    declaration: Declaration, *, prune: bool, dry_run: bool, may_change_site: bool
+    declaration: Declaration,
+    *,
+    prune: bool,
+    dry_run: bool,
+    may_change_site: bool,
+    expected: str = "",
 ) -> Outcome:
-    """Raises ValidationError naming each bad place, PermissionDenied, NameTaken.
+    """Raises ValidationError naming each bad place, PermissionDenied, NameTaken, Conflicting.
 
-    `may_change_site`: make clusters, and make and change models.
+    `may_change_site`: make clusters, and make and change models. `expected`: the digest of what
+    somebody looked at and agreed to; empty: whatever comes of it.
     """
     _refuse(declaration.errors)
     with nullcontext() if dry_run else transaction.atomic():
@@ -66,9 +84,17 @@ def import_declaration(
         errors = Errors()
         check(found, site, errors)
         _refuse(errors)
+        outcome = Outcome(steps=found, applied=not dry_run)
+        if expected and outcome.digest != expected:
+            raise Conflicting(
+                _(
+                    "The site was changed since it was compared with the file, so nothing was "
+                    "done; compare them again."
+                )
+            )
         if not dry_run:
             apply(found)
-    return Outcome(steps=found, applied=not dry_run)
+    return outcome
 
 
 def _lock(names: Sequence[str]) -> None:

@@ -1,0 +1,414 @@
+"""Commands around a cluster at work: plans, deployments, live views, chats, files."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from chat_double import ChatDouble
+from django.utils import timezone
+from process_doubles import FakeCluster
+from site_in_process import Shell, new_key
+
+from helixweb.client import Event
+from helixweb.command_line import exit_codes
+from helixweb.command_line.closed_loop import percentiles
+from helixweb.command_line.commands.events import line
+from helixweb.command_line.output import width
+from helixweb.deployment.models import Deployment, Drain, Status
+from helixweb.inventory.models import Cluster, Coordinator, Node
+from helixweb.planning import attempts, explaining
+from helixweb.planning.models import Explanation, Plan, PlanRun
+from planner.compute_plan import PlanOptions, compute_plan
+from planner.domain.plan import Incumbent
+from planner.placers.base import NeverCancelled
+from planner.serialization import problem_from_dict
+from runtime.protocol.control import Phase
+
+pytestmark = pytest.mark.usefixtures("time_stands_still")
+
+
+@pytest.fixture
+def shell(user: Any, tmp_path: Path) -> Shell:
+    return Shell(new_key(user), home=str(tmp_path))
+
+
+@pytest.fixture
+def joined(cluster: Cluster, user: Any) -> FakeCluster:
+    return FakeCluster(cluster, user)
+
+
+@pytest.fixture
+def serving(joined: FakeCluster, shell: Shell) -> Deployment:
+    assert shell("deploy", joined.plan.pk, "--no-wait") == 0
+    return bring_up(joined)
+
+
+def bring_up(joined: FakeCluster) -> Deployment:
+    deployment = Deployment.objects.latest("pk")
+    for agent in joined.used_agents.values():
+        agent.beat(Phase.READY, generation=deployment.generation)
+    deployment.refresh_from_db()
+    assert deployment.status == Status.READY
+    return deployment
+
+
+def solve(seconds: float) -> None:
+    """What a worker does while the command waits."""
+    run = PlanRun.objects.get(status=PlanRun.Status.QUEUED)
+    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
+    assert attempt is not None
+    found = list[Incumbent]()
+    plan = compute_plan(
+        problem_from_dict(run.problem),
+        options=PlanOptions(objective="flow", time_limit_s=1),
+        progress=found.append,
+        cancel=NeverCancelled(),
+    )
+    attempts.record_incumbents(run_id=run.pk, attempt=attempt, incumbents=found, elapsed_before_s=0)
+    attempts.finish_with_plan(run=run, attempt=attempt, plan=plan, now=timezone.now())
+
+
+def test_a_plan_is_computed_and_its_progress_told(shell: Shell, cluster: Cluster) -> None:
+    shell.sleep = solve
+    assert shell("plan", "compute", "--objective", "flow", "--time-limit", 1) == 0
+    plan = Plan.objects.get()
+    assert re.search(rf"plan +{plan.pk}\n", shell.out)
+    assert "tower" in shell.out
+    assert "tokens/s, bound" in shell.err
+    assert shell("plan", "list") == 0
+    assert shell("plan", "list", "--runs", "--cluster", "tiny", "--json") == 0
+    assert [one["plan"] for one in shell.json()] == [plan.pk]
+    assert shell("plan", "show", plan.pk, "--json") == 0
+    assert shell.json()["document"]["placement"]
+
+
+def test_on_a_terminal_progress_is_one_line(shell: Shell, cluster: Cluster) -> None:
+    shell.sleep = solve
+    assert shell("plan", "compute", "--objective", "flow", terminal=True) == 0
+    assert "\rrun " in shell.out
+    assert "succeeded  best" in shell.out
+    assert shell.err == ""
+
+
+def test_ctrl_c_ends_a_search_and_keeps_the_best_plan(shell: Shell, cluster: Cluster) -> None:
+    def interrupt(seconds: float) -> None:
+        if not PlanRun.objects.get().cancel_requested:
+            raise KeyboardInterrupt
+        solve(seconds)
+
+    shell.sleep = interrupt
+    assert shell("plan", "compute") == exit_codes.FAILED
+    assert "ending the search" in shell.err
+    assert "cancelled" in shell.err
+
+
+def test_a_search_that_fails_is_told_by_the_exit_code(shell: Shell, cluster: Cluster) -> None:
+    def fail(seconds: float) -> None:
+        PlanRun.objects.update(status="failed", error="no path to mini")
+
+    shell.sleep = fail
+    assert shell("plan", "compute") == exit_codes.FAILED
+    assert "no path to mini" in shell.err
+    assert shell("plan", "compute", "--placer", "magic") == exit_codes.USAGE
+    assert "magic" in shell.err
+
+
+def test_a_search_may_be_left_alone_and_cancelled(shell: Shell, cluster: Cluster) -> None:
+    assert shell("plan", "compute", "--no-wait", "--json") == 0
+    number = shell.json()["id"]
+    assert shell("plan", "cancel", number) == 0
+    assert shell("plan", "cancel", number) == exit_codes.CONFLICT
+
+
+def test_a_plan_is_explained_and_compared(shell: Shell, plan: Plan) -> None:
+    def explain(seconds: float) -> None:
+        explaining.explain(explanation_id=Explanation.objects.get(plan=plan).pk)
+
+    shell.sleep = explain
+    assert shell("plan", "explain", plan.pk) == 0
+    assert "ONE MORE" in shell.out
+    other = Plan.objects.get(pk=plan.pk)
+    other.pk, other.run = None, None
+    other.save()
+    assert shell("plan", "compare", plan.pk, other.pk) == 0
+    assert "PLAN" in shell.out
+    assert shell("plan", "compare", plan.pk) == exit_codes.USAGE
+
+
+def test_a_plan_is_deployed_paused_resumed_and_let_go(shell: Shell, joined: FakeCluster) -> None:
+    shell.sleep = lambda seconds: bring_up(joined) and None
+    assert shell("deploy", joined.plan.pk, "--max-queued-requests", 3) == 0
+    assert "deploying: " in shell.err
+    assert re.search(r"status +ready", shell.out)
+    deployment = Deployment.objects.get()
+    assert deployment.max_queued_requests == 3
+    assert shell("pause") == 0
+    assert shell("resume", deployment.pk) == 0
+    assert shell("resume", deployment.pk) in (0, exit_codes.CONFLICT)
+    assert shell("rollback") == exit_codes.CONFLICT
+    assert shell("undeploy", "--json") == 0
+    assert shell.json()["status"] == "stopping"
+    assert shell("undeploy") == exit_codes.NOT_FOUND
+
+
+def test_a_deployment_that_fails_is_told_by_the_exit_code(
+    shell: Shell, joined: FakeCluster
+) -> None:
+    def fail(seconds: float) -> None:
+        for agent in joined.used_agents.values():
+            agent.beat(Phase.FAILED, generation=1, message="no such checkpoint")
+
+    shell.sleep = fail
+    assert shell("deploy", joined.plan.pk) == exit_codes.FAILED
+    assert "no such checkpoint" in shell.err + shell.out
+
+
+def test_a_node_is_drained_and_taken_in_again(
+    shell: Shell, joined: FakeCluster, serving: Deployment
+) -> None:
+    name = next(iter(joined.used_agents))
+    assert shell("drain") == 0
+    assert "no node is drained" in shell.out
+    assert shell("drain", name) == 0
+    assert Drain.objects.get().node.name == name
+    assert shell("drain") == 0
+    assert name in shell.out
+    assert shell("drain", name, "--end") == 0
+    assert shell("drain", name, "--end") == exit_codes.NOT_FOUND
+
+
+def test_status_tells_what_runs_and_what_is_lost(
+    shell: Shell, joined: FakeCluster, serving: Deployment
+) -> None:
+    joined.coordinator.report(output_tokens_per_s=12.5)
+    joined.silence("mini")
+    assert shell("status") == 0
+    assert re.search(r"nodes +3: 2 online, 1 lost", shell.out)
+    assert re.search(r"lost +mini", shell.out)
+    assert "12.5 tokens/s" in shell.out
+    assert shell("status", "tiny", "--json") == 0
+    (told,) = shell.json()
+    assert set(told) == {
+        "cluster", "nodes", "coordinators", "deployment", "metrics", "bottleneck", "links",
+    }  # fmt: skip
+
+
+def test_status_of_a_site_without_anything(shell: Shell, user: Any) -> None:
+    assert shell("status") == 0
+    assert "no cluster yet" in shell.out
+    assert shell("cluster", "add", "bare") == 0
+    assert shell("status") == 0
+    assert re.search(r"serves +nothing", shell.out)
+
+
+def test_top_fits_a_small_terminal_and_puts_lost_nodes_first(
+    shell: Shell, joined: FakeCluster, serving: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    Node.objects.bulk_create(
+        Node(cluster=joined.cluster, name=f"spare-{number:03}") for number in range(40)
+    )
+    joined.coordinator.report()
+    joined.silence("mini")
+    assert shell("top", "--once", terminal=True) == 0
+    lines = shell.out.rstrip("\n").split("\n")
+    assert len(lines) <= 24
+    assert max(map(width, lines)) <= 80
+    assert "2/43 online, 1 LOST" in lines[0]
+    rows = [one for one in lines if " declared " in one or " lost " in one or " online " in one]
+    assert rows[0].startswith("mini")
+    assert "more nodes" in shell.out
+
+
+def test_top_draws_on_a_screen_of_its_own_until_ctrl_c(shell: Shell, serving: Deployment) -> None:
+    def stop(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    shell.sleep = stop
+    assert shell("top", terminal=True) == 0
+    assert shell.out.startswith("\x1b[?1049h")
+    assert shell.out.endswith("\x1b[?1049l")
+
+
+def test_top_without_a_terminal_steers_none(shell: Shell, serving: Deployment) -> None:
+    pictures = iter([None])
+
+    def twice(seconds: float) -> None:
+        if next(pictures, "over") == "over":
+            raise KeyboardInterrupt
+
+    shell.sleep = twice
+    assert shell("top") == exit_codes.INTERRUPTED
+    assert shell.out.count("nodes 3/3 online") == 2
+    assert "\x1b" not in shell.out
+    assert shell("top", "--once", "--json") == 0
+    assert json.loads(shell.out)["deployment"]["id"] == serving.pk
+
+
+def test_an_event_is_one_line_for_people() -> None:
+    event = Event(id="7", type="node", data={"topic": "cluster:1", "text": "Node a\x1b was added."})
+    assert line(event) == "7  cluster:1  node  Node a\ufffd was added."
+    bare = Event(id="8", type="plan", data={"topic": "plan-run:2", "status": "succeeded"})
+    assert line(bare) == "8  plan-run:2  plan  status=succeeded"
+
+
+def test_events_are_followed_until_there_were_enough(tmp_path: Path) -> None:
+    asked = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        if request.url.path == "/api/v1/events/":
+            return httpx.Response(200, text="".join(f"id: {n}\ndata: {{}}\n\n" for n in (4, 5, 6)))
+        return httpx.Response(200, json={"count": 1, "results": [{"id": 3, "name": "tiny"}]})
+
+    shell = Shell("hlx_a.b", home=str(tmp_path), way=httpx.MockTransport(answer))
+    assert shell("events", "--since", "3", "--count", 2, "--json") == 0
+    assert [json.loads(one)["id"] for one in shell.out.splitlines()] == ["4", "5"]
+    assert asked[-1].url.params["topics"] == "cluster:3"
+    assert asked[-1].headers["Last-Event-ID"] == "3"
+
+
+@pytest.fixture
+def coordinator(joined: FakeCluster, serving: Deployment) -> Iterator[ChatDouble]:
+    """Where the cluster's coordinator says it is, somebody answers chats."""
+    with ChatDouble("Hel", "lo\x1b[2J") as double:
+        Coordinator.objects.update(http_url=double.url)
+        yield double
+
+
+def test_a_question_is_answered_word_by_word(shell: Shell, coordinator: ChatDouble) -> None:
+    assert shell("chat", "how", "are", "you?", "--max-tokens", 5, "--system", "Be brief.") == 0
+    assert shell.out == "Hello\ufffd[2J\n"
+    assert "tower > laptop" in shell.err
+    assert "TTFT" in shell.err
+    (body,) = coordinator.bodies
+    assert [one["content"] for one in body["messages"]] == ["Be brief.", "how are you?"]
+    assert body["max_tokens"] == 5
+    assert coordinator.keys == [shell.environ["HELIXWEB_KEY"]]
+
+
+def test_a_conversation_remembers_what_was_said(shell: Shell, coordinator: ChatDouble) -> None:
+    assert shell("chat", typed="one\ntwo\n\n", terminal=True) == 0
+    assert [len(body["messages"]) for body in coordinator.bodies] == [1, 3]
+    assert shell("chat", "--json", typed="from a pipe") == 0
+    assert shell.json()["completion_tokens"] == 2
+
+
+def test_what_an_endpoint_refuses_is_told_with_its_words(
+    shell: Shell, coordinator: ChatDouble
+) -> None:
+    coordinator.refusal = (429, {"error": {"message": "queue is full"}}, {"Retry-After": "3"})
+    assert shell("chat", "hi") == exit_codes.REFUSED
+    assert "queue is full" in shell.err
+    assert "come again in 3 s" in shell.err
+    assert shell("chat", "hi", "--endpoint", "http://127.0.0.1:1", "--model", "m") == (
+        exit_codes.UNREACHABLE
+    )
+    assert shell("chat", "hi", "--endpoint", "http://127.0.0.1:1") == exit_codes.NOT_FOUND
+
+
+def test_a_cluster_that_serves_nothing_cannot_be_asked(shell: Shell, cluster: Cluster) -> None:
+    assert shell("chat", "hi") == exit_codes.NOT_FOUND
+    assert "nothing is deployed" in shell.err
+
+
+def test_bench_keeps_so_many_streams_busy(shell: Shell, coordinator: ChatDouble) -> None:
+    assert shell("bench", "--streams", 3, "--requests", 7, "--max-tokens", 2, "--json") == 0
+    told = shell.json()
+    assert (told["requests"], told["failed"], told["output_tokens"]) == (7, 0, 14)
+    assert told["ttft_s"]["p50"] <= told["ttft_s"]["p95"] <= told["e2e_s"]["p99"]
+    prompts = {body["messages"][0]["content"] for body in coordinator.bodies}
+    assert len(prompts) == 7
+    assert shell("bench", "--requests", 1) == 0
+    assert "TTFT" in shell.out
+
+
+def test_bench_counts_what_fails_and_fails_if_all_does(
+    shell: Shell, coordinator: ChatDouble, tmp_path: Path
+) -> None:
+    coordinator.refusal = (503, {"error": {"message": "not serving"}}, {})
+    prompts = tmp_path / "prompts"
+    prompts.write_text("a\n\nb\n")
+    assert shell("bench", "--requests", 2, "--prompts", prompts) == exit_codes.FAILED
+    assert "not serving" in shell.err
+    assert "2 failed" in shell.out
+    prompts.write_text("\n")
+    assert shell("bench", "--prompts", prompts) == exit_codes.USAGE
+
+
+def test_percentiles_are_values_that_were_measured() -> None:
+    assert percentiles([3, 1, 2]) == {"p50": 2, "p95": 3, "p99": 3}
+    assert percentiles(list(range(1, 101))) == {"p50": 50, "p95": 95, "p99": 99}
+    assert percentiles([]) == {"p50": None, "p95": None, "p99": None}
+
+
+def test_a_file_is_compared_agreed_to_and_brought_in(
+    shell: Shell, cluster: Cluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "site.yaml"
+    assert shell("export", "-o", file) == 0
+    assert shell("import", file) == 0
+    assert "the same as the file" in shell.out
+    assert shell("import", file, "--check") == 0
+    text = file.read_text()
+    file.write_text(re.sub(r"(name: mini\s+region: )away", r"\1home", text))
+    assert shell("import", file, "--check") == exit_codes.DIFFERS
+    assert "  ~ node mini: region away -> home" in shell.out
+    assert shell("import", file) == exit_codes.USAGE
+    assert "--yes" in shell.err
+    assert shell("import", file, typed="n\n", terminal=True) == exit_codes.FAILED
+    assert Node.objects.get(name="mini").region == "away"
+    assert shell("import", file, typed="y\n", terminal=True) == 0
+    assert Node.objects.get(name="mini").region == "home"
+    assert shell("import", "-", "--yes", "--json", typed=text) == 0
+    assert shell.json()["applied"] is True
+    assert shell("import", file, "--yes") == 0
+
+
+def test_pruning_shows_what_goes(shell: Shell, cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "links.csv"
+    file.write_text("source,target,bandwidth_bytes_per_s,latency_s\ntower,laptop,5,0\n")
+    words = ("import", file, "--kind", "links", "--cluster", "tiny", "--prune")
+    assert shell(*words, "--yes") == 0
+    assert "  + link tower -> laptop: bandwidth_bytes_per_s 5.0" in shell.out
+    assert "  - link tower -> mini" in shell.out
+    assert "links: 1 add, 1 remove" in shell.out
+    assert shell("export", "--format", "csv", "--kind", "links", "--cluster", "tiny") == 0
+    assert "tiny,tower,laptop,5.0,0.0" in shell.out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "said"),
+    [
+        ("a.yaml", b"format: helixweb.inventory/1\nclusters:\n- nmae: x\n", (), "line 3"),
+        ("a.csv", b"name\nx\n", (), "--kind"),
+        ("a.csv", b"name\nx\n", ("--kind", "nodes"), "say which cluster"),
+        ("a.csv", "name\nµ\n".encode("latin-1"), ("--kind", "nodes", "--cluster", "tiny"), "0xb5"),
+        ("a.yaml", b"", ("--kind", "nodes"), "for CSV"),
+        ("a.json", b"{", (), "JSON"),
+        ("a.json", b'{"format": "helixweb.inventory/1", "cluster": 1}', (), "cluster"),
+    ],
+)  # fmt: skip
+def test_a_bad_file_is_refused_with_its_line(
+    shell: Shell,
+    cluster: Cluster,
+    tmp_path: Path,
+    name: str,
+    content: bytes,
+    options: tuple[str, ...],
+    said: str,
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    assert shell("import", file, "--yes", *options) == exit_codes.USAGE
+    assert said in shell.err
+
+
+def test_a_file_that_is_not_there_is_named(shell: Shell, cluster: Cluster) -> None:
+    assert shell("import", "/nowhere/x.yaml") == exit_codes.FAILED
+    assert "/nowhere/x.yaml: No such file" in shell.err
