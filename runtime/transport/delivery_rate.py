@@ -3,9 +3,10 @@
 A stretch of acks says how fast bytes arrived, by the receiver's clock alone, and how fast they had
 been sent, by the sender's. If they arrived more slowly than they were sent and had to queue, while
 more waited all the time, the arrival rate is what the link can do now; if not, it can do at least
-that. To find out whether it can do more, the pace is raised for some round trips now and then, and
-lowered for the next; also as soon as acks tell of a queue that stands, which all else that uses the
-link waits behind.
+that. Of a link that never had enough to do only that is known, and it is not paced at all. To find
+out whether a link can do more, the pace is raised for some round trips now and then, and lowered
+for the next; also as soon as acks tell of a queue that stands, which all else that uses the link
+waits behind.
 
 After a pause TCP begins with a few packets and lets one more go for each that is answered: chunks
 wait in the sender's kernel and look like a slow link. What came of such a start grows from stretch
@@ -84,6 +85,7 @@ class DeliveryRate:
         self._rtts: deque[tuple[float, float]] = deque()  # when, falling minima of the window
         self._least_queueing_s = float("inf")  # of the present stretch
         self._is_fed = True  # likewise: the link always had more to send
+        self._is_untried = False  # it never had: the rate is only what was asked for
         self._standing_since_s: float | None = None
         self._samples: deque[float] = deque(maxlen=_SAMPLES)
         self._full: deque[float] = deque(maxlen=_FULL_KEPT)  # lower ones, of a long queue
@@ -152,7 +154,9 @@ class DeliveryRate:
     @property
     def pace_now(self) -> float | None:
         """Bytes/s to send at; None: not known, as fast as the window lets."""
-        return None if self.bytes_per_s is None else self.bytes_per_s * self._phase.gain
+        if self.bytes_per_s is None or self._is_untried:
+            return None
+        return self.bytes_per_s * self._phase.gain
 
     def pace(self, now_s: float) -> float | None:
         """The same, asked while prompts wait: only then can be found out what the link does."""
@@ -216,6 +220,7 @@ class DeliveryRate:
         # What a lost packet held up comes all at once, but was not sent faster for it.
         sample = (last.delivered_bytes - first.delivered_bytes) / max(arrived_s, sent_s)
         before = self.bytes_per_s
+        self._is_untried = not self._is_fed and (before is None or self._is_untried)
         held_up = arrived_s > _SLOWED * sent_s
         slowed = held_up and self._is_fed and self._least_queueing_s > _QUEUED_S
         restarts = held_up and self._restarts(sample, last.delivered_bytes)

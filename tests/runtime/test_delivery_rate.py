@@ -55,6 +55,29 @@ def test_a_link_that_was_never_full_is_said_to_do_at_least_what_went() -> None:
     assert rate(link) < 1e6
 
 
+def test_prompts_are_not_held_to_the_little_that_a_link_was_asked_for_before() -> None:
+    link = VirtualLink(bytes_per_s=2.5e6, delay_s=0.01)
+    for number in range(100):
+        link.at(number * 0.08, lambda: link.send_prompt(b"head", bytes(16_000)))
+    link.run(until_s=9.0)
+    assert rate(link) < 0.5e6
+    link.send_prompt(b"head", bytes(48_000))
+    link.run(until_s=10.0)
+    took_s = link.received[-1][0] - 9.0
+    assert took_s == pytest.approx(48_000 / 2.5e6 + 0.01, rel=0.1)
+
+
+def test_a_link_that_had_enough_to_do_is_paced_by_what_it_did() -> None:
+    link = VirtualLink(bytes_per_s=2.5e6, delay_s=0.01)
+    assert link.scheduler.rate.pace_now is None
+    busy(link, until_s=3.0)
+    link.run(until_s=3.0)
+    for number in range(100):
+        link.at(3.0 + number * 0.08, lambda: link.send_prompt(b"head", bytes(16_000)))
+    link.run(until_s=12.0)
+    assert link.scheduler.rate.pace_now == pytest.approx(2.5e6, rel=0.3)
+
+
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("chunk_bytes", [260, 20_000])
 def test_small_prompts_to_a_process_that_is_held_up_do_not_make_its_link_slow(
