@@ -16,7 +16,7 @@ from runtime.agent.instances import InstanceKeeper, goes_on, with_instances
 from runtime.agent.joining import Joined
 from runtime.agent.metrics import metrics_page
 from runtime.agent.node_log import NodeLog, tell_log
-from runtime.agent.profiling import PROFILE_COMMAND, Profiling, profiling_settings, stage_traffic
+from runtime.agent.profiling import PROFILE_COMMAND, Profiling, node_traffic, profiling_settings
 from runtime.agent.reconcile import (
     AddGeneration,
     KillStage,
@@ -79,7 +79,9 @@ class Agent:
         )
         self._profiling = Profiling(
             settings=profiling_settings(announcement, settings),
-            traffic=lambda: stage_traffic(self._supervisor.local, now_s=clock()),
+            traffic=lambda: node_traffic(
+                self._supervisor.local, self._keeper.observed(), now_s=clock()
+            ),
             on_change=lambda: self._to_tell.set(),
             clock=clock,
             command=profile_command,

@@ -1,7 +1,7 @@
 """Measures the node when helixweb wants it, and only while the node has nothing to do.
 
 A child process does the measuring and asks before each step; what it may do is decided here, by
-`leave_to_measure`, from what the stage says of itself.
+`leave_to_measure`, from what the stage says of itself, or instances of their requests.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -20,7 +20,9 @@ from pydantic import ValidationError
 
 from runtime.agent.reconcile import LocalState
 from runtime.agent.supervisor import StageSettings
+from runtime.instances.health import Condition
 from runtime.protocol.control import AgentIdentity, Phase
+from runtime.protocol.instance_orders import ObservedInstance
 from runtime.protocol.profiling import (
     NodeMeasurement,
     ProfileOrder,
@@ -44,6 +46,7 @@ _LOOK_AGAIN_S = 0.25
 _BITS_PER_BYTE = 8
 _MEGA = 1e6
 _OVER = frozenset({ProfilingPhase.DONE, ProfilingPhase.FAILED})
+_COMES_OR_GOES = frozenset({Condition.STARTING, Condition.DRAINING, Condition.STOPPING})
 _WAITS = "the node serves; the measurement goes on when it pauses"
 
 
@@ -87,6 +90,18 @@ def stage_traffic(local: LocalState, *, now_s: float) -> Traffic | None:
     if running.phase not in (Phase.READY, Phase.IDLE) or stats is None or heard_s is None:
         return Traffic(heard_s=now_s, steps=0, is_busy=True)
     return Traffic(heard_s=heard_s, steps=stats.steps_total, is_busy=stats.sequences > 0)
+
+
+def node_traffic(
+    local: LocalState, instances: Iterable[ObservedInstance], *, now_s: float
+) -> Traffic | None:
+    """Of the stage, or else of whole-model instances: one that has requests, starts or ends is
+    busy. An engine that does not say how many it has is taken to have none."""
+    present = [one for one in instances if one.condition != Condition.IDLE]
+    if local.running is not None or not present:
+        return stage_traffic(local, now_s=now_s)
+    is_busy = any(bool(one.requests) or one.condition in _COMES_OR_GOES for one in present)
+    return Traffic(heard_s=now_s, steps=0, is_busy=is_busy)
 
 
 def leave_to_measure(before: Traffic | None, now: Traffic | None, *, asked_s: float) -> bool:

@@ -19,6 +19,7 @@ from runtime.agent.profiling import (
     ProfilingSettings,
     Traffic,
     leave_to_measure,
+    node_traffic,
     stage_traffic,
 )
 from runtime.agent.reconcile import LocalState
@@ -32,6 +33,7 @@ from runtime.profiler.background import Left, Turns, measure_node, rest_s
 from runtime.profiler.node_sweep import sweep_shapes
 from runtime.profiler.rehearsal import Beside
 from runtime.profiler.step_times import StepRuns
+from runtime.protocol.instance_orders import ObservedInstance
 from runtime.protocol.profiling import ProfileOrder, ProfilingPhase
 from runtime.protocol.profiling_pipe import (
     AGAIN,
@@ -87,6 +89,29 @@ def test_a_step_is_timed_only_when_the_stage_says_that_it_has_nothing_to_do(
 
 def test_a_node_without_a_stage_serves_nothing() -> None:
     assert stage_traffic(LocalState(), now_s=1) is None
+
+
+@pytest.mark.parametrize(
+    ("instances", "is_busy"),
+    [
+        pytest.param([], None, id="none"),
+        pytest.param([("idle", None)], None, id="none that runs"),
+        pytest.param([("ready", 0)], False, id="one without requests"),
+        pytest.param([("ready", 0), ("ready", 2)], True, id="one has requests"),
+        pytest.param([("starting", None)], True, id="one loads"),
+        pytest.param([("ready", None)], False, id="an engine that does not say"),
+    ],
+)
+def test_a_node_is_not_measured_while_an_instance_on_it_is_at_work(
+    instances: list[tuple[str, int | None]], is_busy: bool | None
+) -> None:
+    observed = [
+        ObservedInstance(name=f"i{number}", condition=condition, requests=requests)
+        for number, (condition, requests) in enumerate(instances)
+    ]
+    traffic = node_traffic(LocalState(), observed, now_s=5.0)
+    assert (None if traffic is None else traffic.is_busy) == is_busy
+    assert leave_to_measure(traffic, traffic, asked_s=4.0) == (not is_busy)
 
 
 class Watched:
