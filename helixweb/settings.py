@@ -69,6 +69,7 @@ INSTALLED_APPS = [
     "csp",
     "rest_framework",
     "drf_spectacular",
+    "drf_spectacular_sidecar",
     "helixweb.common",
     "helixweb.common.rest",
     "helixweb.access",
@@ -280,6 +281,7 @@ SPECTACULAR_SETTINGS = {
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "helixweb.common.schema.document_problems",
+        "helixweb.common.rest.examples.add_examples",
     ],
     "ENUM_NAME_OVERRIDES": {
         "NodeStateEnum": "helixweb.inventory.models.NodeState",

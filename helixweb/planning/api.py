@@ -269,4 +269,8 @@ class PlanViewSet(ReadViewSet[Plan]):
         explanation = services.explain_anew(
             self.get_object(), search_s=asked.validated_data["search_s"]
         )
-        return Response(ExplanationSerializer(explanation).data, status=status.HTTP_202_ACCEPTED)
+        return Response(
+            ExplanationSerializer(explanation).data,
+            status=status.HTTP_202_ACCEPTED,
+            headers={"Location": reverse("api-plan-explanation", args=[pk], request=request)},
+        )

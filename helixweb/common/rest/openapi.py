@@ -48,6 +48,13 @@ REPLAYED = OpenApiParameter(
     description="The answer is that of the first request with this Idempotency-Key.",
     response=[200, 201, 202],
 )
+LOCATION = OpenApiParameter(
+    "Location",
+    OpenApiTypes.URI,
+    OpenApiParameter.HEADER,
+    description="Where to look how far it is.",
+    response=[202],
+)
 
 
 class RestSchema(AutoSchema):
@@ -66,7 +73,7 @@ class RestSchema(AutoSchema):
         if isinstance(view, EditViewSet) and action in ("create", "partial_update"):
             parameters.append(ETAG)
         if isinstance(view, RestMixin) and self.method == "POST":
-            parameters += [IDEMPOTENCY_KEY, REPLAYED]
+            parameters += [IDEMPOTENCY_KEY, REPLAYED, LOCATION]
         return parameters
 
     def get_request_serializer(self) -> Any:

@@ -1,0 +1,88 @@
+"""The OpenAPI document: without a warning, with an example for every body, and readable offline."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from django.contrib.staticfiles import finders
+from django.core.management import call_command
+from django.test import Client
+from drf_spectacular.generators import SchemaGenerator
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    found: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)
+    return found
+
+
+def operations(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (f"{method.upper()} {path}", operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+def test_it_is_made_without_a_warning_and_is_valid(tmp_path: Path) -> None:
+    call_command("spectacular", "--fail-on-warn", "--validate", file=str(tmp_path / "api.yaml"))
+
+
+def test_it_is_of_openapi_3_1_and_every_operation_says_what_it_does(
+    document: dict[str, Any],
+) -> None:
+    assert document["openapi"].startswith("3.1")
+    ids = [operation["operationId"] for _, operation in operations(document)]
+    assert len(ids) == len(set(ids)) >= 80
+    silent = [name for name, operation in operations(document) if not operation.get("description")]
+    assert not silent
+
+
+def test_every_body_has_an_example_that_its_schema_allows(document: dict[str, Any]) -> None:
+    wrong, seen = [], 0
+    for name, operation in operations(document):
+        bodies = {"request": operation.get("requestBody", {}), **operation["responses"]}
+        for which, body in bodies.items():
+            for media_type, content in body.get("content", {}).items():
+                if "json" not in media_type:
+                    continue
+                seen += 1
+                assert "example" in content or "examples" in content, (name, which)
+                schema = {**content["schema"], "components": document["components"]}
+                validator = jsonschema.Draft202012Validator(schema)
+                wrong += [
+                    f"{name} {which}: {error.json_path}: {error.message[:200]}"
+                    for error in validator.iter_errors(content["example"])
+                ]
+    assert not wrong, "\n".join(wrong)
+    assert seen > 300
+
+
+def test_long_work_is_answered_with_where_to_look(document: dict[str, Any]) -> None:
+    long = {f"POST /api/v1/{what}/" for what in ("plan-runs", "simulations", "model-mixes")}
+    found = dict(operations(document))
+    for name in (*long, "POST /api/v1/deployments/", "POST /api/v1/plans/{id}/explanation/"):
+        assert "Location" in found[name]["responses"]["202"]["headers"], name
+
+
+def test_the_page_of_the_api_needs_nothing_from_elsewhere(browser: Client) -> None:
+    answer = browser.get("/api/docs/")
+    assert answer.status_code == 200
+    page = answer.content.decode()
+    sources = re.findall(r'(?:src|href|data-schema)="([^"]+)"', page)
+    assert all(source.startswith(("/", "#")) for source in sources), sources
+    ours = [source.removeprefix("/static/") for source in sources if source.startswith("/static/")]
+    assert any("swagger-ui-bundle" in source for source in ours)
+    assert all(finders.find(source) for source in ours)
+    assert "/api/schema/" in page
+    policy = answer["Content-Security-Policy"]
+    assert "unsafe-eval" not in policy
+    scripts = re.findall(r"<script(?![^>]*\bsrc=)", page)
+    assert not scripts  # nothing inline
+
+
+def test_nobody_reads_it_without_logging_in(db: None) -> None:
+    assert Client().get("/api/docs/").status_code == 302
+    assert Client().get("/api/schema/").status_code == 401
