@@ -4,6 +4,7 @@ from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
 from helixweb.common.api import UnknownAddressView
+from helixweb.common.rest.docs import api_docs
 from helixweb.common.rest.events import EventsView
 
 handler500 = "helixweb.common.database_away.answer_fault"
@@ -17,5 +18,6 @@ urlpatterns = [
     *(path("api/v1/", include(f"helixweb.{app}.api_urls")) for app in API_APPS),
     path("api/v1/events/", EventsView.as_view(), name="api-events"),
     re_path(r"^api/v1/", UnknownAddressView.as_view(), name="api-unknown"),
+    path("api/docs/", api_docs, name="api-docs"),
     path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
 ]
