@@ -330,14 +330,25 @@ LOGGING = {
     "disable_existing_loggers": False,
     "filters": {"request_id": {"()": "helixweb.common.request_ids.WithRequestId"}},
     "formatters": {
-        "line": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s]: %(message)s"}
+        "text": {
+            "()": "runtime.protocol.logs.TextLines",
+            "fmt": "%(asctime)s %(levelname)s %(name)s [%(request_id)s]: %(message)s",
+        },
+        "json": {"()": "runtime.protocol.logs.JsonLines", "process": "web"},
     },
     "handlers": {
         "stderr": {
             "class": "logging.StreamHandler",
-            "formatter": "line",
+            "formatter": environment.choice(
+                "HELIXWEB_LOG", "TEXT", choices=("TEXT", "JSON")
+            ).lower(),
             "filters": ["request_id"],
         }
+    },
+    # uvicorn's own lines go the same way.
+    "loggers": {
+        name: {"handlers": [], "propagate": True}
+        for name in ("uvicorn", "uvicorn.access", "uvicorn.error")
     },
     "root": {
         "handlers": ["stderr"],

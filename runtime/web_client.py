@@ -28,6 +28,7 @@ from runtime.protocol.control import (
     RegisterReply,
     RegisterRequest,
 )
+from runtime.protocol.logs import HEADER, request_id_or_new
 from runtime.protocol.node_log import LogBatch
 from runtime.protocol.profiling import ProfilingProgress
 from runtime.server_events import ServerEvent, parse_events
@@ -221,11 +222,17 @@ class WebClient:
         except httpx.HTTPError as error:
             raise _unreachable(self._http.base_url, error) from error
         if not answer.is_success:
+            about = {"request_id": headers[HEADER]}
+            logger.info("%s %s was answered %d", method, path, answer.status_code, extra=about)
             raise _refusal(answer)
         return answer
 
     def _headers(self) -> dict[str, str]:
-        return {} if self.credential is None else {"Authorization": f"Bearer {self.credential}"}
+        """With an id by which the site's log tells of this call."""
+        headers = {HEADER: request_id_or_new(None)}
+        if self.credential is not None:
+            headers["Authorization"] = f"Bearer {self.credential}"
+        return headers
 
 
 def _read(kind: type[MessageT], answer: httpx.Response) -> MessageT:

@@ -14,6 +14,7 @@ import httpx
 from django.utils.translation import gettext as _
 
 from helixweb.monitoring.endpoints import Endpoint
+from runtime.protocol.logs import HEADER, REQUEST_ID
 
 # Between two tokens a request may wait in the coordinator's queue; the stream itself has no end.
 TIMEOUT = httpx.Timeout(10.0, connect=5.0, read=300.0)
@@ -89,6 +90,7 @@ async def open_chat(endpoint: Endpoint, chat: ChatRequest) -> Answer:
                 headers={
                     "Authorization": f"Bearer {endpoint.key}",
                     "Content-Type": "application/json",
+                    HEADER: REQUEST_ID.get(),
                 },
             )
         )

@@ -31,6 +31,7 @@ from runtime.metrics_port import metrics_port
 from runtime.protocol.control import AgentIdentity, Role
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.emulation import EmulationRefused, read_emulation
+from runtime.protocol.logs import UnknownFormat, begin_logging
 from runtime.protocol.stage_pipe import LEAVE_WITHIN_S
 from runtime.transport.keys import KeyFileError, KeyPair
 from runtime.web_client import BadServerAddress, WebClient, check_server
@@ -48,6 +49,12 @@ def main(argv: list[str]) -> int:
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per heartbeat otherwise
     try:
+        begin_logging(
+            "agent",
+            level=logging.INFO,
+            line_format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        )
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per heartbeat otherwise
         check_server(options.server)
         data_dir = DataDir(options.data_dir.expanduser())
         with data_dir.locked(), _heard_by(node_log := NodeLog()):
@@ -61,6 +68,7 @@ def main(argv: list[str]) -> int:
         JoinRefused,
         KeyFileError,
         NodeRemoved,
+        UnknownFormat,
     ) as error:
         print(f"agent: {error}", file=sys.stderr)
         return 2

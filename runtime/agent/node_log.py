@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from runtime.agent.secrets_out import without_secrets
 from runtime.protocol.node_log import (
     MAX_LINE_CHARS,
     MAX_LINES,
@@ -20,6 +19,7 @@ from runtime.protocol.node_log import (
     LogLine,
     LogSource,
 )
+from runtime.protocol.secrets_out import without_secrets
 from runtime.web_client import ServerRefused, WebClient, WebError
 
 TELL_EVERY_S = 3.0

@@ -13,6 +13,7 @@ from runtime.coordinator.tracing import Tracer
 from runtime.coordinator.waiting_line import WaitingLine
 
 logger = logging.getLogger(__name__)
+requests_logger = logging.getLogger("helix.requests")
 
 
 class Admission:
@@ -106,6 +107,7 @@ class Admission:
             return
         request.ended = True
         self._stats.came_to(request.outcome)
+        _log_end(request, now=self._clock())
         traced = self._tracer is not None and self._tracer.ended(request)
         if request.id in self.running:
             self.leave_path(request, traced=traced)
@@ -115,7 +117,8 @@ class Admission:
 
     def fail(self, request: LiveRequest, message: str, *, code: str) -> None:
         """End it and tell its client why."""
-        logger.warning("request %d failed: %s", request.id, message)
+        about = {"request_id": request.asked_as, "request": f"{request.id:016x}"}
+        logger.warning("request %d failed: %s", request.id, message, extra=about)
         self._stats.failed()
         request.fail(message, code=code)
         self.end(request)
@@ -144,6 +147,22 @@ class Admission:
         self._stats.routed(pipeline, prompt_tokens=len(request.prompt_ids), queue_s=request.queue_s)
         self._link.send_prompt(request)
         return True
+
+
+def _log_end(request: LiveRequest, *, now: float) -> None:
+    """What a program that reads logs wants to know of every request; people have pages for it."""
+    if not requests_logger.isEnabledFor(logging.DEBUG):
+        return
+    about = {
+        "request_id": request.asked_as,
+        "request": f"{request.id:016x}",
+        "generation": request.serving.plan.generation,
+        "outcome": request.outcome,
+        "output_tokens": len(request.token_ids),
+        "ttft_s": request.ttft_s,
+        "e2e_s": now - request.arrived_at,
+    }
+    requests_logger.debug("request %d ended: %s", request.id, request.outcome, extra=about)
 
 
 def _kept_for_all(requests: Iterable[LiveRequest]) -> frozenset[str]:

@@ -23,6 +23,7 @@ from runtime.coordinator.text_stream import Detokenizer, StopStrings
 from runtime.coordinator.tracing import Tracer
 from runtime.protocol.data import Flag, Kind, Message, Reason
 from runtime.protocol.frame_error import FrameError
+from runtime.protocol.logs import REQUEST_ID
 from runtime.protocol.openai_answers import FinishReason
 from runtime.protocol.routes import Sampling
 from runtime.protocol.sampled import SampledToken, unpack_sampled
@@ -222,6 +223,7 @@ class Dispatcher:
             queued_at=now,
             owner=owner,
             priority=priority,
+            asked_as=REQUEST_ID.get(),
         )
         self._admission.take(request)
         return request

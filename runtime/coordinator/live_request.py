@@ -10,6 +10,7 @@ from planner.routers.base import RequestSize
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.span_assembly import Attempt
 from runtime.coordinator.text_stream import Detokenizer, StopStrings
+from runtime.protocol.logs import NO_REQUEST
 from runtime.protocol.openai_answers import FinishReason
 from runtime.protocol.routes import Sampling
 from runtime.protocol.sampled import Logprobs
@@ -42,7 +43,8 @@ class LiveRequest:
     requests of another coordinator. It waits for a pipeline since `queued_at`; `attempts` are the
     ways it went, `tokens_before` its tokens when the last began, `progressed_before` when it had
     progressed by then, and `token_times` when they came. `outcome` is what a trace says of its end.
-    `owner` is whose share it takes, and who has a lower `priority` goes before it.
+    `owner` is whose share it takes, and who has a lower `priority` goes before it; `asked_as` is
+    the id that it came with, for the log.
     """
 
     id: int
@@ -57,6 +59,7 @@ class LiveRequest:
     queued_at: float
     owner: str = ""
     priority: int = 0
+    asked_as: str = NO_REQUEST
     epoch: int = 0
     pipeline: Pipeline | None = None
     queue_s: float = 0.0

@@ -52,7 +52,9 @@ from runtime.instances.pinned import instance_client
 from runtime.metrics_port import metrics_port
 from runtime.protocol.control import AgentIdentity, CoordinatorReport, Role
 from runtime.protocol.emulation import EmulatedNetwork, EmulationRefused, read_network
+from runtime.protocol.logs import UnknownFormat, begin_logging
 from runtime.protocol.request_trace import RequestTrace
+from runtime.request_ids import RequestIds
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.keys import KeyFileError, KeyPair
 from runtime.transport.zmq_transport import BindFailed
@@ -75,6 +77,7 @@ _REMEDIABLE = (
     JoinRefused,
     KeyFileError,
     Removed,
+    UnknownFormat,
 )
 
 
@@ -83,12 +86,13 @@ def main(argv: list[str]) -> int:
     for what the caller must change."""
     options = parse_options(argv)
     bound_free_memory()
-    logging.basicConfig(
-        level=os.environ.get("HELIX_LOG_LEVEL", "INFO").upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
+        begin_logging(
+            "coordinator",
+            level=os.environ.get("HELIX_LOG_LEVEL", "INFO").upper(),
+            line_format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        )
+        logging.getLogger("httpx").setLevel(logging.WARNING)
         check_server(options.server)
         network = None if options.emulate is None else read_network(options.emulate)
         data_dir = DataDir(options.data_dir)
@@ -183,8 +187,10 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
         serve_instances=instances.serve,
     )
     await follower.apply_stored()
-    server = HttpServer(Doorway(_pipelines_face(dispatcher, api_keys, metrics), instances))
-    own_server = HttpServer(_pipelines_face(dispatcher, PassedOnKeys(own_key), metrics))
+    server = HttpServer(
+        RequestIds(Doorway(_pipelines_face(dispatcher, api_keys, metrics), instances))
+    )
+    own_server = HttpServer(RequestIds(_pipelines_face(dispatcher, PassedOnKeys(own_key), metrics)))
     port = listener.getsockname()[1]
     applicant = Applicant(
         role=Role.COORDINATOR,

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import psutil
 
-from runtime.agent.secrets_out import without_secrets
 from runtime.agent.stage_log import StageLog
 from runtime.instances.command_lines import Launch
 from runtime.instances.environment import passed_on
+from runtime.platforms import kill_session
+from runtime.protocol.secrets_out import without_secrets
 
 _TAIL_LINES = 12
 _MOST_TAIL_CHARS = 1500
