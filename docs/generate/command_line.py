@@ -1,5 +1,6 @@
 """What every command says of itself, from its own parser."""
 
+import argparse
 import contextlib
 import importlib
 import io
@@ -7,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
+from helixweb.command_line.main import parser_for
 from helixweb.command_line.registry import COMMANDS
 from planner.__main__ import _commands as planner_commands
 from planner.__main__ import main as planner
@@ -24,6 +26,11 @@ command for people and scripts; `python -m planner` plans from files without a s
 `python -m runtime` starts one process on one machine; `python manage.py` works on the site's own
 database.
 
+`helixweb` asks a site over its REST API: which one, and with which key, say `--url` and `--key`,
+else `HELIXWEB_URL` and `HELIXWEB_KEY` (or `HELIXWEB_KEY_FILE`), else what `helixweb login` kept.
+`--json` prints what the API answers. `up`, `demo`, `backup` and `restore` work on this machine.
+Exit statuses are in [troubleshooting](../troubleshooting.md#commands).
+
 """
 
 
@@ -37,6 +44,9 @@ def _sections() -> Iterator[str]:
     yield _block(_told(_helixweb, ["--help"]))
     for name in COMMANDS:
         yield f"### helixweb {name}\n\n" + _block(_told(_helixweb, [name, "--help"]))
+        for action in _actions(parser_for([name]), name):
+            told = _told(_helixweb, [name, action, "--help"])
+            yield f"#### helixweb {name} {action}\n\n" + _block(told)
     yield "## helix-agent\n\n" + _block(_told(_helix_agent, ["join", "--help"]))
     yield "## python -m planner\n\n"
     for name in planner_commands():
@@ -49,6 +59,18 @@ def _sections() -> Iterator[str]:
     yield "## python manage.py\n\n"
     for name in SITE_COMMANDS:
         yield f"### python manage.py {name}\n\n" + _block(_told(_manage, [name, "--help"]))
+
+
+def _actions(parser: argparse.ArgumentParser, command: str) -> Iterator[str]:
+    """Of a command that has some, such as `node add`."""
+    yield from _choices(_choices(parser).get(command))
+
+
+def _choices(parser: argparse.ArgumentParser | None) -> dict[str, argparse.ArgumentParser]:
+    for action in parser._actions if parser else ():
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
 
 
 def _told(main: Callable[[list[str]], object], words: Sequence[str]) -> str:
