@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils.translation import gettext_noop
 
 from helixweb.common.sentences import sentence
@@ -41,11 +42,18 @@ class Verdict:
     message: str = ""
 
 
-def verdict_in_service(reports: Sequence[NodeReport], *, refusals: Sequence[str] = ()) -> Verdict:
+def verdict_in_service(
+    reports: Sequence[NodeReport],
+    *,
+    refusals: Sequence[str] = (),
+    answers_elsewhere: bool = False,
+) -> Verdict:
     """Failed if one node failed or is gone for good, or the plan cannot be served for the
     `refusals`; ready once all are, deploying until then.
 
-    Degraded when all were ready and one is not heard any more: its stage may serve on, or not.
+    Degraded when all were ready and one is not heard any more: its stage may serve on, or not; and
+    when an instance failed while another, the pipelines, or somebody's server (`answers_elsewhere`)
+    answers requests.
     """
     failures = list(refusals)
     failed = [report for report in reports if report.phase is Phase.FAILED]
@@ -53,7 +61,8 @@ def verdict_in_service(reports: Sequence[NodeReport], *, refusals: Sequence[str]
         f"{report.name}: {report.message or 'the stage failed; its log on the node says why'}"
         for report in failed
     ]
-    if _routed_around(reports) and not failures:
+    is_answered = answers_elsewhere or _is_answered(reports)
+    if is_answered and _only_instances_failed(reports) and not failures:
         return Verdict(status=Status.DEGRADED, message="\n".join(told))
     failures += told
     failures += [
@@ -72,15 +81,19 @@ def verdict_in_service(reports: Sequence[NodeReport], *, refusals: Sequence[str]
     return Verdict(status=Status.DEPLOYING)
 
 
-def _routed_around(reports: Sequence[NodeReport]) -> bool:
-    """Whether all that failed are instances, and another answers requests meanwhile."""
+def _only_instances_failed(reports: Sequence[NodeReport]) -> bool:
+    """And something did, while no node is gone."""
     failed = [report for report in reports if report.phase is Phase.FAILED]
     gone = any(report.removed for report in reports)
-    others = any(
-        report.phase is Phase.READY and report.runs_instances and not report.lost
-        for report in reports
-    )
-    return bool(failed) and not gone and others and all(one.runs_instances for one in failed)
+    return bool(failed) and not gone and all(one.runs_instances for one in failed)
+
+
+def _is_answered(reports: Sequence[NodeReport]) -> bool:
+    """Whether one instance is there, or all stages of the pipelines beside them."""
+    there = [report.phase is Phase.READY and not report.lost for report in reports]
+    instances = [ok for ok, one in zip(there, reports, strict=True) if one.runs_instances]
+    stages = [ok for ok, one in zip(there, reports, strict=True) if not one.runs_instances]
+    return any(instances) or (bool(stages) and all(stages))
 
 
 def verdict_while_stopping(reports: Sequence[NodeReport]) -> Verdict:
@@ -104,7 +117,11 @@ def settle(deployment_id: int, *, now: datetime) -> None:
             return
         reports = _reports(deployment, now)
         if deployment.status in SERVING:
-            verdict = verdict_in_service(reports, refusals=refusals_of(deployment, now=now))
+            verdict = verdict_in_service(
+                reports,
+                refusals=refusals_of(deployment, now=now),
+                answers_elsewhere=_answers_elsewhere(deployment, now=now),
+            )
         else:
             verdict = verdict_while_stopping(reports)
         if (deployment.status, deployment.message) == (verdict.status, verdict.message):
@@ -127,11 +144,26 @@ def live_ids() -> list[int]:
 def refusals_of(deployment: Deployment, *, now: datetime) -> list[str]:
     """Why coordinators cannot serve its present generation; none of those that can, nor of one that
     is silent while another can be heard."""
-    told = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id)
-    if online := online_ids(deployment.cluster_id, now=now):
-        told = told.filter(coordinator__in=online)
-    refused = told.filter(report__refused_generation=deployment.generation)
+    refused = _told(deployment, now=now).filter(report__refused_generation=deployment.generation)
     return [message or "" for message in refused.values_list("report__message", flat=True)]
+
+
+def _told(deployment: Deployment, *, now: datetime) -> QuerySet[LatestReport]:
+    """By coordinators that can be heard, or by all if none can."""
+    told = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id)
+    online = online_ids(deployment.cluster_id, now=now)
+    return told.filter(coordinator__in=online) if online else told
+
+
+def _answers_elsewhere(deployment: Deployment, *, now: datetime) -> bool:
+    """Whether a coordinator sends requests to somebody's server in the place of a node."""
+    rows = deployment.assignments.exclude(instances=[]).only("instances", "deployment_id")
+    names = {one["name"] for row in rows if is_elsewhere(row) for one in row.instances}
+    if not names:
+        return False
+    told = _told(deployment, now=now).filter(report__generation=deployment.generation)
+    reports = told.values_list("report__instances", flat=True)
+    return any(told and any(told[name]["open"] for name in names & told.keys()) for told in reports)
 
 
 def is_elsewhere(row: NodeAssignment) -> bool:

@@ -208,7 +208,7 @@ def _all_ready(doubles: Any, plan: Any, *, generation: int) -> tuple[str, str]:
 
 
 def _instances(cluster_name: str, *, user: Any, now: datetime) -> dict[str, Any]:
-    """A cluster of whole-model instances, one of which has failed, and its pages."""
+    """A cluster of instances, one failed and one somebody's server, and its pages."""
     from helixweb.deployment.options import DeployOptions
     from helixweb.deployment.services import deploy
     from helixweb.inventory import services as inventory
@@ -221,9 +221,10 @@ def _instances(cluster_name: str, *, user: Any, now: datetime) -> dict[str, Any]
     run = _finished_run(doubles.plan, user=user, now=now)
     doubles.plan.delete()
     doubles.plan = run.plan
-    deployment = deploy(run.plan, user=user, options=DeployOptions(), now=now)
-    beat_all(doubles, deployment)
     well, failed = sorted(doubles.plan.document["placement"])
+    options = DeployOptions(backend_by_node={well: "http://gpu.example:8000"})
+    deployment = deploy(run.plan, user=user, options=options, now=now)
+    beat_all(doubles, deployment)
     last = "Loading safetensors checkpoint shards: 50%\ntorch.OutOfMemoryError: CUDA out of memory"
     doubles.agents[failed].beat(
         Phase.FAILED,

@@ -140,6 +140,38 @@ def test_a_deployment_whose_instances_all_fail_has_failed(api: APIClient, two: I
     assert deployment.status == Status.FAILED
 
 
+def test_a_server_of_somebody_that_answers_keeps_a_deployment_from_having_failed(
+    api: APIClient, two: Instances
+) -> None:
+    failed, elsewhere = sorted(two.plan.document["placement"])
+    deployment = two.deploy(api, backend_by_node={elsewhere: "http://192.0.2.7:8000"})
+    for is_open, status in ((False, Status.FAILED), (True, Status.DEGRADED)):
+        traffic = InstanceTraffic(node=elsewhere, condition="ready", open=is_open)
+        two.coordinator.report(generation=1, instances={elsewhere: traffic})
+        two.agents[failed].beat(
+            Phase.FAILED, generation=1, message="no", instances=[told(failed, "waiting")]
+        )
+        deployment.refresh_from_db()
+        assert deployment.status == status
+
+
+@pytest.mark.parametrize("stages", [Phase.READY, Phase.LOADING])
+def test_pipelines_beside_an_instance_that_failed_answer_where_all_their_stages_are_there(
+    api: APIClient, cluster: Cluster, user: Any, stages: Phase
+) -> None:
+    there = Instances(cluster, user, whole=1, method="mixed")
+    deployment = there.deploy(api)
+    (instance,) = (one["node"] for one in there.plan.document["instances"])
+    for name in set(there.plan.document["placement"]) - {instance}:
+        there.agents[name].beat(stages, generation=1)
+    there.agents[instance].beat(
+        Phase.FAILED, generation=1, message="no", instances=[told(instance, "waiting")]
+    )
+    deployment.refresh_from_db()
+    serves = stages is Phase.READY
+    assert deployment.status == (Status.DEGRADED if serves else Status.FAILED)
+
+
 def test_pages_show_what_coordinators_send_where(
     api: APIClient, browser: Client, two: Instances
 ) -> None:
