@@ -11,6 +11,8 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
+from runtime.platforms import on_signals
+
 GRACEFUL_SHUTDOWN_S = 3  # for answers whose requests have ended
 LOOK_S = 0.05
 
@@ -60,9 +62,7 @@ class HttpServer(uvicorn.Server):
 def hear_signals() -> "asyncio.Queue[int]":
     """Every SIGTERM and SIGINT from now on."""
     signals: asyncio.Queue[int] = asyncio.Queue()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, signals.put_nowait, number)
+    on_signals((signal.SIGTERM, signal.SIGINT), signals.put_nowait)
     return signals
 
 

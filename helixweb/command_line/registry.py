@@ -22,6 +22,7 @@ _ON_SERVER = "helixweb.operations.commands"
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": (f"{_ON_SERVER}.up", "run the site on this machine: web, worker and coordinator"),
     "demo": (f"{_HERE}.demo", "start a small cluster on this machine and show it at work"),
+    "doctor": (f"{_ON_SERVER}.doctor", "look for what is wrong with the site on this machine"),
     "backup": (f"{_ON_SERVER}.backup", "save database and secrets of this site in one file"),
     "restore": (f"{_ON_SERVER}.restore", "put a site back as a backup has it"),
     "login": (f"{_HERE}.login", "keep the site's address and an API key for the other commands"),

@@ -22,7 +22,7 @@ def login_link(username: str) -> str:
     logged in; else empty: what `up` prints ends in logs."""
     if not username and get_user_model().objects.filter(last_login__isnull=False).exists():
         return ""
-    user = _administrator(username or FIRST_USER)
+    user = _administrator(username) if username else _somebody()
     return reverse("login-link", args=[login_links.create(user)])
 
 
@@ -43,7 +43,7 @@ def _cluster(name: str) -> Cluster:
 
 
 def _somebody() -> Any:
-    """Who is said to have made the token: the first administrator."""
+    """The first administrator, made if there is none."""
     users = get_user_model().objects
     found = users.filter(is_superuser=True, is_active=True).order_by("pk").first()
     return found or _administrator(FIRST_USER)

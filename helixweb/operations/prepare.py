@@ -25,7 +25,7 @@ class Fault(Exception):
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--migrate", action="store_true", help="bring the database up to date")
-    parser.add_argument("--login", default="", help="print a login link for this user")
+    parser.add_argument("--login", help="a login link for this user; empty: for a first log-in")
     parser.add_argument("--coordinator-of", default=None, help="a join token for this cluster")
     options = parser.parse_args(argv)
     try:
@@ -53,7 +53,8 @@ def _prepare(options: argparse.Namespace) -> dict[str, Any]:
             "The database lacks tables of this version; the role web brings it up to date when it "
             "starts. Start that first."
         )
-    done["login_link"] = first_start.login_link(options.login)
+    if options.login is not None:
+        done["login_link"] = first_start.login_link(options.login)
     if options.coordinator_of is not None:
         done |= first_start.coordinator_token(options.coordinator_of)
     return done

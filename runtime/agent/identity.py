@@ -1,6 +1,5 @@
 """Who this process is, kept in its data directory so that a restart makes no second node."""
 
-import fcntl
 import logging
 import os
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from runtime.platforms import AlreadyLocked, lock_file
 from runtime.protocol.control import DesiredState
 
 MessageT = TypeVar("MessageT", bound=BaseModel)
@@ -83,8 +83,8 @@ class DataDir:
         """While inside, no other process uses this directory. Raises DataDirError."""
         with (self._path / LOCK_FILE).open("w") as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+                lock_file(lock)
+            except AlreadyLocked as error:
                 raise DataDirError(
                     f"{self._path} is in use by another process; stop it or choose another "
                     "--data-dir"

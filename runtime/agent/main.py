@@ -28,6 +28,7 @@ from runtime.agent.node_log import NodeLog, NodeLogHandler
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings
 from runtime.http_process import CannotListen
 from runtime.metrics_port import metrics_port
+from runtime.platforms import on_signals
 from runtime.protocol.control import AgentIdentity, Role
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.emulation import EmulationRefused, read_emulation
@@ -94,8 +95,7 @@ async def _run(options: argparse.Namespace, data_dir: DataDir, node_log: NodeLog
             hurry.set()
         stopped.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, end, number)
+    on_signals((signal.SIGTERM, signal.SIGINT), end)
     keys = KeyPair.load_or_create(data_dir.key_file)
     identity = data_dir.load_identity(fresh_uuid=str(uuid.uuid4()))
     port = choose_port(options.data_host, wanted=options.data_port, kept=identity.data_port)

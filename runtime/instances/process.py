@@ -5,7 +5,6 @@ import contextlib
 import json
 import logging
 import os
-import signal
 from asyncio.subprocess import PIPE, STDOUT, Process
 from collections import deque
 from pathlib import Path
@@ -15,6 +14,7 @@ import psutil
 from runtime.agent.stage_log import StageLog
 from runtime.instances.command_lines import Launch
 from runtime.instances.environment import passed_on
+from runtime.platforms import kill_session
 from runtime.platforms import kill_session
 from runtime.protocol.secrets_out import without_secrets
 
@@ -94,7 +94,7 @@ class ServerProcess:
     def kill(self) -> None:
         """End it and all that it started."""
         if self._process is not None and self._ended is None:
-            _kill_session(self._process.pid)
+            kill_session(self._process.pid)
 
     async def gone(self) -> None:
         """Return when it has ended; at once if there is none."""
@@ -108,7 +108,7 @@ class ServerProcess:
         keeping = asyncio.create_task(self._keep(stream))
         try:
             code = await _exit_code(process)
-            _kill_session(process.pid)  # children that outlive it would keep the GPUs
+            kill_session(process.pid)  # children that outlive it would keep the GPUs
             # One in a session of its own may hold the output still; nobody waits for that.
             await asyncio.wait({keeping}, timeout=_LAST_WORDS_S)
         finally:
@@ -144,7 +144,7 @@ class ServerProcess:
         except (OSError, ValueError, KeyError, TypeError, psutil.Error):
             return
         logger.warning("instance %s: process %d is left over; ended", self._name, process.pid)
-        _kill_session(process.pid)
+        kill_session(process.pid)
         with contextlib.suppress(psutil.Error):
             process.wait(timeout=_LEAVING_S)
 
@@ -155,9 +155,3 @@ async def _exit_code(process: Process) -> int:
     while process.returncode is None:  # noqa: ASYNC110 - nothing tells of it
         await asyncio.sleep(_LOOK_S)
     return process.returncode
-
-
-def _kill_session(leader: int) -> None:
-    """Everything in the process group that `leader` began, which is ours alone."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, signal.SIGKILL)

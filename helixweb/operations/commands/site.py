@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import django
 
@@ -56,6 +57,9 @@ def opened(data: Path | None) -> Iterator[None]:
         yield
 
 
-def progress(around: Surroundings) -> Callable[[str], None]:
+Say: TypeAlias = Callable[[str], None]
+
+
+def progress(around: Surroundings) -> Say:
     """Lines to stderr for a person, none for a script."""
     return around.warn if around.err.isatty() else lambda text: None

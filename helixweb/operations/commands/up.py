@@ -113,9 +113,9 @@ def _run(
 
 def _prepared(wanted: Wanted, folder: DataFolder) -> dict[str, Any]:
     """What `prepare` did. Raises Fault."""
-    command = [sys.executable, "-m", "helixweb.operations.prepare", f"--login={wanted.login}"]
+    command = [sys.executable, "-m", "helixweb.operations.prepare"]
     if WEB in wanted.roles:
-        command.append("--migrate")
+        command += ["--migrate", f"--login={wanted.login}"]
     if wanted.coordinator_here and not folder.coordinator_joined:
         command.append(f"--coordinator-of={wanted.cluster}")
     with _killed_at_exit(subprocess.Popen(command, stdout=subprocess.PIPE)) as process:

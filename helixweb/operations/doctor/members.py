@@ -1,0 +1,64 @@
+"""Coordinators and agents, as far as the site heard of them and they answer."""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+
+from django.db import DatabaseError
+
+from helixweb.inventory.models import Coordinator, Node, NodeState
+from helixweb.operations.doctor.findings import Finding, failed, note, ok, warning
+from helixweb.operations.doctor.reach import clock_of
+from helixweb.operations.doctor.services import skew
+from helixweb.operations.versions import product_version
+
+
+def coordinators(now: datetime) -> Iterator[Finding]:
+    """Heard of, and reached at the address that they told."""
+    try:
+        rows = list(Coordinator.objects.select_related("cluster"))
+    except DatabaseError:
+        return  # told by `database`
+    if not rows:
+        remedy = "`helixweb up` runs one; or copy a join command from the page of a cluster"
+        yield note("coordinator", "none has joined", remedy)
+    for row in rows:
+        name = f"{row.name} of {row.cluster.name}"
+        if row.state_at(now) is not NodeState.ONLINE:
+            remedy = "start it again; see its log for why it ended or cannot reach the site"
+            yield failed("coordinator", f"{name} was not heard of lately", remedy)
+            continue
+        try:
+            skew_s = clock_of(f"{row.http_url}/health")
+        except OSError as error:
+            yield warning(
+                "coordinator",
+                f"{name} is alive, but {row.http_url} does not answer here: {error}",
+                "give it --public-url with an address that chat clients reach",
+            )
+            continue
+        yield ok("coordinator", f"{name} answers at {row.http_url}")
+        if skew_s is not None and abs(skew_s) > 1.0:  # it tells whole seconds
+            yield skew(name, skew_s)
+
+
+def agents(now: datetime) -> Iterator[Finding]:
+    """Heard of, and of this version."""
+    try:
+        rows = list(Node.objects.filter(joined_at__isnull=False).select_related("cluster"))
+    except DatabaseError:
+        return  # told by `database`
+    lost = [row for row in rows if row.state_at(now) is NodeState.LOST]
+    for row in lost:
+        remedy = "start its agent again, or remove the node"
+        said = f"{row.name} of {row.cluster.name} was not heard of lately"
+        yield warning("agent", said, remedy)
+    others = Counter(row.version or "unknown" for row in rows if row.version != product_version())
+    for version, count in sorted(others.items()):
+        yield warning(
+            "agent",
+            f"{count} run HelixWeb {version}, the site {product_version()}",
+            f"install {product_version()} on them and restart their agents, one after the other",
+        )
+    if len(rows) > len(lost) and not others:
+        yield ok("agent", f"{len(rows) - len(lost)} online, all of this version")

@@ -1,0 +1,129 @@
+"""Database, broker and worker of the site, and its clocks. Needs Django set up."""
+
+import time
+from collections.abc import Iterator
+
+from django.conf import settings
+from django.core import checks
+from django.db import DatabaseError, connection
+from django.utils import timezone
+from redis import Redis, RedisError
+
+from helixweb.operations import health
+from helixweb.operations.doctor.findings import Finding, failed, note, ok, warning
+from helixweb.operations.migrating import is_empty, pending
+from helixweb.operations.models import Pulse
+from helixweb.operations.schema_version import NewerDatabase
+from helixweb.operations.versions import product_version
+
+SKEW_S = 2.0
+
+
+def site_settings() -> Iterator[Finding]:
+    """What Django's own check for deployment says of a site that others reach."""
+    if not settings.HELIX_URL.startswith("https://"):
+        here = any(name in settings.HELIX_URL for name in ("127.0.0.1", "localhost", "[::1]"))
+        if here:
+            yield ok("settings", f"{settings.HELIX_URL} is for this machine alone")
+        else:
+            yield warning(
+                "settings",
+                f"{settings.HELIX_URL} is plain http: passwords and tokens travel in clear",
+                "set HELIX_URL=https://… and put a TLS proxy in front (packaging/proxies), or "
+                "give `up` --tls-certificate and --tls-key",
+            )
+        return
+    found = checks.run_checks(include_deployment_checks=True)
+    for message in found:
+        remedy = message.hint or f"see {message.id} in Django's documentation"
+        yield warning("settings", " ".join(message.msg.split()), remedy)
+    if not found:
+        yield ok("settings", "the deployment check has nothing to say")
+
+
+def database() -> Iterator[Finding]:
+    """It answers, is whole, and has the tables of this version."""
+    try:
+        connection.ensure_connection()
+        if is_empty():
+            yield note("database", "there is no site in it yet", "`helixweb up` makes one")
+            return
+        if connection.vendor == "sqlite":
+            with connection.cursor() as cursor:
+                cursor.execute("PRAGMA quick_check(1)")
+                said = str(cursor.fetchone()[0])
+            if said != "ok":
+                remedy = "stop the site and `helixweb restore` the last backup"
+                yield failed("database", f"the file is damaged: {said}", remedy)
+                return
+        yield ok("database", f"{connection.vendor} answers")
+        due = pending()
+    except NewerDatabase as error:
+        yield failed("migrations", str(error), "install the newer version")
+    except DatabaseError as error:
+        said = " ".join(str(error).split())
+        yield failed("database", said, "start the database, or correct DATABASE_URL")
+    else:
+        if due:
+            remedy = "`helixweb up` applies them, after a backup"
+            yield failed("migrations", f"{due} are due", remedy)
+        else:
+            yield ok("migrations", "all are applied")
+
+
+def broker() -> Iterator[Finding]:
+    """Takes messages."""
+    kind = "Redis" if settings.REDIS_URL else "the queue folder"
+    if fault := health.broker_fault():
+        yield failed("broker", f"{kind}: {fault}", "start it, or correct REDIS_URL")
+    else:
+        yield ok("broker", f"{kind} takes messages")
+
+
+def worker() -> Iterator[Finding]:
+    """Does what beat tells it to, and is of this version."""
+    try:
+        pulses = list(Pulse.objects.order_by("-at"))
+    except DatabaseError:
+        return  # told by `database`
+    now = timezone.now()
+    lively = [pulse for pulse in pulses if pulse.at > now - health.SILENT_AFTER]
+    if not lively:
+        last = f"last heard of at {pulses[0].at:%Y-%m-%d %H:%M:%S} UTC" if pulses else "never seen"
+        remedy = "`helixweb up` runs one (--role worker --role beat); see its log"
+        yield failed("worker", f"no worker beats; {last}", remedy)
+    for pulse in lively:
+        if pulse.version != product_version():
+            said = f"{pulse.host} runs {pulse.version}, this is {product_version()}"
+            yield warning("worker", said, "restart it with the same version")
+        else:
+            yield ok("worker", f"{pulse.host} beats")
+
+
+def clocks() -> Iterator[Finding]:
+    """Database and broker tell the time that this machine tells."""
+    told: dict[str, float] = {}
+    if connection.vendor == "postgresql":
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT extract(epoch FROM clock_timestamp())")
+                told["the database"] = float(cursor.fetchone()[0]) - time.time()
+        except DatabaseError:
+            pass  # told by `database`
+    if settings.REDIS_URL:
+        try:
+            with Redis.from_url(settings.REDIS_URL, socket_timeout=1.0) as redis:
+                seconds, micros = redis.time()
+                told["Redis"] = seconds + micros / 1e6 - time.time()
+        except (RedisError, OSError):
+            pass  # told by `broker`
+    for name, skew_s in told.items():
+        yield skew(name, skew_s)
+
+
+def skew(name: str, skew_s: float) -> Finding:
+    """Leases and times of life are wrong by as much."""
+    if abs(skew_s) > SKEW_S:
+        said = f"the clock of {name} is {skew_s:+.1f} s off this machine's"
+        return warning("clock", said, "keep both machines' clocks right by NTP (chrony, timesyncd)")
+    return ok("clock", f"{name} is {skew_s:+.2f} s off")

@@ -1,0 +1,190 @@
+"""`helixweb doctor`: each fault is found, named and given a remedy."""
+
+import json
+import socket
+import threading
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from helixweb.command_line.main import main
+from helixweb.command_line.surroundings import Surroundings
+from helixweb.inventory.models import Cluster, Node
+from helixweb.operations.doctor import machine, members, reach, services
+from helixweb.operations.doctor.findings import Finding, State
+from helixweb.operations.models import Pulse
+from helixweb.operations.versions import product_version
+from tests.helixweb.process_doubles import FakeCluster
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+def one(findings: Any) -> Finding:
+    (found,) = findings
+    assert found.remedy or found.state is State.OK
+    assert isinstance(found, Finding)
+    return found
+
+
+def test_a_python_that_is_too_old_fails() -> None:
+    assert one(machine.python((3, 10, 4))).state is State.FAILED
+    assert one(machine.python()).state is State.OK
+
+
+def test_a_data_folder_that_others_read_is_closed_by_the_remedy(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    found = one(machine.data_folder(tmp_path))
+    assert (found.state, found.remedy) == (State.WARNING, f"chmod 700 {tmp_path}")
+    tmp_path.chmod(0o700)
+    assert one(machine.data_folder(tmp_path)).state is State.OK
+    (tmp_path / "secret_key").touch(mode=0o644)
+    assert [found.state for found in machine.data_folder(tmp_path)] == [State.OK, State.FAILED]
+
+
+def test_a_data_folder_of_somebody_else_is_told(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    assert "is of user" in one(machine.data_folder(tmp_path, user_id=4711)).said
+    assert one(machine.data_folder(tmp_path / "none")).state is State.NOTE
+
+
+@pytest.mark.parametrize(
+    ("free", "state"), [(10**12, State.OK), (10**9, State.WARNING), (10**8, State.FAILED)]
+)
+def test_a_disk_that_is_nearly_full_is_told(free: int, state: State, tmp_path: Path) -> None:
+    assert one(machine.disk(tmp_path, free_bytes=free)).state is state
+
+
+def test_a_driver_that_the_settings_need_and_nobody_installed_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine, "find_spec", lambda name: None)
+    found = list(machine.packages("postgresql"))
+    assert [finding.state for finding in found] == [State.NOTE, State.FAILED]
+    assert "helixweb[postgres]" in found[1].remedy
+
+
+@pytest.mark.parametrize(
+    ("url", "state"),
+    [("http://127.0.0.1:8000", State.OK), ("http://helix.example", State.WARNING)],
+)
+def test_plain_http_is_for_this_machine_alone(url: str, state: State, settings: Any) -> None:
+    settings.HELIX_URL = url
+    assert one(services.site_settings()).state is state
+
+
+@pytest.mark.django_db
+def test_a_database_that_is_well_is_well() -> None:
+    assert {found.state for found in services.database()} == {State.OK}
+
+
+@pytest.mark.django_db
+def test_migrations_that_are_due_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "pending", lambda: 3)
+    assert "3 are due" in [found.said for found in services.database()]
+
+
+@pytest.mark.django_db
+def test_a_worker_is_missed_and_one_of_another_version_is_told() -> None:
+    assert "never seen" in one(services.worker()).said
+    pulse = Pulse.objects.create(
+        host="box", process_id=1, version=product_version(), at=timezone.now()
+    )
+    assert one(services.worker()).state is State.OK
+    pulse.version = "0.0.1"
+    pulse.save()
+    assert "0.0.1" in one(services.worker()).said
+    pulse.at -= timedelta(minutes=5)
+    pulse.save()
+    assert "last heard of" in one(services.worker()).said
+
+
+def test_a_broker_that_is_away_fails(settings: Any) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    assert one(services.broker()).state is State.FAILED
+
+
+@pytest.mark.parametrize(("skew_s", "state"), [(0.4, State.OK), (-30.0, State.WARNING)])
+def test_clocks_that_differ_are_told(skew_s: float, state: State) -> None:
+    assert services.skew("Redis", skew_s).state is state
+
+
+@pytest.mark.parametrize(
+    ("left", "state"),
+    [
+        (timedelta(days=90), State.OK),
+        (timedelta(days=5), State.WARNING),
+        (timedelta(days=-1), State.FAILED),
+    ],
+)
+def test_a_certificate_is_told_before_it_ends(left: timedelta, state: State) -> None:
+    assert reach.expiry(NOW + left, now=NOW).state is state
+
+
+def test_a_site_that_does_not_answer_fails_with_why() -> None:
+    found = one(reach.site("http://127.0.0.1:1"))
+    assert found.state is State.FAILED
+    assert "Connection refused" in found.said
+
+
+def test_a_port_of_somebody_else_fails_and_a_free_one_does_not() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        taken.listen(0)
+        port = taken.getsockname()[1]
+        threading.Thread(target=lambda: taken.accept()[0].close(), daemon=True).start()
+        assert one(reach.port("127.0.0.1", port, option="--port")).state is State.FAILED
+    assert one(reach.port("127.0.0.1", port, option="--port")).state is State.OK
+
+
+class _Slow(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(503)
+        self.end_headers()
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return "Sun, 01 Nov 2026 00:00:00 GMT"
+
+    def log_message(self, form: str, *arguments: object) -> None:
+        pass
+
+
+def test_the_clock_of_a_coordinator_is_read_from_its_answer() -> None:
+    with HTTPServer(("127.0.0.1", 0), _Slow) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        skew_s = reach.clock_of(f"http://127.0.0.1:{server.server_port}/health")
+    told = (datetime(2026, 11, 1, tzinfo=UTC) - datetime.now(UTC)).total_seconds()
+    assert skew_s == pytest.approx(told, abs=60)
+
+
+def test_members_that_are_lost_or_of_another_version_are_told(cluster: Cluster, user: Any) -> None:
+    doubles = FakeCluster(cluster, user)
+    doubles.join_all() if hasattr(doubles, "join_all") else None
+    now = timezone.now()
+    Node.objects.update(joined_at=now, last_seen_at=now, version=product_version())
+    assert {found.state for found in members.agents(now)} == {State.OK}
+    Node.objects.filter(name="mini").update(version="0.0.1")
+    Node.objects.filter(name="laptop").update(last_seen_at=now - timedelta(minutes=9))
+    found = list(members.agents(now))
+    assert [finding.state for finding in found] == [State.WARNING, State.WARNING]
+    assert "laptop" in found[0].said
+    assert "1 run HelixWeb 0.0.1" in found[1].said
+    unreached = [finding for finding in members.coordinators(now) if finding.state != State.OK]
+    assert all(finding.remedy for finding in unreached)
+
+
+@pytest.mark.django_db
+def test_the_command_says_all_as_json_and_fails_when_something_does() -> None:
+    out = StringIO()
+    around = Surroundings(out=out, err=StringIO(), environ={})
+    code = main(["doctor", "--json"], surroundings=around)
+    findings = json.loads(out.getvalue())
+    assert {finding["check"] for finding in findings} >= {
+        "python", "data folder", "disk", "settings", "database", "migrations", "broker", "worker",
+        "web site", "port", "coordinator",
+    }  # fmt: skip
+    assert any(finding["state"] == "failed" for finding in findings)
+    assert code == 1
