@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -13,19 +14,27 @@ from helixweb.alerting import services
 from helixweb.alerting.forms import RuleForm
 from helixweb.alerting.kinds import DEFAULTS, Kind
 from helixweb.alerting.models import AlertRule
+from helixweb.common.queries import query_id
 from helixweb.inventory.models import Cluster
 from helixweb.inventory.views.editing import Page, delete_page, edit_page
+
+PER_PAGE = 50
 
 
 @require_GET
 @never_cache
 def rules(request: HttpRequest) -> HttpResponse:
-    """Of every cluster; a new cluster gets the usual ones when it is first looked at."""
+    """`?cluster=`: of one; a new cluster gets the usual ones when it is first looked at."""
     rows = AlertRule.objects.select_related("cluster").prefetch_related("channels")
+    rows = rows.order_by("cluster__name", "name")
+    chosen = query_id(request, "cluster")
+    if chosen:
+        rows = rows.filter(cluster=chosen)
     context = {
         "section": "alerts",
         "clusters": Cluster.objects.all(),
-        "rules": rows.order_by("cluster__name", "name"),
+        "chosen": chosen,
+        "page": Paginator(rows, PER_PAGE).get_page(request.GET.get("page")),
     }
     return render(request, "alerting/rules.html", context)
 

@@ -43,6 +43,8 @@ def rules(person: Person, world: World) -> None:
     fields = {"name": f"{name} rule", "threshold": "9", "clears_at": "8"}
     person.submit(f"/alerts/rules/new/{cluster}", fields, "Add")
     person.see("h1", "Alert rules")
+    person.pick("cluster", str(cluster))
+    person.filter()
     person.click(f"{name} rule")
     person.fill("threshold", "7")
     person.click("Save")
@@ -51,6 +53,7 @@ def rules(person: Person, world: World) -> None:
     person.fill("clears_at", "6")
     person.click("Save")
     person.see("h1", "Alert rules")
+    person.open(f"/alerts/rules/?cluster={cluster}")
     person.click(f"Delete {name} rule")
     person.click("Delete", within="main form")
     person.see("[role=status].note-box", f"{name} rule is deleted.")

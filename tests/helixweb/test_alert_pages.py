@@ -71,7 +71,8 @@ def test_a_rule_is_made_changed_and_deleted_in_the_browser(
     browser.post(f"/alerts/rules/{rule.pk}/", {**form, "clears_at": "1", "threshold": "4"})
     rule.refresh_from_db()
     assert rule.threshold == 4
-    assert "slow" in browser.get("/alerts/rules/").content.decode()
+    assert "slow" in browser.get("/alerts/rules/", {"cluster": cluster.pk}).content.decode()
+    assert "slow" not in browser.get("/alerts/rules/?cluster=999").content.decode()
     browser.post(f"/alerts/rules/{rule.pk}/delete")
     assert not AlertRule.objects.exists()
     told = Change.objects.filter(kind="alertrule").order_by("pk")
