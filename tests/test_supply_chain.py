@@ -97,6 +97,15 @@ def test_templates_escape_and_run_no_script_of_their_own_without_a_nonce() -> No
         assert not re.search(r"<[^>]+\son[a-z]+\s*=", text), path
 
 
+def test_scripts_put_what_they_are_told_into_pages_as_text() -> None:
+    markup = re.compile(
+        r"\b(?:inner|outer)HTML\b|insertAdjacentHTML|document\.write|\beval\(|new Function\b"
+        r"|setTimeout\(\s*[\"'`]|createContextualFragment|DOMParser"
+    )
+    for path in (ROOT / "static").rglob("*.js"):
+        assert not markup.search(path.read_text()), path
+
+
 def test_every_package_that_is_asked_for_has_a_version_that_was_tested() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"]]

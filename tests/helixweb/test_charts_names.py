@@ -27,9 +27,13 @@ KEYS = {"x", "y", "categoryarray", "tickvals"}
 
 @pytest.fixture
 def charts(tiny_problem: dict[str, Any]) -> list[Chart]:
-    """Every chart that shows names of nodes or GPUs, of a cluster with rude ones."""
+    return charts_of(tiny_problem, name=LINK)
+
+
+def charts_of(tiny_problem: dict[str, Any], *, name: str) -> list[Chart]:
+    """Every chart that shows names of nodes or GPUs, of a cluster where one is called `name`."""
     document = json.loads(json.dumps(copy.deepcopy(tiny_problem)).replace("tower", "NAME"))
-    document = json.loads(json.dumps(document).replace("NAME", json.dumps(LINK)[1:-1]))
+    document = json.loads(json.dumps(document).replace("NAME", json.dumps(name)[1:-1]))
     document["compute_profiles"]["big"]["gpu"] = "<b>A%{y}100</extra>"
     problem = problem_from_dict(document)
     plan = compute_plan(
@@ -40,7 +44,7 @@ def charts(tiny_problem: dict[str, Any]) -> list[Chart]:
     )
     links = {
         (link.source, link.target): MatrixCell(
-            bandwidth_bytes_per_s=link.bandwidth_bytes_per_s, latency_s=link.latency_s, note=LINK
+            bandwidth_bytes_per_s=link.bandwidth_bytes_per_s, latency_s=link.latency_s, note=name
         )
         for link in problem.cluster.links
     }
@@ -48,10 +52,10 @@ def charts(tiny_problem: dict[str, Any]) -> list[Chart]:
         flow_diagram(problem, plan),
         layer_map(problem, plan.placement),
         utilisation(problem, plan),
-        network_matrix([LINK, "mini"], links),
-        node_bars([NodeShare(node=LINK, share=0.5, text="half")], what="KV cache in use"),
-        flow_share([FlowShare(node=LINK, planned=0.5, measured=0.5)]),
-        phase_timeline([PhaseSpan(node=LINK, phase="idle", begin_s=0, end_s=1, note="<i>%{x}")]),
+        network_matrix([name, "mini"], links),
+        node_bars([NodeShare(node=name, share=0.5, text="half")], what="KV cache in use"),
+        flow_share([FlowShare(node=name, planned=0.5, measured=0.5)]),
+        phase_timeline([PhaseSpan(node=name, phase="idle", begin_s=0, end_s=1, note="<i>%{x}")]),
     ]
 
 
