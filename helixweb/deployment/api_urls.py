@@ -32,6 +32,12 @@ urlpatterns = [
     path(
         "deployments/<int:pk>/links/", link_api.LinksAtWorkView.as_view(), name="api-links-at-work"
     ),
+    path("deployments/<int:pk>/weights/", link_api.WeightsView.as_view(), name="api-link-weights"),
+    path(
+        "clusters/<int:pk>/keep-measured-links/",
+        link_api.KeepMeasuredView.as_view(),
+        name="api-keep-measured-links",
+    ),
     path("nodes/<int:pk>/log", api.NodeLogView.as_view(), name="api-node-log"),
     path("", include(router.urls)),
 ]

@@ -82,6 +82,12 @@ class ClusterViewSet(RowViewSet):
             )
         return Response(ClusterSerializer(cluster).data, status=status.HTTP_201_CREATED)
 
+    @extend_schema(request=None, responses=ClusterSerializer)
+    @action(detail=False, methods=["post"], filter_backends=[])
+    def demo(self, request: Request) -> Response:
+        """Load the demo cluster, made by rule, unless it is there."""
+        return Response(ClusterSerializer(services.demo_cluster(user=request.user)).data)
+
     @extend_schema(
         parameters=[
             OpenApiParameter("model", OpenApiTypes.INT, description="Needed if there are several.")

@@ -67,6 +67,10 @@ class Clusters:
         """What limits a cluster now, in words."""
         return cast('schemas.Finding', self._connection.call('GET', f"/clusters/{path_part(id)}/bottleneck/"))
 
+    def keep_measured_links(self, id: int, *, idempotency_key: str | None = None) -> schemas.Kept:
+        """Have the next plan count on what slow links of a cluster were measured to carry."""
+        return cast('schemas.Kept', self._connection.call('POST', f"/clusters/{path_part(id)}/keep-measured-links/", headers={'Idempotency-Key': idempotency_key}))
+
     def metrics(self, id: int, *, since: str | None = None, step: int | None = None) -> schemas.Series:
         """A cluster's metrics over time, at most seven days back and at most 900 points.
 
@@ -81,6 +85,10 @@ class Clusters:
     def batch(self, body: schemas.ClusterBatchRequest | None = None, *, idempotency_key: str | None = None) -> schemas.ClusterBatchDone:
         """Delete, change and make many rows at once: all of it or, if any is refused, nothing."""
         return cast('schemas.ClusterBatchDone', self._connection.call('POST', "/clusters/batch/", body=body, headers={'Idempotency-Key': idempotency_key}))
+
+    def demo(self, *, idempotency_key: str | None = None) -> schemas.Cluster:
+        """Load the demo cluster, made by rule, unless it is there."""
+        return cast('schemas.Cluster', self._connection.call('POST', "/clusters/demo/", headers={'Idempotency-Key': idempotency_key}))
 
     def import_(self, body: schemas.ImportRequest | None = None, *, idempotency_key: str | None = None) -> schemas.Cluster:
         """Store a problem file as a cluster, all or nothing."""

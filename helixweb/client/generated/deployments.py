@@ -85,3 +85,7 @@ class Deployments:
     def timeline(self, id: int) -> dict[str, Any]:
         """When every node was in which phase, as Plotly draws it, as a sentence and as a table."""
         return cast('dict[str, Any]', self._connection.call('GET', f"/deployments/{path_part(id)}/timeline/"))
+
+    def weights(self, id: int, body: schemas.HoldingRequest, *, idempotency_key: str | None = None) -> schemas.LinksAtWork:
+        """Route by the plan's weights whatever links do, or let weights follow links again."""
+        return cast('schemas.LinksAtWork', self._connection.call('POST', f"/deployments/{path_part(id)}/weights/", body=body, headers={'Idempotency-Key': idempotency_key}))

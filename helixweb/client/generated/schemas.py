@@ -589,6 +589,12 @@ class GroupRequest(TypedDict):
     members: NotRequired[list[str]]
 
 
+class HoldingRequest(TypedDict):
+    """Whether requests are routed by the plan's weights whatever links do."""
+
+    held: bool
+
+
 class ImportRequest(TypedDict):
     """Either a parsed `problem` or its `text` in JSON or YAML."""
 
@@ -632,6 +638,12 @@ class JoinTokenRequest(TypedDict):
 
 
 JoinTokenRoleEnum: TypeAlias = "Literal['node', 'coordinator']"
+
+
+class Kept(TypedDict):
+    """How many links have another rate than before."""
+
+    kept: int
 
 
 Kind0d1Enum: TypeAlias = "Literal['models', 'clusters', 'profiles', 'nodes', 'region_links', 'links', 'shared_bandwidths']"

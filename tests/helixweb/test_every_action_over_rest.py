@@ -1,0 +1,197 @@
+"""Whatever can be done on a page can be done over REST: no page that takes POST is left out."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils import timezone
+from drf_spectacular.generators import SchemaGenerator
+from rest_framework.test import APIClient
+
+from helixweb.deployment.models import Deployment, LinkWeights
+from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.services import deploy
+from helixweb.inventory.models import Cluster, Link
+from tests.e2e.site_world import _all_ready
+from tests.helixweb.process_doubles import FakeCluster
+
+
+def methods_of(view: Callable[..., Any]) -> set[str] | None:
+    """Those that `require_http_methods` lets through; None: the view says nothing of it."""
+    layer: Any = view
+    while layer is not None:
+        if inspect.isfunction(layer):
+            held = inspect.getclosurevars(layer).nonlocals
+            if "request_method_list" in held:
+                return set(held["request_method_list"])
+        layer = getattr(layer, "__wrapped__", None)
+    found = getattr(view, "view_class", None)
+    return (
+        None if found is None else {name.upper() for name in dir(found) if name in ("get", "post")}
+    )
+
+
+def posting() -> dict[str, URLPattern]:
+    found = {}
+    for pattern in pages(get_resolver()):
+        methods = methods_of(pattern.callback)
+        assert methods is not None, f"{pattern.name}: say by a decorator which methods it takes"
+        if "POST" in methods:
+            found[str(pattern.name)] = pattern
+    return found
+
+
+def pages(resolver: URLResolver) -> list[URLPattern]:
+    found: list[URLPattern] = []
+    for entry in resolver.url_patterns:
+        if isinstance(entry, URLResolver):
+            if not str(entry.pattern).startswith("api/"):
+                found += pages(entry)
+        elif not str(entry.pattern).lstrip("^").startswith("api/"):
+            found.append(entry)
+    return found
+
+
+OF_A_BROWSER = "for browsers alone"
+# The operation, or the operations, that do what the page does.
+OPERATIONS = {
+    "login": OF_A_BROWSER,  # programs send an API key instead
+    "login-link": OF_A_BROWSER,
+    "logout": OF_A_BROWSER,
+    "settings": OF_A_BROWSER,  # cookies
+    # Programs ask the coordinator itself: /v1/chat/completions.
+    "playground-chat": OF_A_BROWSER,
+    "users": "users_create",
+    "user": "users_partial_update",
+    "user-keep-out": "users_partial_update",
+    "user-let-in": "users_partial_update",
+    "user-log-out": "users_log_out_create",
+    "groups": "groups_create",
+    "group": "groups_partial_update",
+    "group-delete": "groups_destroy",
+    "cluster-access": "grants_create",
+    "grant-withdraw": "grants_destroy",
+    "api-keys": "api_keys_create",
+    "api-key-revoke": "api_keys_destroy",
+    "sessions-end": "sessions_end_others_create",
+    "session-end": "sessions_destroy",
+    "nodes-bulk": "nodes_bulk_create nodes_batch_create",
+    "join-token-revoke": "join_tokens_destroy",
+    "cluster-new": "clusters_create",
+    "cluster-demo": "clusters_demo_create",
+    "cluster-import": "clusters_import_create",
+    "cluster-edit": "clusters_partial_update",
+    "cluster-delete": "clusters_destroy",
+    "cluster-join": "join_tokens_create",
+    "coordinator-delete": "coordinators_destroy",
+    "node-new": "nodes_create",
+    "node-edit": "nodes_partial_update",
+    "node-delete": "nodes_destroy",
+    "link-new": "links_create",
+    "link-edit": "links_partial_update",
+    "link-delete": "links_destroy",
+    "region-link-new": "region_links_create",
+    "region-link-edit": "region_links_partial_update",
+    "region-link-delete": "region_links_destroy",
+    "shared-bandwidth-new": "shared_bandwidths_create",
+    "shared-bandwidth-edit": "shared_bandwidths_partial_update",
+    "shared-bandwidth-delete": "shared_bandwidths_destroy",
+    "profile-version-use": "profile_versions_use_create",
+    "profile-import": "profiles_import_create",
+    "profile-new": "profiles_create",
+    "profile-estimate": "profiles_estimate_create",
+    "profile-delete": "profiles_destroy",
+    "model-new": "models_create",
+    "model-edit": "models_partial_update",
+    "model-delete": "models_destroy",
+    "plan-run-new": "plan_runs_create",
+    "plan-run-cancel": "plan_runs_cancel_create",
+    "plan-run-accept": "plan_runs_accept_create",
+    "plan-run-extend": "plan_runs_extend_create",
+    "replan-adopt": "plan_runs_adopt_create",
+    "replan": "plans_replan_create",
+    "plan-explanation": "plans_explanation_create",
+    "plan-simulations": "simulations_create",
+    "simulation-cancel": "simulations_cancel_create",
+    "what-if": "plans_what_if_create",
+    "model-mix-new": "model_mixes_create",
+    "model-mix-cancel": "model_mixes_cancel_create",
+    "deployment-new": "deployments_create",
+    "deployment-stop": "deployments_stop_create",
+    "deployment-roll-back": "deployments_roll_back_create",
+    "deployment-pause": "deployments_pause_create",
+    "deployment-resume": "deployments_resume_create",
+    "deployment-weights": "deployments_weights_create",
+    "repair-deploy": "repairs_deploy_create",
+    "repair-dismiss": "repairs_dismiss_create",
+    "node-drain": "drains_create",
+    "node-take-in": "drains_destroy",
+    "node-measure": "profilings_create",
+    "node-measure-cancel": "profilings_destroy",
+    "links-keep-measured": "clusters_keep_measured_links_create",
+    "alert-acknowledge": "alerts_acknowledge_create",
+    "alert-rule-new": "alert_rules_create",
+    "alert-rule-edit": "alert_rules_partial_update",
+    "alert-rule-delete": "alert_rules_destroy",
+    "alert-channel-new": "alert_channels_create",
+    "alert-channel-edit": "alert_channels_partial_update",
+    "alert-channel-delete": "alert_channels_destroy",
+    "alert-channel-test": "alert_channels_test_create",
+    "alert-channel-secret": "alert_channels_new_secret_create",
+    "alert-silence-new": "alert_silences_create",
+    "alert-silence-end": "alert_silences_destroy",
+    "alert-delivery-again": "alert_deliveries_again_create",
+}
+
+
+def test_whatever_pages_do_is_an_operation() -> None:
+    document: Any = SchemaGenerator().get_schema(request=None, public=True)
+    operations = {
+        operation["operationId"]
+        for methods in document["paths"].values()
+        for operation in methods.values()
+    }
+    assert posting().keys() == OPERATIONS.keys()
+    named = {word for said in OPERATIONS.values() if said != OF_A_BROWSER for word in said.split()}
+    assert named <= operations
+
+
+@pytest.fixture
+def slow(cluster: Cluster, user: Any) -> FakeCluster:
+    """A deployment, a link of which is slow."""
+    doubles = FakeCluster(cluster, user)
+    deployment = deploy(doubles.plan, user=user, options=DeployOptions(), now=timezone.now())
+    _all_ready(doubles, doubles.plan, generation=deployment.generation)
+    return doubles
+
+
+def test_measured_rates_are_kept_over_rest(
+    api: APIClient, cluster: Cluster, slow: FakeCluster
+) -> None:
+    answer = api.post(f"/api/v1/clusters/{cluster.pk}/keep-measured-links/")
+    assert answer.json() == {"kept": 1}, answer.content
+    assert Link.objects.filter(cluster=cluster, origin="measured", bandwidth_bytes_per_s=12.5e6)
+    assert api.post("/api/v1/clusters/999999/keep-measured-links/").status_code == 404
+
+
+def test_weights_are_held_over_rest(api: APIClient, slow: FakeCluster) -> None:
+    deployment = Deployment.objects.get()
+    LinkWeights.objects.create(
+        deployment=deployment, generation=deployment.generation, rates={}, routing_weights={},
+        flow_tokens_per_s=1.0, changed_at=timezone.now(),
+    )  # fmt: skip
+    address = f"/api/v1/deployments/{deployment.pk}/weights/"
+    for held in (True, False):
+        answer = api.post(address, {"held": held})
+        assert answer.status_code == 200, answer.content
+        assert LinkWeights.objects.get().held is held
+    assert api.post(address, {}).status_code == 400
+
+
+def test_the_demo_cluster_is_loaded_once(api: APIClient) -> None:
+    first, again = (api.post("/api/v1/clusters/demo/") for _ in range(2))
+    assert first.status_code == 200, first.content
+    assert again.json() == first.json()
+    assert Cluster.objects.count() == 1
