@@ -85,7 +85,8 @@ _CHANGING = {
     **dict.fromkeys(
         (
             "cluster-new", "cluster-demo", "cluster-import", "api-cluster-list",
-            "api-cluster-import-problem", "api-cluster-demo", "model-new", "model-edit", "model-delete",
+            "api-cluster-import-problem", "api-cluster-demo", "model-new", "model-edit",
+            "model-delete",
             "api-model-list", "api-model-detail",
         ),
         CHANGE_SITE,
