@@ -284,6 +284,7 @@ SPECTACULAR_SETTINGS = {
         "helixweb.common.rest.examples.add_examples",
     ],
     "ENUM_NAME_OVERRIDES": {
+        "RoleOfPersonEnum": "helixweb.access.roles.Role",
         "NodeStateEnum": "helixweb.inventory.models.NodeState",
         "TaskStatusEnum": "helixweb.common.models.LeasedTask.Status",
         "DeploymentStatusEnum": "helixweb.deployment.models.Status",

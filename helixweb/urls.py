@@ -5,18 +5,15 @@ from drf_spectacular.views import SpectacularAPIView
 
 from helixweb.common.api import UnknownAddressView
 from helixweb.common.rest.docs import api_docs
-from helixweb.common.rest.events import EventsView
 
 handler500 = "helixweb.common.database_away.answer_fault"
-API_APPS = ("inventory", "planning", "deployment", "monitoring", "alerting")
+API_APPS = ("access", "inventory", "planning", "deployment", "monitoring", "alerting")
 
 urlpatterns = [
     path("", include("helixweb.common.urls")),
-    path("", include("helixweb.access.urls")),
     path("", include("helixweb.operations.urls")),
     *(path("", include(f"helixweb.{app}.urls")) for app in API_APPS),
     *(path("api/v1/", include(f"helixweb.{app}.api_urls")) for app in API_APPS),
-    path("api/v1/events/", EventsView.as_view(), name="api-events"),
     re_path(r"^api/v1/", UnknownAddressView.as_view(), name="api-unknown"),
     path("api/docs/", api_docs, name="api-docs"),
     path("api/schema/", SpectacularAPIView.as_view(), name="schema"),

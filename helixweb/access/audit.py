@@ -11,9 +11,11 @@ from django.core.cache import cache
 from django.utils import timezone
 
 from helixweb.common.actor import current_actor, current_request
+from helixweb.common.auth import sha256_hex
 
 # Refusals of one actor or address that are written down within a minute; more say nothing new.
 MOST_REFUSALS = 20
+SAME_AGAIN_S = 10
 _MINUTE_S = 60
 
 Values = Mapping[str, Any]
@@ -63,9 +65,14 @@ def note(
 
 
 def note_refusal(kind: str, name: str, *, text: str) -> None:
-    """What somebody tried and may not; so many a minute of one actor or address and no more."""
+    """What somebody tried and may not; so many a minute of one actor or address and no more, and
+    the same no more often than `SAME_AGAIN_S`."""
     actor = current_actor()
-    key = f"refusals:{actor.kind}:{actor.name or actor.address}"
+    who = f"{actor.kind}:{actor.name or actor.address}"
+    same = sha256_hex(f"{who} {kind} {name} {text}")
+    if not cache.add(f"refused:{same}", True, SAME_AGAIN_S):
+        return
+    key = f"refusals:{sha256_hex(who)}"
     cache.add(key, 0, _MINUTE_S)
     try:
         count = cache.incr(key)

@@ -51,8 +51,13 @@ def end(key: ApiKey) -> bool:
 
 
 def with_usage(rows: QuerySet[ApiKey], *, now: datetime) -> list[ApiKey]:
+    """With their owners, clusters and counts, for tables."""
+    return used_by(rows.select_related("cluster", "user"), now=now)
+
+
+def used_by(rows: Iterable[ApiKey], *, now: datetime) -> list[ApiKey]:
     """Each with `used` (since it was made) and `used_today`, as dictionaries of counts."""
-    keys = list(rows.select_related("cluster", "user"))
+    keys = list(rows)
     usage = KeyUsage.objects.filter(key__in=keys)
     sums = {name: Sum(name) for name in COUNTS}
     ever: dict[int, Any] = {

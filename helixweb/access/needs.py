@@ -47,7 +47,7 @@ OWN = frozenset(
         "settings", "texts", "logout", "api-keys", "api-key-revoke", "sessions", "sessions-end",
         "session-end", "api-key-list", "api-key-detail", "api-session-list", "api-session-detail",
         "api-session-end-others", "api-me",
-        "events",  # every topic is looked at by itself
+        "events", "api-events",  # every topic is looked at by itself
     }
 )  # fmt: skip
 # By the name of a URL; what its safe methods need, and what the others do.
@@ -85,9 +85,8 @@ _CHANGING = {
     **dict.fromkeys(
         (
             "cluster-new", "cluster-demo", "cluster-import", "api-cluster-list",
-            "api-cluster-import-problem", "api-cluster-demo", "model-new", "model-edit",
-            "model-delete",
-            "api-model-list", "api-model-detail",
+            "api-cluster-import-problem", "api-cluster-demo", "api-cluster-batch", "model-new",
+            "model-edit", "model-delete", "api-model-list", "api-model-detail", "api-model-batch", "api-import",
         ),
         CHANGE_SITE,
     ),

@@ -95,7 +95,7 @@ def _behind(request: HttpRequest) -> tuple[str, str, str]:
         return ("key", name, auth.key) if isinstance(auth, ApiKey) else ("person", name, "")
     if isinstance(auth, models.Model):  # a node or a coordinator
         return "process", str(auth), ""
-    return "site", "", ""
+    return "nobody", "", ""
 
 
 def _comment(request: HttpRequest) -> str:

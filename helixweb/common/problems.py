@@ -12,6 +12,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
+from helixweb.common.request_ids import request_id_of
 from planner.domain.errors import PlannerError
 
 CONTENT_TYPE = "application/problem+json"
@@ -78,9 +79,10 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
     if getattr(error, "wait", None):
         headers["Retry-After"] = str(int(error.wait))  # type: ignore[attr-defined]
     set_rollback()
-    return Response(
-        problem(error), status=error.status_code, headers=headers, content_type=CONTENT_TYPE
-    )
+    document = problem(error)
+    if request_id := request_id_of(context["request"]._request):
+        document["request_id"] = request_id
+    return Response(document, status=error.status_code, headers=headers, content_type=CONTENT_TYPE)
 
 
 def problem(error: exceptions.APIException) -> dict[str, Any]:

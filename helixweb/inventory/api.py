@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.shortcuts import get_object_or_404
+from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import mixins, serializers, status
@@ -10,6 +11,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from helixweb.common.problems import Conflict
 from helixweb.common.rest.viewsets import DeleteViewSet, EditViewSet, ReadViewSet
 from helixweb.inventory import services
 from helixweb.inventory.models import (
@@ -132,6 +134,12 @@ class NodeViewSet(RowViewSet):
         changed = services.change_nodes(asked.validated_data["nodes"], asked.changes())
         return Response(ChangedSerializer({"changed": changed}).data)
 
+    @extend_schema(request=None, responses={204: None})
+    @action(detail=True, methods=["post"], url_path="revoke-credential", filter_backends=[])
+    def revoke_credential(self, request: Request, pk: str) -> Response:
+        """Shut the agent out; it can only join anew, with a fresh token."""
+        return _revoked(self.get_object())
+
 
 class ChangeViewSet(ReadViewSet[Change]):
     """Who did what to which row, the newest first."""
@@ -153,6 +161,18 @@ class CoordinatorViewSet(DeleteViewSet[Coordinator]):
 
     def perform_destroy(self, instance: Coordinator) -> None:
         services.delete(instance)
+
+    @extend_schema(request=None, responses={204: None})
+    @action(detail=True, methods=["post"], url_path="revoke-credential", filter_backends=[])
+    def revoke_credential(self, request: Request, pk: str) -> Response:
+        """Shut the coordinator out; it can only join anew, with a fresh token."""
+        return _revoked(self.get_object())
+
+
+def _revoked(process: Node | Coordinator) -> Response:
+    if not services.revoke_credential(process):
+        raise Conflict(f"{process.name} has no credential; it has not joined, or lost it before.")
+    return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class LinkViewSet(RowViewSet):
@@ -243,8 +263,11 @@ class ProfileVersionViewSet(DeleteViewSet[ProfileVersion]):
         services.delete_version(instance)
 
 
-class JoinTokenViewSet(mixins.CreateModelMixin, ReadViewSet[JoinToken]):
-    """POST answers with the secret and the command that uses it; they are shown this once."""
+class JoinTokenViewSet(mixins.CreateModelMixin, DeleteViewSet[JoinToken]):
+    """POST answers with the secret and the command that uses it; they are shown this once.
+
+    DELETE lets an unused one expire at once.
+    """
 
     queryset = JoinToken.objects.order_by("-pk")
     serializer_class = JoinTokenSerializer
@@ -257,3 +280,7 @@ class JoinTokenViewSet(mixins.CreateModelMixin, ReadViewSet[JoinToken]):
         row, secret = services.create_join_token(**asked.validated_data, user=request.user)
         answer = JoinTokenSerializer(row, context={"secret": secret})
         return Response(answer.data, status=status.HTTP_201_CREATED)
+
+    def perform_destroy(self, instance: JoinToken) -> None:
+        if not services.revoke_join_token(instance.pk, now=timezone.now()):
+            raise Conflict("The token was used or had expired already.")

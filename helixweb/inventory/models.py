@@ -407,6 +407,9 @@ class JoinToken(InCluster):
     class Meta:
         ordering = ["-created_at"]
 
+    def __str__(self) -> str:
+        return f"for a {self.role} of {self.cluster}"
+
 
 class Change(InCluster):
     """One line of the change log: what was done to a row, by whom, and its values around it.
@@ -432,6 +435,7 @@ class Change(InCluster):
         KEY = "key", gettext_lazy("API key")
         PROCESS = "process", gettext_lazy("process")
         COMMAND = "command", gettext_lazy("command")
+        NOBODY = "nobody", gettext_lazy("nobody known")
 
     cluster = models.ForeignKey(
         Cluster, null=True, on_delete=models.SET_NULL, related_name="changes"

@@ -109,6 +109,7 @@ def monitor_chart(request: HttpRequest, name: str) -> JsonResponse:
     Worked out once for all who ask within `CHART_KEPT_S`.
     """
     pk, kind, range_ = query_id(request, "cluster"), _kind(request), _range(request)
+    get_object_or_404(Cluster, pk=pk)  # the cache knows nobody's roles
     key = f"monitor-chart:{pk}:{name}:{kind}:{range_.name}:{get_language()}"
     content = cache.get_or_set(key, lambda: _chart(pk, name, kind, range_), CHART_KEPT_S)
     return JsonResponse(content)

@@ -126,13 +126,17 @@ class EventsView(RestView):
             text = f"There is no topic {', '.join(refused)[:200]}, or you may not hear it."
             raise ValidationError({"topics": [text]})
         if getattr(request.accepted_renderer, "format", "") == EventStreamRenderer.format:
-            return event_stream(request._request, topics)
+            return event_stream(request._request, topics, until=self.ending())
         place = given.get("after") or broadcaster.latest_place()
         return StreamingHttpResponse(
             _answer(topics, place, wait_s=given["wait"]),
             content_type="application/json",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
+
+    def ending(self) -> str:
+        """The topic whose events end a stream; empty: none does."""
+        return ""
 
     def unheard(self, topics: Iterable[str]) -> list[str]:
         """Those of `topics` that are not for whoever asks."""

@@ -20,6 +20,7 @@ class Migration(migrations.Migration):
                     ("key", "API key"),
                     ("process", "process"),
                     ("command", "command"),
+                    ("nobody", "nobody known"),
                 ],
                 db_default="site",
                 default="site",

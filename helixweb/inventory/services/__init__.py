@@ -2,6 +2,7 @@
 
 from helixweb.inventory.services.bulk import NodeChanges, change_nodes, delete_nodes
 from helixweb.inventory.services.change_log import prune_changes
+from helixweb.inventory.services.credentials import revoke_credential
 from helixweb.inventory.services.demonstration import DEMO_NAME, demo_cluster, demo_problem
 from helixweb.inventory.services.errors import Conflicting, InventoryError, JoinRefused, NameTaken
 from helixweb.inventory.services.joining import (
@@ -85,6 +86,7 @@ __all__ = [
     "record_left",
     "record_seen",
     "register",
+    "revoke_credential",
     "revoke_join_token",
     "take_measured",
     "update",

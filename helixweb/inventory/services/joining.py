@@ -80,13 +80,19 @@ def create_join_token(cluster: Cluster, role: str, user: Any) -> NewJoinToken:
         created_by=user,
         expires_at=timezone.now() + TOKEN_VALID_FOR,
     )
+    record(row, Change.Action.ADDED)
     return NewJoinToken(row, secret)
 
 
 def revoke_join_token(token_id: int, *, now: datetime) -> bool:
     """Let it expire at once; False when it admitted somebody or had expired before."""
     unused = JoinToken.objects.filter(pk=token_id, used_at__isnull=True, expires_at__gt=now)
-    return unused.update(expires_at=now) > 0
+    with transaction.atomic():
+        row = unused.select_related("cluster").first()
+        if row is None or not unused.update(expires_at=now):
+            return False
+        record(row, Change.Action.REMOVED, text="revoked")
+    return True
 
 
 def join_command(role: str, secret: str, *, name: str = "NAME", region: str = "") -> str:

@@ -1,0 +1,261 @@
+"""REST: users, groups, roles, one's own keys and log-ins."""
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from django.db.models import QuerySet
+from django.urls import reverse
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import exceptions, mixins, status
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
+from rest_framework.viewsets import GenericViewSet
+
+from helixweb.access import keys, people, roles_of_holders, sessions
+from helixweb.access.models import Grant
+from helixweb.access.rights import rights_of_request
+from helixweb.access.roles import Role
+from helixweb.access.serializers import (
+    ApiKeySerializer,
+    EndedSerializer,
+    GrantSerializer,
+    GroupSerializer,
+    LoginLinkSerializer,
+    MeSerializer,
+    SessionSerializer,
+    UserChangeSerializer,
+    UserSerializer,
+)
+from helixweb.common.models import ApiKey, SessionOfUser
+from helixweb.common.problems import Conflict
+from helixweb.common.rest.views import RestView
+from helixweb.common.rest.viewsets import ReadViewSet
+
+
+class UserViewSet(ReadViewSet[Any]):
+    """People; POST lets somebody in, PATCH keeps them out or lets them in again."""
+
+    queryset = (
+        get_user_model()
+        .objects.prefetch_related("groups", "grants__cluster", "grants__user", "grants__group")
+        .order_by("pk")
+    )
+    serializer_class = UserSerializer
+    filterset_fields = ["username", "is_active", "is_superuser"]
+    http_method_names = ["get", "post", "patch", "head", "options"]
+
+    @extend_schema(request=UserSerializer, responses={201: UserSerializer})
+    def create(self, request: Request) -> Response:
+        """Make the user, and a link that logs in once."""
+        asked = self.get_serializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        name, role = asked.validated_data["username"], asked.validated_data["role"]
+        if get_user_model().objects.filter(username=name).exists():
+            raise Conflict(f"There is a user {name!r} already; POST to their login-link instead.")
+        link = _link(people.invite(name, role=Role(role) if role else None))
+        row = self.get_queryset().get(username=name)
+        answer = UserSerializer(row, context={**self.get_serializer_context(), "login_link": link})
+        return Response(answer.data, status=status.HTTP_201_CREATED)
+
+    @extend_schema(request=UserChangeSerializer, responses=UserSerializer)
+    def partial_update(self, request: Request, pk: str) -> Response:
+        """Keep the user out, or let them in again."""
+        row = self.get_object()
+        asked = UserChangeSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        try:
+            if asked.validated_data["is_active"]:
+                people.let_in(row)
+            else:
+                people.keep_out(row, by=request.user)
+        except people.NotYourself as error:
+            raise Conflict(str(error)) from error
+        return Response(self.get_serializer(self.get_object()).data)
+
+    @extend_schema(request=None, responses={201: LoginLinkSerializer})
+    @action(detail=True, methods=["post"], url_path="login-link", url_name="login-link")
+    def login_link(self, request: Request, pk: str) -> Response:
+        """A fresh link that logs in once."""
+        link = _link(people.invite(self.get_object().get_username()))
+        return Response({"login_link": link}, status=status.HTTP_201_CREATED)
+
+    @extend_schema(request=None, responses=EndedSerializer)
+    @action(detail=True, methods=["post"], url_path="log-out", url_name="log-out")
+    def log_out(self, request: Request, pk: str) -> Response:
+        """End every log-in of the user."""
+        return Response({"ended": sessions.end_all(self.get_object())})
+
+
+def _link(token: str) -> str:
+    return f"{settings.HELIX_URL}{reverse('login-link', args=[token])}"
+
+
+class GroupViewSet(mixins.CreateModelMixin, mixins.DestroyModelMixin, ReadViewSet[Group]):
+    """Whoever is in a group has its roles; PATCH says who is."""
+
+    queryset = Group.objects.prefetch_related(
+        "user_set", "grants__cluster", "grants__user", "grants__group"
+    ).order_by("pk")
+    serializer_class = GroupSerializer
+    filterset_fields = ["name"]
+    http_method_names = ["get", "post", "patch", "delete", "head", "options"]
+
+    def perform_create(self, serializer: BaseSerializer[Group]) -> None:
+        given = serializer.validated_data
+        group = roles_of_holders.make_group(given["name"])
+        roles_of_holders.set_members(group, given.get("user_set", []))
+        serializer.instance = group
+
+    @extend_schema(request=GroupSerializer, responses=GroupSerializer)
+    def partial_update(self, request: Request, pk: str) -> Response:
+        """Exactly these are its members."""
+        row = self.get_object()
+        asked = self.get_serializer(row, data=request.data, partial=True)
+        asked.is_valid(raise_exception=True)
+        if asked.validated_data.get("name", row.name) != row.name:
+            raise exceptions.ValidationError({"name": ["A group keeps its name."]})
+        if "user_set" in asked.validated_data:
+            roles_of_holders.set_members(row, asked.validated_data["user_set"])
+        return Response(self.get_serializer(self.get_object()).data)
+
+    def perform_destroy(self, instance: Group) -> None:
+        roles_of_holders.delete_group(instance)
+
+
+class GrantViewSet(mixins.CreateModelMixin, mixins.DestroyModelMixin, ReadViewSet[Grant]):
+    """Who has which role where: all of the site, or of the clusters that one administers."""
+
+    queryset = Grant.objects.select_related("user", "group", "cluster").order_by("pk")
+    serializer_class = GrantSerializer
+    filterset_fields = ["cluster", "role", "user__username", "group__name"]
+    http_method_names = ["get", "post", "delete", "head", "options"]
+
+    def get_queryset(self) -> QuerySet[Grant]:
+        rows = super().get_queryset()
+        clusters = rights_of_request(self.request).where(Role.ADMIN)
+        return rows if clusters is None else rows.filter(cluster__in=clusters)
+
+    def perform_create(self, serializer: BaseSerializer[Grant]) -> None:
+        """On the whole site only an administrator of the site gives a role."""
+        given = serializer.validated_data
+        rights = rights_of_request(self.request)
+        if given["cluster"] is None and rights.site < Role.ADMIN.rank:
+            raise exceptions.PermissionDenied(
+                "Only an administrator of the site gives roles on the whole site; name a cluster."
+            )
+        serializer.instance = roles_of_holders.give(
+            given["holder"], Role(given["role"]), cluster=given["cluster"]
+        )
+
+    def perform_destroy(self, instance: Grant) -> None:
+        roles_of_holders.withdraw(instance)
+
+
+class ApiKeyViewSet(mixins.CreateModelMixin, mixins.DestroyModelMixin, ReadViewSet[ApiKey]):
+    """One's own keys, an administrator's list has everybody's; DELETE revokes one."""
+
+    queryset = ApiKey.objects.select_related("user", "cluster").order_by("-pk")
+    serializer_class = ApiKeySerializer
+    filterset_fields = ["user__username", "cluster", "name"]
+    http_method_names = ["get", "post", "delete", "head", "options"]
+
+    def get_queryset(self) -> QuerySet[ApiKey]:
+        rows = super().get_queryset()
+        if rights_of_request(self.request).site >= Role.ADMIN.rank:
+            return rows
+        return rows.filter(user=self.request.user.pk)
+
+    def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        found = self.filter_queryset(self.get_queryset())
+        pages = self.paginator
+        page = pages.paginate_queryset(found, request, view=self) if pages else found
+        keyed = keys.used_by(page or [], now=timezone.now())
+        return pages.get_paginated_response(self.get_serializer(keyed, many=True).data)  # type: ignore[union-attr]
+
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        (key,) = keys.used_by([self.get_object()], now=timezone.now())
+        return Response(self.get_serializer(key).data)
+
+    def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """A key that makes keys makes none that may do more than itself."""
+        asked = self.get_serializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        _check_maker(request, given)
+        new = keys.make(
+            name=given["name"],
+            user=request.user,
+            scopes=given["scopes"],
+            cluster=given["cluster"],
+            limits=asked.limits(),
+        )
+        (row,) = keys.used_by([new.row], now=timezone.now())
+        context = {**self.get_serializer_context(), "secret": new.secret}
+        answer = ApiKeySerializer(row, context=context)
+        return Response(answer.data, status=status.HTTP_201_CREATED)
+
+    def perform_destroy(self, instance: ApiKey) -> None:
+        keys.end(instance)
+
+
+def _check_maker(request: Request, given: dict[str, Any]) -> None:
+    maker = request.auth
+    if not isinstance(maker, ApiKey):
+        return
+    more = sorted(set(given["scopes"]) - set(maker.scopes))
+    if more:
+        raise exceptions.PermissionDenied(f"This key has no scope {', '.join(more)} to give.")
+    cluster = given["cluster"]
+    if maker.cluster_id is not None and (cluster is None or cluster.pk != maker.cluster_id):
+        raise exceptions.PermissionDenied("This key is for one cluster; name that one.")
+
+
+class SessionViewSet(
+    mixins.ListModelMixin, mixins.DestroyModelMixin, GenericViewSet[SessionOfUser]
+):
+    """Where one is logged in; DELETE ends one."""
+
+    queryset = SessionOfUser.objects.order_by("-pk")
+    serializer_class = SessionSerializer
+    filter_backends = []
+
+    def get_queryset(self) -> QuerySet[SessionOfUser]:
+        return sessions.own_sessions(self.request.user)
+
+    def perform_destroy(self, instance: SessionOfUser) -> None:
+        sessions.end(instance)
+
+    @extend_schema(request=None, responses=EndedSerializer)
+    @action(detail=False, methods=["post"], url_path="end-others", url_name="end-others")
+    def end_others(self, request: Request) -> Response:
+        """End all but the one that asks; a key ends all."""
+        here = getattr(request._request.session, "session_key", None)
+        by_key = isinstance(request.auth, ApiKey)
+        return Response({"ended": sessions.end_all(request.user, but=None if by_key else here)})
+
+
+class MeView(RestView):
+    @extend_schema(responses=MeSerializer)
+    def get(self, request: Request) -> Response:
+        """Who asks, and what they may do."""
+        rights = rights_of_request(request._request)
+        key = request.auth if isinstance(request.auth, ApiKey) else None
+        by_rank = {role.rank: role.value for role in Role}
+        roles = [
+            {"cluster": pk, "role": by_rank[rank]}
+            for pk, rank in sorted(rights.clusters.items())
+            if rank > rights.site
+        ]
+        document = {
+            "username": request.user.get_username(),
+            "site_role": by_rank.get(rights.site),
+            "roles": roles,
+            "key": key.key if key else None,
+            "scopes": sorted(key.scopes) if key else None,
+        }
+        return Response(MeSerializer(document).data)

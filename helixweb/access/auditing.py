@@ -1,0 +1,94 @@
+"""Middleware that sees to it that the change log misses nothing.
+
+What somebody changed and no service told of gets a line, and so does what was refused: a change
+that was not made, whatever was wrong with it, and looking where one may not.
+"""
+
+from typing import Any
+
+from asgiref.sync import iscoroutinefunction, sync_to_async
+from django.http import HttpRequest, HttpResponseBase
+from django.utils.decorators import sync_and_async_middleware
+
+from helixweb.access import audit
+from helixweb.access.needs import SAFE
+from helixweb.common.auth import bearer
+
+# Nothing of the site's is changed there; log-ins are told of where they are made.
+UNTOLD = frozenset({"settings", "logout", "login", "login-link", "playground-chat"})
+MOST_OF_A_PATH = 120
+UNAUTHORIZED, FORBIDDEN = 401, 403
+
+
+@sync_and_async_middleware
+def tell_the_rest(get_response: Any) -> Any:
+    """Below the middleware that knows who acts."""
+    if iscoroutinefunction(get_response):
+
+        async def answer_async(request: HttpRequest) -> HttpResponseBase:
+            response: HttpResponseBase = await get_response(request)
+            if _is_news(request, response):
+                await sync_to_async(_tell)(request, response)
+            return response
+
+        return answer_async
+
+    def answer(request: HttpRequest) -> HttpResponseBase:
+        response: HttpResponseBase = get_response(request)
+        if _is_news(request, response):
+            _tell(request, response)
+        return response
+
+    return answer
+
+
+def _is_news(request: HttpRequest, response: HttpResponseBase) -> bool:
+    match = request.resolver_match
+    if match is not None and match.url_name in UNTOLD:
+        return False
+    status = response.status_code
+    if status == UNAUTHORIZED:
+        return bearer(request) is not None
+    if status >= 500 or _is_of_process(request):
+        return False
+    if request.method in SAFE:
+        return status == FORBIDDEN
+    return status >= 400 or not getattr(request, "helix_told", False)
+
+
+def _is_of_process(request: HttpRequest) -> bool:
+    """Agents and coordinators report every second; what changes by it, services tell."""
+    match = request.resolver_match
+    return match is not None and match.route.startswith(("api/v1/agent/", "api/v1/coordinator/"))
+
+
+def _tell(request: HttpRequest, response: HttpResponseBase) -> None:
+    name = _operation(request)
+    status = response.status_code
+    if status == UNAUTHORIZED:
+        token = bearer(request) or ""
+        known, _, secret = token.partition(".")
+        shown = known[:16] if secret else token[:5]
+        audit.note_refusal("credential", f"{shown}…", text=f"{name}: {_reason(response)}")
+    elif status >= 400:
+        audit.note_refusal("request", name, text=f"{status}: {_reason(response)}")
+    elif request.user.is_authenticated:
+        kwargs = getattr(request.resolver_match, "kwargs", {})
+        row = str(kwargs.get("pk", ""))
+        audit.note("request", name, "noted", row_id=int(row) if row.isdecimal() else 0)
+
+
+def _operation(request: HttpRequest) -> str:
+    """The method and the name of what was asked; never a path that may hold a secret."""
+    match = request.resolver_match
+    if match is not None and match.url_name:
+        row = match.kwargs.get("pk")
+        return f"{request.method} {match.url_name}" + (f" {row}"[:24] if row is not None else "")
+    path = "".join(char for char in request.path[:MOST_OF_A_PATH] if char.isprintable())
+    return f"{request.method} {path}"
+
+
+def _reason(response: HttpResponseBase) -> str:
+    data = getattr(response, "data", None)
+    detail = data.get("detail", "") if isinstance(data, dict) else ""
+    return str(detail)[:300] or str(getattr(response, "reason_phrase", ""))

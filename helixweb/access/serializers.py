@@ -1,0 +1,233 @@
+"""People, groups, roles and keys as JSON."""
+
+from datetime import timedelta
+from typing import Any
+
+from django.apps import apps
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from django.contrib.auth.validators import UnicodeUsernameValidator
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from helixweb.access.models import Grant
+from helixweb.access.roles import Role
+from helixweb.common import auth
+from helixweb.common.addresses import parsed_network
+from helixweb.common.api_keys import MOST_NETWORKS, Limits
+from helixweb.common.models import ApiKey, SessionOfUser
+from helixweb.common.serializers import StrictFieldsMixin
+
+MOST_MEMBERS = 1000
+
+
+class ClusterKey(serializers.PrimaryKeyRelatedField):  # type: ignore[type-arg]
+    """One of the clusters within reach; null: the whole site."""
+
+    def get_queryset(self) -> Any:
+        return apps.get_model("inventory.Cluster").objects.order_by("pk")
+
+
+class GrantSerializer(StrictFieldsMixin, serializers.ModelSerializer[Grant]):
+    """A role of `user` or of `group`, by name, on `cluster`; null: on the whole site."""
+
+    user = serializers.CharField(source="user.username", allow_null=True, default=None)
+    group = serializers.CharField(source="group.name", allow_null=True, default=None)
+    cluster = ClusterKey(queryset=Grant.objects.none(), allow_null=True, default=None)
+    role = serializers.ChoiceField(choices=Role.choices)
+
+    class Meta:
+        model = Grant
+        fields = ["id", "user", "group", "cluster", "role", "created_at"]
+        read_only_fields = ["created_at"]
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        names = {
+            kind: (attrs.pop(kind, None) or {}).get(field)
+            for kind, field in (("user", "username"), ("group", "name"))
+        }
+        if (names["user"] is None) == (names["group"] is None):
+            raise serializers.ValidationError("Name either a user or a group.")
+        kind = "user" if names["user"] is not None else "group"
+        found: Any = (
+            get_user_model().objects.filter(username=names["user"])
+            if kind == "user"
+            else Group.objects.filter(name=names["group"])
+        ).first()
+        if found is None:
+            raise serializers.ValidationError(
+                {kind: [f"There is no {kind} {names[kind]!r}; let them in first."]}
+            )
+        return {**attrs, "holder": found}
+
+
+class UserSerializer(StrictFieldsMixin, serializers.ModelSerializer[Any]):
+    """`role` is given to a new user on the whole site; roles are changed by /grants/.
+
+    `login_link` is in the answer to who made the user, and shown this once.
+    """
+
+    username = serializers.CharField(max_length=150, validators=[UnicodeUsernameValidator()])
+    role = serializers.ChoiceField(
+        choices=Role.choices, allow_null=True, default=None, write_only=True
+    )
+    grants = serializers.SerializerMethodField()
+    groups = serializers.SlugRelatedField(many=True, read_only=True, slug_field="name")
+    login_link = serializers.SerializerMethodField()
+
+    class Meta:
+        model = get_user_model()
+        fields = [
+            "id", "username", "is_active", "is_superuser", "role", "grants", "groups",
+            "last_login", "date_joined", "login_link",
+        ]  # fmt: skip
+        read_only_fields = ["is_superuser", "last_login", "date_joined"]
+
+    @extend_schema_field(GrantSerializer(many=True))
+    def get_grants(self, user: Any) -> Any:
+        return GrantSerializer(user.grants.all(), many=True).data
+
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_login_link(self, user: Any) -> str | None:
+        link: str | None = self.context.get("login_link")
+        return link
+
+
+class UserChangeSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """Whether the user may log in."""
+
+    is_active = serializers.BooleanField()
+
+
+class LoginLinkSerializer(serializers.Serializer[Any]):
+    """Logs in once, within the hour."""
+
+    login_link = serializers.CharField(read_only=True)
+
+
+class EndedSerializer(serializers.Serializer[Any]):
+    """How many log-ins were ended."""
+
+    ended = serializers.IntegerField(read_only=True)
+
+
+class GroupSerializer(StrictFieldsMixin, serializers.ModelSerializer[Group]):
+    """`members` are user names."""
+
+    members = serializers.SlugRelatedField(
+        source="user_set",
+        many=True,
+        slug_field="username",
+        queryset=get_user_model().objects.all(),
+        required=False,
+    )
+    grants = GrantSerializer(many=True, read_only=True)
+
+    class Meta:
+        model = Group
+        fields = ["id", "name", "members", "grants"]
+
+    def validate_members(self, members: list[Any]) -> list[Any]:
+        if len(members) > MOST_MEMBERS:
+            raise serializers.ValidationError(f"{len(members)} members; at most {MOST_MEMBERS}.")
+        return members
+
+
+class CountsSerializer(serializers.Serializer[Any]):
+    """What a key was used for."""
+
+    rest_requests = serializers.IntegerField()
+    requests = serializers.IntegerField()
+    prompt_tokens = serializers.IntegerField()
+    output_tokens = serializers.IntegerField()
+
+
+class ApiKeySerializer(StrictFieldsMixin, serializers.ModelSerializer[ApiKey]):
+    """A key; `secret` is in the answer to who made it, and shown this once.
+
+    It may do no more than its owner. Limits that are null are none.
+    """
+
+    owner = serializers.CharField(source="user.username", read_only=True)
+    scopes = serializers.MultipleChoiceField(choices=auth.SCOPES, allow_empty=False)
+    cluster = ClusterKey(queryset=Grant.objects.none(), allow_null=True, default=None)
+    networks = serializers.ListField(
+        child=serializers.CharField(max_length=60), max_length=MOST_NETWORKS, default=list
+    )
+    requests_per_min = serializers.IntegerField(
+        min_value=1, max_value=2**31 - 1, allow_null=True, default=None
+    )
+    tokens_per_min = serializers.IntegerField(
+        min_value=1, max_value=2**31 - 1, allow_null=True, default=None
+    )
+    tokens_per_day = serializers.IntegerField(
+        min_value=1, max_value=2**53 - 1, allow_null=True, default=None
+    )
+    expires_at = serializers.DateTimeField(allow_null=True, default=None)
+    used = CountsSerializer(read_only=True)
+    used_today = CountsSerializer(read_only=True)
+    secret = serializers.SerializerMethodField()
+
+    class Meta:
+        model = ApiKey
+        fields = [
+            "id", "name", "key", "owner", "scopes", "cluster", "networks", "requests_per_min",
+            "tokens_per_min", "tokens_per_day", "created_at", "expires_at", "revoked_at",
+            "last_used_at", "used", "used_today", "secret",
+        ]  # fmt: skip
+        read_only_fields = ["key", "created_at", "revoked_at", "last_used_at"]
+
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_secret(self, key: ApiKey) -> str | None:
+        secret: str | None = self.context.get("secret")
+        return secret
+
+    def to_representation(self, instance: ApiKey) -> dict[str, Any]:
+        return {**super().to_representation(instance), "scopes": sorted(instance.scopes)}
+
+    def validate_networks(self, texts: list[str]) -> list[str]:
+        try:
+            return [str(parsed_network(text)) for text in texts]
+        except ValueError as error:
+            raise serializers.ValidationError(str(error)) from error
+
+    def validate_expires_at(self, value: Any) -> Any:
+        if value is not None and value <= timezone.now() + timedelta(seconds=1):
+            raise serializers.ValidationError(f"{value} is past; choose a later time.")
+        return value
+
+    def limits(self) -> Limits:
+        """Of data that is valid."""
+        given = self.validated_data
+        return Limits(
+            expires_at=given["expires_at"],
+            networks=given["networks"],
+            requests_per_min=given["requests_per_min"],
+            tokens_per_min=given["tokens_per_min"],
+            tokens_per_day=given["tokens_per_day"],
+        )
+
+
+class SessionSerializer(serializers.ModelSerializer[SessionOfUser]):
+    """A log-in that goes on."""
+
+    class Meta:
+        model = SessionOfUser
+        fields = ["id", "address", "browser", "began_at"]
+        read_only_fields = fields
+
+
+class RoleOnClusterSerializer(serializers.Serializer[Any]):
+    cluster = serializers.IntegerField()
+    role = serializers.ChoiceField(choices=Role.choices)
+
+
+class MeSerializer(serializers.Serializer[Any]):
+    """Who asks, and what they may do: on the site, and where it is more on single clusters."""
+
+    username = serializers.CharField()
+    site_role = serializers.ChoiceField(choices=Role.choices, allow_null=True)
+    roles = RoleOnClusterSerializer(many=True)
+    key = serializers.CharField(allow_null=True)
+    scopes = serializers.ListField(child=serializers.CharField(), allow_null=True)
