@@ -49,6 +49,7 @@ class HttpServer(uvicorn.Server):
                 ssl_certfile=ssl_certfile,
                 log_config=None,
                 access_log=False,
+                proxy_headers=False,  # who asks may not say where from: keys are for networks
                 lifespan="off",
                 timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
             )

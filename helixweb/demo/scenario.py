@@ -305,7 +305,7 @@ def web_command(port: int) -> list[str]:
     return [
         sys.executable, "-m", "uvicorn", "helixweb.asgi:application",
         "--host", "127.0.0.1", "--port", str(port),
-        "--log-level", "warning", "--timeout-graceful-shutdown", "2",
+        "--log-level", "warning", "--timeout-graceful-shutdown", "2", "--no-proxy-headers",
     ]  # fmt: skip
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
 from coordinator_doubles import Clock, ScriptedStages, make_dispatcher, make_serving
 
 from runtime.coordinator.access import ApiKeys
 from runtime.coordinator.app import create_app
+from runtime.http_process import HttpServer
 
 KEY = "hlxk_secret"
 EOS = 257
@@ -85,7 +85,7 @@ async def house(checkpoint: Path, **plan: object) -> AsyncIterator[House]:
     pages = int(str(plan.pop("pages", 10_000)))
     built = House(checkpoint, text=text, pages=pages, **plan)
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(built.app, log_config=None, lifespan="off"))
+    server = HttpServer(built.app)
     tasks = [
         asyncio.create_task(server.serve(sockets=[listener])),
         asyncio.create_task(built.step_forever()),
