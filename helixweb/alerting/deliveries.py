@@ -130,7 +130,7 @@ def record(
 
 def wait_s(attempt: int) -> float:
     """After that many tries."""
-    return min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1))
+    return min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** (attempt - 1))
 
 
 def prune(before: datetime) -> None:

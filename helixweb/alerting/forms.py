@@ -8,6 +8,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from helixweb.alerting.kinds import Severity
 from helixweb.alerting.models import SUBJECT_LENGTH, AlertRule, Channel
 from helixweb.alerting.validators import validate_addresses, validate_url
 from helixweb.common.number_field import NumberField
@@ -91,7 +92,7 @@ class ChannelForm(forms.Form):
         help_text=gettext_lazy("Separated by commas."),
     )
     least_severity = forms.ChoiceField(
-        choices=Channel._meta.get_field("least_severity").choices,
+        choices=Severity.choices,
         label=gettext_lazy("Is told of"),
         help_text=gettext_lazy("Of warnings and what is critical, or of that alone."),
     )

@@ -53,7 +53,7 @@ class Standing:
 
     def resolve_after_s(self, limits: Limits) -> float:
         """How long readings must be good."""
-        doubled = max(limits.resolve_s, 1.0 if self.flaps else 0.0) * 2 ** min(
+        doubled = max(limits.resolve_s, 1.0 if self.flaps else 0.0) * 2.0 ** min(
             self.flaps, MOST_DOUBLINGS
         )
         return max(limits.resolve_s, min(doubled, LONGEST_RESOLVE_S))

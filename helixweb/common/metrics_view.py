@@ -32,7 +32,7 @@ class MetricsView(APIView):
 
     content_negotiation_class = _Whatever
 
-    def get_permissions(self) -> list[Any]:
+    def get_permissions(self) -> Any:
         if settings.HELIX_METRICS_ON_LOOPBACK and _is_local(self.request):
             return []
         return super().get_permissions()

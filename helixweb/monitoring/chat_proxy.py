@@ -14,6 +14,7 @@ import httpx
 from django.utils.translation import gettext as _
 
 from helixweb.monitoring.endpoints import Endpoint
+from runtime.protocol import trace_context
 from runtime.protocol.logs import HEADER, REQUEST_ID
 
 # Between two tokens a request may wait in the coordinator's queue; the stream itself has no end.
@@ -67,8 +68,11 @@ def read_chat(text: bytes) -> ChatRequest:
     return ChatRequest(deployment_id=deployment_id, body=body)
 
 
-async def open_chat(endpoint: Endpoint, chat: ChatRequest) -> Answer:
-    """Send the request; returns once the coordinator has begun to answer.
+async def open_chat(
+    endpoint: Endpoint, chat: ChatRequest, *, traceparent: str | None = None
+) -> Answer:
+    """Send the request; returns once the coordinator has begun to answer. `traceparent` is passed
+    on.
 
     Raises httpx.HTTPError when it cannot be reached.
     """
@@ -91,6 +95,7 @@ async def open_chat(endpoint: Endpoint, chat: ChatRequest) -> Answer:
                     "Authorization": f"Bearer {endpoint.key}",
                     "Content-Type": "application/json",
                     HEADER: REQUEST_ID.get(),
+                    **({trace_context.HEADER: traceparent} if traceparent else {}),
                 },
             )
         )

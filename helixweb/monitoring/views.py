@@ -40,6 +40,7 @@ from helixweb.monitoring.history_view import KIND_TITLES, RANGES, Range, heat, h
 from helixweb.monitoring.load import find
 from helixweb.monitoring.overview import focus, overview_of
 from helixweb.monitoring.presentation import node_charts, numbers, serving_of
+from runtime.protocol.trace_context import CHAT, HEADER, context_of
 
 NODES_PER_PAGE = 100
 CHART_KEPT_S = 10
@@ -158,7 +159,10 @@ async def playground_chat(request: HttpRequest) -> HttpResponseBase:
             param="deployment",
         )
     try:
-        answer = await chat_proxy.open_chat(endpoint, chat)
+        parent = context_of(request.headers.get(HEADER), is_told=False, operation=CHAT)
+        answer = await chat_proxy.open_chat(
+            endpoint, chat, traceparent=parent.came if parent else None
+        )
     except httpx.HTTPError as error:
         return JsonResponse(chat_proxy.unreachable(endpoint, error), status=502)
     if isinstance(answer.content, bytes):

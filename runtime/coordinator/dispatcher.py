@@ -27,6 +27,7 @@ from runtime.protocol.logs import REQUEST_ID
 from runtime.protocol.openai_answers import FinishReason
 from runtime.protocol.routes import Sampling
 from runtime.protocol.sampled import SampledToken, unpack_sampled
+from runtime.protocol.trace_context import TRACE
 from runtime.transport.base import Received
 from runtime.transport.pulse import Sighting
 
@@ -224,6 +225,7 @@ class Dispatcher:
             owner=owner,
             priority=priority,
             asked_as=REQUEST_ID.get(),
+            context=TRACE.get(),
         )
         self._admission.take(request)
         return request

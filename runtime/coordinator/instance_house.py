@@ -220,7 +220,8 @@ class House:
                     model_name=self.plan.model_name,
                     arrived_at=tracer.unix_time_of(errand.arrived_s),
                     pipelines=pipelines_of(self.plan),
-                )
+                ),
+                errand.context,
             )
 
     def _watched(self, name: str, door: Door, node: str | None) -> Gate:

@@ -11,6 +11,7 @@ from runtime.coordinator.instance_traces import Errand
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.tracing import TOKEN_TIMES_KEPT
 from runtime.protocol.instance_orders import PIPELINES
+from runtime.protocol.trace_context import TRACE, TraceContext
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,6 +30,7 @@ class _Open:
     sent: list[tuple[float, str]] = field(default_factory=list)
     token_times_s: list[float] = field(default_factory=list)
     usage: tuple[int, int] | None = None
+    context: TraceContext | None = None
 
 
 class InstanceLedger:
@@ -50,7 +52,7 @@ class InstanceLedger:
         self._open: dict[int, _Open] = {}
 
     def arrived(self, request: int, *, asker: str) -> None:
-        self._open[request] = _Open(arrived_s=self._clock(), asker=asker)
+        self._open[request] = _Open(arrived_s=self._clock(), asker=asker, context=TRACE.get())
 
     def sent(self, request: int, instance: str) -> None:
         one = self._open[request]
@@ -143,6 +145,7 @@ def _errand(one: _Open, *, outcome: str, ended_s: float) -> Errand:
         outcome=outcome,
         prompt_tokens=prompt,
         output_tokens=output,
+        context=one.context,
     )
 
 

@@ -19,6 +19,7 @@ from runtime.protocol.request_trace import (
     TraceRow,
     TraceStage,
 )
+from runtime.protocol.trace_context import TraceContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,8 @@ class Errand:
     """A request that is over; seconds of the coordinator's clock.
 
     `sent` is when it was sent to which instance, several where some failed; empty if it never was.
-    `token_times_s` are those of the first tokens of a stream, `last_token_s` that of its last.
+    `token_times_s` are those of the first tokens of a stream, `last_token_s` that of its last;
+    `context` is its place in the traces of others.
     """
 
     arrived_s: float
@@ -37,6 +39,7 @@ class Errand:
     outcome: str
     prompt_tokens: int
     output_tokens: int
+    context: TraceContext | None = None
 
 
 def trace_of_errand(

@@ -14,6 +14,7 @@ from runtime.protocol.logs import NO_REQUEST
 from runtime.protocol.openai_answers import FinishReason
 from runtime.protocol.routes import Sampling
 from runtime.protocol.sampled import Logprobs
+from runtime.protocol.trace_context import TraceContext
 
 
 class RequestFailed(Exception):
@@ -44,7 +45,7 @@ class LiveRequest:
     ways it went, `tokens_before` its tokens when the last began, `progressed_before` when it had
     progressed by then, and `token_times` when they came. `outcome` is what a trace says of its end.
     `owner` is whose share it takes, and who has a lower `priority` goes before it; `asked_as` is
-    the id that it came with, for the log.
+    the id that it came with, for the log, and `context` its place in the traces of others.
     """
 
     id: int
@@ -60,6 +61,7 @@ class LiveRequest:
     owner: str = ""
     priority: int = 0
     asked_as: str = NO_REQUEST
+    context: TraceContext | None = None
     epoch: int = 0
     pipeline: Pipeline | None = None
     queue_s: float = 0.0

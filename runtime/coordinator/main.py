@@ -35,6 +35,7 @@ from runtime.coordinator.reporter import build_report
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.routing import Routing
 from runtime.coordinator.stage_link import Sender
+from runtime.coordinator.telemetry import NoTelemetry, telemetry
 from runtime.coordinator.tracing import Tracer
 from runtime.front.relay import relay_client
 from runtime.http_process import (
@@ -76,6 +77,7 @@ _REMEDIABLE = (
     EmulationRefused,
     JoinRefused,
     KeyFileError,
+    NoTelemetry,
     Removed,
     UnknownFormat,
 )
@@ -123,7 +125,13 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
     data_dir.save_identity(identity)
 
     stats = RequestStats(window_s=STATS_WINDOW_S, clock=time.monotonic)
-    tracer = Tracer(traces_per_s=options.traces_per_s, clock=time.monotonic, unix_time=time.time)
+    told_of_traces = telemetry()
+    tracer = Tracer(
+        traces_per_s=options.traces_per_s,
+        clock=time.monotonic,
+        unix_time=time.time,
+        telemetry=told_of_traces,
+    )
     dispatcher = Dispatcher(
         transport=_sender(transport, network),
         stats=stats,
@@ -188,9 +196,17 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
     )
     await follower.apply_stored()
     server = HttpServer(
-        RequestIds(Doorway(_pipelines_face(dispatcher, api_keys, metrics), instances))
+        RequestIds(
+            Doorway(_pipelines_face(dispatcher, api_keys, metrics), instances),
+            tells_traces=told_of_traces is not None,
+        )
     )
-    own_server = HttpServer(RequestIds(_pipelines_face(dispatcher, PassedOnKeys(own_key), metrics)))
+    own_server = HttpServer(
+        RequestIds(
+            _pipelines_face(dispatcher, PassedOnKeys(own_key), metrics),
+            tells_traces=told_of_traces is not None,
+        )
+    )
     port = listener.getsockname()[1]
     applicant = Applicant(
         role=Role.COORDINATOR,
@@ -254,6 +270,8 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
         await instances.stop()
         await asking.aclose()
         await relaying.aclose()
+        if told_of_traces is not None:
+            await asyncio.to_thread(told_of_traces.close)
         transport.close()
 
 

@@ -9,9 +9,11 @@ from itertools import islice
 from runtime.coordinator.clock_offsets import ClockOffsets, Exchange
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.span_assembly import Journey, assemble
+from runtime.coordinator.telemetry import Tells
 from runtime.protocol.data import Message
 from runtime.protocol.request_trace import RequestTrace, TraceStage
 from runtime.protocol.stage_spans import StageSpans, unpack_spans
+from runtime.protocol.trace_context import TraceContext
 
 BURST_S = 4.0  # of traces may be asked for at once
 PATIENCE_S = 5.0  # for a stage that does not answer
@@ -53,8 +55,15 @@ class Tracer:
     """
 
     def __init__(
-        self, *, traces_per_s: float, clock: Callable[[], float], unix_time: Callable[[], float]
+        self,
+        *,
+        traces_per_s: float,
+        clock: Callable[[], float],
+        unix_time: Callable[[], float],
+        telemetry: Tells | None = None,
     ) -> None:
+        """`telemetry` hears of every trace as well."""
+        self._telemetry = telemetry
         self._traces_per_s = traces_per_s
         self._clock = clock
         self._unix_time = unix_time
@@ -135,9 +144,11 @@ class Tracer:
         self._allowance -= 1
         return True
 
-    def keep(self, trace: RequestTrace) -> None:
+    def keep(self, trace: RequestTrace, context: TraceContext | None = None) -> None:
         """For helixweb, of a request that no stage knows."""
         self._waiting.append(_Packed.pack(trace))
+        if self._telemetry is not None:
+            self._telemetry.tell(trace, context)
 
     def unix_time_of(self, at_s: float) -> float:
         """Unix seconds of a moment of the tracer's clock."""
@@ -177,4 +188,4 @@ class Tracer:
                 round(at - arrived_s, 6) for at in journey.token_times_s[:TOKEN_TIMES_KEPT]
             ),
         )
-        self.keep(trace)
+        self.keep(trace, request.context)

@@ -14,6 +14,9 @@ from runtime.front.events import Event, EventReader, Garbage
 from runtime.instances.asking import headers_of
 from runtime.instances.command_lines import Door
 from runtime.instances.pinned import instance_client, pinned_to
+from runtime.protocol import trace_context
+from runtime.protocol.logs import HEADER, NO_REQUEST, REQUEST_ID
+from runtime.protocol.trace_context import TRACE
 
 MOST_ANSWER_BYTES = 64 << 20
 _OURS = frozenset({401, 403, 404, 405})  # the client was let in and its model is right: our fault
@@ -169,9 +172,15 @@ async def _sent(
 
 
 def _headers(door: Door, asked: Asked) -> dict[str, str]:
+    """Also the request's id and its place in traces; our own pipelines tell of it themselves."""
+    context, told = TRACE.get(), {}
+    if REQUEST_ID.get() != NO_REQUEST:
+        told[HEADER] = REQUEST_ID.get()
+    if context is not None and (parent := context.came if door.hears_asker else context.onward):
+        told[trace_context.HEADER] = parent
     if door.hears_asker:
-        return {"Authorization": f"Bearer {door.api_key}.{asked.asker}"}
-    return headers_of(door)
+        return {"Authorization": f"Bearer {door.api_key}.{asked.asker}", **told}
+    return {**headers_of(door), **told}
 
 
 def _refusal(response: httpx.Response, content: bytes) -> Exception:
