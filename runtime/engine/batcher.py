@@ -34,9 +34,11 @@ def pick_step(
     beside them. The oldest prefill always does, so that a stage full of decodes still admits
     requests: on a request's first stage with at least `min_prefill_tokens`, on later ones with its
     whole chunk, as chunks are cut on the first stage (and where one exceeds the budget of a node
-    with less memory). No younger prefill passes one that does not fit. The step exceeds
-    `max_batch_tokens` by that one prefill at most (or by `options.prefill_tokens`). Prompts that
-    begin here get at most `first_rows` of it, None: all there is room for.
+    with less memory). No younger prefill passes one that does not fit. One that a step has
+    room for but for its decodes is not cut so that less than `min_prefill_tokens` are left: they
+    would take a step of their own. The step exceeds `max_batch_tokens` by one prefill at most (or
+    by `options.prefill_tokens`). Prompts that begin here get at most `first_rows` of it, None: all
+    there is room for.
     """
     oldest_prefill = min(
         (sequence for sequence in waiting if sequence.is_prefilling),
@@ -112,5 +114,8 @@ def _prompt_tokens(
     if rule is PromptRule.CHUNKED:
         waiting = min(waiting, max_batch_tokens)
         if sequence.is_first_stage:
-            return min(waiting, max(room, min_prefill_tokens if is_oldest else 0))
+            most = max(room, min_prefill_tokens if is_oldest else 0)
+            fits_alone = sequence.pending[0].n_tokens <= max_batch_tokens
+            leaves_a_crumb = most > 0 and waiting - most < min_prefill_tokens
+            return waiting if fits_alone and leaves_a_crumb else min(waiting, most)
     return waiting if is_oldest or waiting <= room else 0

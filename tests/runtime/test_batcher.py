@@ -79,6 +79,15 @@ def test_the_first_stage_cuts_a_prompt_to_the_room_left() -> None:
     assert picked([prefilling(0, n_tokens=100)], budget=16) == [(0, 16)]
 
 
+def test_a_prompt_is_not_cut_for_a_few_tokens_that_decodes_leave_no_room_for() -> None:
+    decodes = [decoding(request, arrival=request) for request in (1, 2, 3)]
+    whole = [*decodes, prefilling(0, n_tokens=16), prefilling(9, n_tokens=1)]
+    assert picked(whole, budget=16)[3:] == [(0, 16)]
+    assert picked([*decodes, prefilling(0, n_tokens=17)], budget=16)[3:] == [(0, 13)]
+    more = [decoding(request, arrival=request) for request in range(1, 5)]
+    assert picked([*more, prefilling(0, n_tokens=16)], budget=16)[4:] == [(0, 12)]
+
+
 def test_a_later_stage_takes_a_chunk_whole_and_never_lets_a_younger_one_pass() -> None:
     sequences = [
         prefilling(0, n_tokens=12, hop=1),
