@@ -86,7 +86,7 @@ _CHANGING = {
         (
             "cluster-new", "cluster-demo", "cluster-import", "api-cluster-list",
             "api-cluster-import-problem", "api-cluster-demo", "api-cluster-batch", "model-new",
-            "model-edit", "model-delete", "api-model-list", "api-model-detail", "api-model-batch", "api-import",
+            "model-edit", "model-delete", "api-model-list", "api-model-detail", "api-model-batch",
         ),
         CHANGE_SITE,
     ),

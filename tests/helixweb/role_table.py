@@ -57,6 +57,8 @@ OPERATIONS: dict[str, Need] = {
         "operator",
         "POST alert-channels/{id}/new-secret/", "POST alert-channels/{id}/test/",
         "POST alert-deliveries/{id}/again/", "POST alerts/{id}/acknowledge/",
+        # By the clusters that the file names; models and new clusters need the site's operator.
+        "POST import/",
         "PATCH clusters/{id}/", "DELETE coordinators/{id}/", "POST deployments/",
         "POST deployments/{id}/pause/", "POST deployments/{id}/resume/",
         "POST deployments/{id}/roll-back/", "POST deployments/{id}/stop/", "POST drains/",
@@ -77,7 +79,7 @@ OPERATIONS: dict[str, Need] = {
     # What belongs to no cluster.
     **_all(
         "site-operator",
-        "POST clusters/", "POST clusters/batch/", "POST clusters/import/", "POST import/",
+        "POST clusters/", "POST clusters/batch/", "POST clusters/import/",
         "POST models/", "PATCH models/{id}/", "DELETE models/{id}/", "POST models/batch/",
     ),
     **_all("site-viewer", "GET users/", "GET users/{id}/", "GET groups/", "GET groups/{id}/"),
