@@ -5,7 +5,7 @@ What an alert turns to and what is told of it are one transaction, under a lock 
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ from django.db import transaction
 from helixweb.alerting import deliveries
 from helixweb.alerting.kinds import DEFAULTS, Kind
 from helixweb.alerting.models import OPEN, Alert, AlertRule, Evaluation, Silence
-from helixweb.alerting.readings import Reading, read
+from helixweb.alerting.readings import Moment, Reading, read
 from helixweb.alerting.states import Standing, State, begin, follow
 from helixweb.common import events
 from helixweb.inventory.models import Cluster
@@ -26,17 +26,24 @@ KEPT = timedelta(days=30)
 
 
 def evaluate(cluster: Cluster, *, now: datetime) -> int:
-    """Look at all of its rules; returns how many alerts turned."""
+    """Look at all of its rules; returns how many alerts turned.
+
+    Numbers are read before the lock is taken: others write meanwhile.
+    """
+    _begin_with_defaults(cluster, now)
+    moment = Moment(cluster, now)
+    rules = AlertRule.objects.filter(cluster=cluster).order_by("pk")
+    read_of = [(rule, _read(rule, moment)) for rule in rules]
     with transaction.atomic():
-        _begin_with_defaults(cluster, now)
         row = Evaluation.objects.select_for_update().get(cluster=cluster)
         if row.at > now:
             return 0  # somebody else has looked since
         Evaluation.objects.filter(pk=row.pk).update(at=now)
         turned = [
             alert
-            for rule in AlertRule.objects.filter(cluster=cluster).order_by("pk")
-            for alert in _evaluate_rule(rule, cluster, now)
+            for rule, readings in read_of
+            if readings is not None
+            for alert in _evaluate_rule(rule, readings, now)
         ]
         silences = list(
             Silence.objects.filter(cluster=cluster, starts_at__lte=now, ends_at__gt=now)
@@ -57,8 +64,12 @@ def prune(now: datetime) -> None:
 
 def _begin_with_defaults(cluster: Cluster, now: datetime) -> None:
     """A cluster that was never looked at gets the usual rules; who deletes one is left without."""
-    _, is_new = Evaluation.objects.get_or_create(cluster=cluster, defaults={"at": now})
-    if is_new:
+    if Evaluation.objects.filter(cluster=cluster).exists():
+        return
+    with transaction.atomic():
+        _, is_new = Evaluation.objects.get_or_create(cluster=cluster, defaults={"at": now})
+        if not is_new:
+            return
         AlertRule.objects.bulk_create(
             AlertRule(
                 cluster=cluster,
@@ -75,13 +86,21 @@ def _begin_with_defaults(cluster: Cluster, now: datetime) -> None:
         )
 
 
-def _evaluate_rule(rule: AlertRule, cluster: Cluster, now: datetime) -> Iterable[Alert]:
-    """The alerts that turned. Of a rule that is switched off, or reads nothing, all end."""
+def _read(rule: AlertRule, moment: Moment) -> dict[str, Reading] | None:
+    """Nothing of a rule that is switched off; None: it cannot be read now, so nothing turns."""
+    if not rule.enabled:
+        return {}
     try:
-        readings = read(Kind(rule.kind), cluster, now=now) if rule.enabled else {}
+        return read(Kind(rule.kind), moment)
     except (OSError, ValueError, InvalidVersion) as error:  # the certificate's file
-        logger.warning("rule %s of %s cannot be read: %s", rule, cluster, error)
-        return
+        logger.warning("rule %s of %s cannot be read: %s", rule, moment.cluster, error)
+        return None
+
+
+def _evaluate_rule(
+    rule: AlertRule, readings: Mapping[str, Reading], now: datetime
+) -> Iterable[Alert]:
+    """The alerts that turned."""
     open_alerts = {
         alert.subject: alert for alert in Alert.objects.filter(rule=rule, state__in=OPEN)
     }

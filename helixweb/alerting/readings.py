@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from helixweb.alerting.kinds import Kind
 from helixweb.common.models import ApiKey
 from helixweb.common.sentences import sentence
 from helixweb.deployment.link_view import link_rows
-from helixweb.deployment.live_links import live_links, serving_deployment
-from helixweb.deployment.models import SERVING, Status
+from helixweb.deployment.live_links import live_links
+from helixweb.deployment.models import SERVING, Deployment, Status
 from helixweb.inventory.models import Change, Cluster, JoinToken, Process
 from helixweb.monitoring.history import current_sample
 from helixweb.monitoring.models import MetricSample
@@ -38,20 +39,40 @@ class Reading:
     said: Mapping[str, Any]
 
 
-Read = Callable[[Cluster, datetime], Iterable[Reading]]
+class Moment:
+    """A cluster at a time; what several kinds of rules look at is read once."""
+
+    def __init__(self, cluster: Cluster, now: datetime) -> None:
+        self.cluster = cluster
+        self.now = now
+
+    @cached_property
+    def sample(self) -> MetricSample | None:
+        """What its coordinator said just now, and no simulator."""
+        sample = current_sample(self.cluster, now=self.now)
+        return sample if sample is not None and sample.simulated_plan_id is None else None
+
+    @cached_property
+    def deployment(self) -> Deployment | None:
+        """What it is to serve."""
+        deployment = live_deployment(self.cluster)
+        return deployment if deployment is not None and deployment.status in SERVING else None
 
 
-def read(kind: Kind, cluster: Cluster, *, now: datetime) -> dict[str, Reading]:
+Read = Callable[[Moment], Iterable[Reading]]
+
+
+def read(kind: Kind, moment: Moment) -> dict[str, Reading]:
     """By subject; what is not there has no reading."""
-    return {reading.subject: reading for reading in _READ[kind](cluster, now)}
+    return {reading.subject: reading for reading in _READ[kind](moment)}
 
 
-def _lost_nodes(cluster: Cluster, now: datetime) -> Iterator[Reading]:
-    return _silent(cluster.nodes.filter(joined_at__isnull=False), now)
+def _lost_nodes(moment: Moment) -> Iterator[Reading]:
+    return _silent(moment.cluster.nodes.filter(joined_at__isnull=False), moment.now)
 
 
-def _lost_coordinators(cluster: Cluster, now: datetime) -> Iterator[Reading]:
-    return _silent(cluster.coordinators.filter(joined_at__isnull=False), now)
+def _lost_coordinators(moment: Moment) -> Iterator[Reading]:
+    return _silent(moment.cluster.coordinators.filter(joined_at__isnull=False), moment.now)
 
 
 def _silent(rows: Iterable[Any], now: datetime) -> Iterator[Reading]:
@@ -63,9 +84,9 @@ def _silent(rows: Iterable[Any], now: datetime) -> Iterator[Reading]:
             yield Reading(subject=row.name, value=seconds, said=said)
 
 
-def _failed_deployment(cluster: Cluster, now: datetime) -> Iterator[Reading]:
-    deployment = live_deployment(cluster)
-    if deployment is None or deployment.status not in SERVING:
+def _failed_deployment(moment: Moment) -> Iterator[Reading]:
+    deployment = moment.deployment
+    if deployment is None:
         return
     is_bad = deployment.status in (Status.FAILED, Status.DEGRADED)
     said = sentence(
@@ -77,18 +98,18 @@ def _failed_deployment(cluster: Cluster, now: datetime) -> Iterator[Reading]:
     yield Reading(subject=f"deployment {deployment.pk}", value=float(is_bad), said=said)
 
 
-def _stale_plan(cluster: Cluster, now: datetime) -> Iterator[Reading]:
-    deployment = live_deployment(cluster)
-    if deployment is None or deployment.status not in SERVING:
+def _stale_plan(moment: Moment) -> Iterator[Reading]:
+    deployment = moment.deployment
+    if deployment is None:
         return
     changes = Change.objects.filter(
-        cluster=cluster,
+        cluster=moment.cluster,
         kind__in=_PLANNED_WITH,
         action__in=_EDITS,
         at__gt=deployment.plan.created_at,
     ).exclude(text=_PROCESS_NEWS)
     first = changes.order_by("at").first()
-    seconds = 0.0 if first is None else (now - first.at).total_seconds()
+    seconds = 0.0 if first is None else (moment.now - first.at).total_seconds()
     said = sentence(
         gettext_noop("Plan %(plan)s was made before %(count)s changes of what it stands on."),
         plan=deployment.plan_id,
@@ -98,11 +119,8 @@ def _stale_plan(cluster: Cluster, now: datetime) -> Iterator[Reading]:
 
 
 def _of_sample(subject: str, message: str, number: Callable[[MetricSample], float | None]) -> Read:
-    def of_cluster(cluster: Cluster, now: datetime) -> Iterator[Reading]:
-        sample = current_sample(cluster, now=now)
-        if sample is None or sample.simulated_plan_id is not None:
-            return
-        value = number(sample)
+    def of_cluster(moment: Moment) -> Iterator[Reading]:
+        value = None if moment.sample is None else number(moment.sample)
         if value is not None:
             yield Reading(
                 subject=subject, value=value, said=sentence(message, value=f"{value:.3g}")
@@ -111,11 +129,10 @@ def _of_sample(subject: str, message: str, number: Callable[[MetricSample], floa
     return of_cluster
 
 
-def _promised_kv(cluster: Cluster, now: datetime) -> Iterator[Reading]:
-    sample = current_sample(cluster, now=now)
-    if sample is None or sample.simulated_plan_id is not None:
+def _promised_kv(moment: Moment) -> Iterator[Reading]:
+    if moment.sample is None:
         return
-    for name, numbers in sample.nodes.items():
+    for name, numbers in moment.sample.nodes.items():
         ratio = numbers.get("kv_promised_ratio")
         if ratio is not None:
             said = sentence(
@@ -126,11 +143,11 @@ def _promised_kv(cluster: Cluster, now: datetime) -> Iterator[Reading]:
             yield Reading(subject=name, value=ratio, said=said)
 
 
-def _slow_links(cluster: Cluster, now: datetime) -> Iterator[Reading]:
-    deployment = serving_deployment(cluster.pk)
+def _slow_links(moment: Moment) -> Iterator[Reading]:
+    deployment = moment.deployment
     if deployment is None:
         return
-    links = [link for link in live_links(deployment, now=now) if link.is_at_work]
+    links = [link for link in live_links(deployment, now=moment.now) if link.is_at_work]
     for row in link_rows(deployment, links):
         measured, planned = row.stats.bandwidth_bytes_per_s, row.planned_bytes_per_s
         missing = 1.0 if row.stats.stalled else 0.0
@@ -145,7 +162,8 @@ def _slow_links(cluster: Cluster, now: datetime) -> Iterator[Reading]:
         yield Reading(subject=name, value=missing, said=said)
 
 
-def _expiring_keys(cluster: Cluster, now: datetime) -> Iterator[Reading]:
+def _expiring_keys(moment: Moment) -> Iterator[Reading]:
+    cluster, now = moment.cluster, moment.now
     keys = ApiKey.objects.filter(
         Q(cluster=cluster) | Q(cluster=None), revoked_at=None, expires_at__gt=now
     )
@@ -157,13 +175,13 @@ def _expiring_keys(cluster: Cluster, now: datetime) -> Iterator[Reading]:
             yield _runs_out(f"join token {token.pk}", token.expires_at, now)
 
 
-def _expiring_certificate(cluster: Cluster, now: datetime) -> Iterator[Reading]:
+def _expiring_certificate(moment: Moment) -> Iterator[Reading]:
     """That of this site, where it is told where it lies."""
     path = settings.HELIX_TLS_CERTIFICATE
     if not path:
         return
     certificate = x509.load_pem_x509_certificate(Path(path).read_bytes())
-    yield _runs_out("certificate of the site", certificate.not_valid_after_utc, now)
+    yield _runs_out("certificate of the site", certificate.not_valid_after_utc, moment.now)
 
 
 def _runs_out(subject: str, at: Any, now: datetime) -> Reading:

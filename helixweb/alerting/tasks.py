@@ -9,11 +9,20 @@ from helixweb.inventory.models import Cluster
 
 @shared_task
 def tend_alerts() -> None:
-    """Beat: every cluster's rules, then what is to be told."""
-    for cluster in Cluster.objects.order_by("pk"):
-        evaluating.evaluate(cluster, now=timezone.now())
+    """Beat: what is due to be told, then every cluster's rules; each by itself, so that none keeps
+    others waiting."""
     for delivery_id in deliveries.due_ids(timezone.now()):
         send_delivery.apply_async(kwargs={"delivery_id": delivery_id}, expires=10.0)
+    for cluster_id in Cluster.objects.order_by("pk").values_list("pk", flat=True):
+        evaluate_cluster.apply_async(kwargs={"cluster_id": cluster_id}, expires=5.0)
+
+
+@shared_task
+def evaluate_cluster(*, cluster_id: int) -> None:
+    """Look at its rules; harmless if it was done just now."""
+    cluster = Cluster.objects.filter(pk=cluster_id).first()
+    if cluster is not None:
+        evaluating.evaluate(cluster, now=timezone.now())
 
 
 @shared_task

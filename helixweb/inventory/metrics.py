@@ -11,7 +11,7 @@ from runtime.protocol.exposition import gauge
 
 def collect(now: datetime) -> Iterator[Metric]:
     """Ages and states of whoever has joined; how many nodes there are in each state."""
-    nodes = list(Node.objects.select_related("cluster").order_by("pk"))
+    nodes = list(Node.objects.select_related("cluster").defer("hardware").order_by("pk"))
     counts: dict[tuple[str, str], int] = {
         (cluster, state.value): 0
         for cluster in Cluster.objects.values_list("name", flat=True)

@@ -440,10 +440,17 @@ def test_beat_looks_delivers_and_forgets(site: Site, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         tasks.send_delivery, "apply_async", lambda kwargs, **_: sent.append(kwargs["delivery_id"])
     )
+    monkeypatch.setattr(
+        tasks.evaluate_cluster,
+        "apply_async",
+        lambda kwargs, **_: tasks.evaluate_cluster(**kwargs),
+    )
     channel = site.channel()
     made = deliveries.test_channel(channel, now=site.now)
     tasks.tend_alerts()
     assert sent == [made.pk]
+    assert AlertRule.objects.filter(cluster=site.cluster).exists()
+    tasks.evaluate_cluster(cluster_id=0)  # deleted meanwhile
     firing(site)
     calm(site)
     site.later(31 * 86_400)
