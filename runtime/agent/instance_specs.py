@@ -101,6 +101,11 @@ def _check(order: AssignedInstance, settings: InstanceSettings) -> None:
             "this agent emulates a node and runs no model, so no instance either; deploy a plan of "
             "pipelines, or start the agent without --emulate"
         )
+    if order.model_name.startswith("-"):
+        raise CannotRun(
+            f"the model's name {order.model_name!r} reads as an option of a command; give it "
+            "another on the model's page"
+        )
     if order.checkpoint.startswith("-"):
         raise CannotRun(
             f"the checkpoint {order.checkpoint!r} reads as an option of a command; write its path "
