@@ -26,6 +26,8 @@ FINAL_NORM = "model.norm.weight"
 HEAD = "lm_head.weight"
 # the pieces of tensors one under the other
 Stack = Callable[[Sequence[Piece]], Tensor]
+# What a cache may keep of weights: copies of a layer are as far from it as other layers would be.
+_CACHED_BYTES = 2**27
 _ROTATED_ALIKE = ""  # all layers of these families share one kind of rotation
 
 
@@ -47,6 +49,13 @@ class LayerWeights:
     def nbytes(self) -> int:
         held = (getattr(self, each.name) for each in fields(self))
         return sum(tensor.nbytes for tensor in held if tensor is not None)
+
+    def copied(self) -> "LayerWeights":
+        """The same numbers elsewhere in memory."""
+        held = {each.name: getattr(self, each.name) for each in fields(self)}
+        return LayerWeights(
+            **{name: None if one is None else one.clone() for name, one in held.items()}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +152,11 @@ class CompactDecoder:
         )
 
     def repeating(self, count: int) -> "CompactDecoder":
-        return replace(self, layers=self.layers[:1] * count, rules=self.rules[:1] * count)
+        layer = self.layers[0]
+        layers = (layer,) * count
+        if count * layer.nbytes <= _CACHED_BYTES:
+            layers = (layer, *(layer.copied() for _ in range(count - 1)))
+        return replace(self, layers=layers, rules=self.rules[:1] * count)
 
 
 def tensor_shapes(config: CompactConfig, first: int, end: int) -> dict[str, tuple[int, ...]]:

@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from runtime.models import compact_decoder
+from runtime.models.compact_decoder import CompactDecoder
 from runtime.models.config import read_config
 from runtime.models.decoder import AttentionRule, Decoder
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
@@ -75,6 +77,24 @@ def test_a_stage_in_the_middle_has_neither_embedding_nor_head(tmp_path: Path) ->
         decoder.embed(torch.tensor([1]))
     with pytest.raises(ValueError, match="no head"):
         decoder.logits(torch.zeros(1, 32))
+
+
+def test_a_layer_that_is_repeated_is_copied_where_a_cache_could_keep_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tiny_checkpoint(tmp_path, sizes=SIZES, seed=2)
+    decoder = load(tmp_path, 0, 1)
+    assert isinstance(decoder, CompactDecoder)
+
+    def places(repeated: CompactDecoder) -> set[int]:
+        assert len(repeated.layers) == 3
+        for layer in repeated.layers:
+            assert torch.equal(layer.down_DI, decoder.layers[0].down_DI)
+        return {layer.down_DI.data_ptr() for layer in repeated.layers}
+
+    assert len(places(decoder.repeating(3))) == 3
+    monkeypatch.setattr(compact_decoder, "_CACHED_BYTES", 3 * decoder.layers[0].nbytes - 1)
+    assert len(places(decoder.repeating(3))) == 1
 
 
 def test_the_same_arguments_make_the_same_checkpoint(tmp_path: Path) -> None:
