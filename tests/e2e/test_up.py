@@ -41,7 +41,9 @@ class Up:
         )  # fmt: skip
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, "it ended before all was up, see what it said on stderr"
+        if not line:
+            self.stop()
+            pytest.fail("it ended before all was up, see what it said on stderr")
         self.told: dict[str, Any] = json.loads(line)
 
     @property
