@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from runtime.instances.certificate import CertificateFiles
+from runtime.protocol.instance_orders import instance_url
 from runtime.protocol.instances import (
     HelixInstance,
     InstanceSpec,
@@ -69,7 +70,7 @@ def door_of(
         url = spec.url.rstrip("/").removesuffix("/v1")
         key = environment.get(spec.api_key_env, "")
         return Door(url=url, model=spec.model, api_key=key, tells_usage=spec.stream_usage)
-    url = f"http{'s' if certificate else ''}://{host}:{spec.port}"
+    url = instance_url(host, spec.port, certificate=certificate)
     if isinstance(spec, TransformersInstance):
         return Door(
             url=url,

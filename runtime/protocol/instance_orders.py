@@ -78,6 +78,12 @@ class ServedInstance(_Message):
     certificate: str = Field(default="", max_length=MOST_CERTIFICATE)
 
 
+def instance_url(host: str, port: int, *, certificate: str) -> str:
+    """By HTTPS where it presents a certificate; an address of IPv6 goes into brackets."""
+    scheme, at = "https" if certificate else "http", f"[{host}]" if ":" in host else host
+    return f"{scheme}://{at}:{port}"
+
+
 class InstanceTraffic(_Message):
     """What a coordinator knows of an instance: requests there now and answered since its start,
     how often it failed and why it did last, and how full it says it is.

@@ -22,6 +22,7 @@ from runtime.instances.asking import ask_health, ask_load
 from runtime.instances.certificate import load_or_create
 from runtime.instances.command_lines import LOOPBACK, Door
 from runtime.instances.pinned import instance_client
+from runtime.protocol.instance_orders import instance_url
 from runtime.whole_model import main as whole_model
 
 ASKED = read_asked(
@@ -130,6 +131,19 @@ def test_our_engine_answers_by_https_where_it_has_files_for_it(tmp_path: Path) -
         await serving
 
     run(check())
+
+
+@pytest.mark.parametrize(
+    ("host", "certificate", "url"),
+    [
+        ("192.0.2.7", "", "http://192.0.2.7:8001"),
+        ("gpu.example", "PEM", "https://gpu.example:8001"),
+        ("2001:db8::7", "PEM", "https://[2001:db8::7]:8001"),
+    ],
+)
+def test_an_address_is_written_as_clients_read_it(host: str, certificate: str, url: str) -> None:
+    assert instance_url(host, 8001, certificate=certificate) == url
+    assert httpx.URL(url).host == host
 
 
 def test_half_a_pair_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from helixweb.inventory.models import Node
 from planner.domain.instance import PlannedInstance
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
-from runtime.protocol.instance_orders import AssignedInstance, ServedInstance
+from runtime.protocol.instance_orders import AssignedInstance, ServedInstance, instance_url
 
 _ASSIGNED = ("name", "backend", "model_name", "checkpoint", "gpus", "max_context_tokens")
 
@@ -68,8 +68,8 @@ def served(row: NodeAssignment) -> list[ServedInstance]:
         elif order["name"] in told and row.node is not None:
             one = told[order["name"]]
             certificate = one.get("certificate", "")
-            host = urlsplit(row.node.data_endpoint).hostname
-            url = f"http{'s' if certificate else ''}://{host}:{one['port']}"
+            host = urlsplit(row.node.data_endpoint).hostname or ""
+            url = instance_url(host, one["port"], certificate=certificate)
             door = _served(order, row.node_name, url=url, api_key=instance_key(row.node))
             found.append(door.model_copy(update={"certificate": certificate}))
     return found
