@@ -1,0 +1,76 @@
+"""`helixweb` as a process of its own, against a site over a real socket; also as shells call it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from site_in_process import new_key
+
+from helixweb.inventory import services
+
+WITHIN_S = 60.0
+
+
+@pytest.fixture
+def environ(transactional_db: None, live_server: Any, tiny_problem: Any, tmp_path: Path) -> Any:
+    user = get_user_model().objects.create_superuser("ada")
+    services.import_problem_document(tiny_problem, user=user)
+    return {
+        **os.environ,
+        "HELIXWEB_URL": live_server.url,
+        "HELIXWEB_KEY": new_key(user),
+        "XDG_CONFIG_HOME": str(tmp_path),
+    }
+
+
+def run(environ: Any, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "helixweb.command_line", *words],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+
+
+def test_a_process_lists_nodes_and_a_shell_completes_their_names(
+    environ: Any, tmp_path: Path
+) -> None:
+    done = run(environ, "node", "list")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [row.split()[0] for row in done.stdout.splitlines()] == [
+        "NAME", "tower", "laptop", "mini",
+    ]  # fmt: skip
+    offered = tmp_path / "offered"
+    typed = "helixweb node show t"
+    shell = {
+        **environ,
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_IFS": "\n",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(offered),
+        "COMP_LINE": typed,
+        "COMP_POINT": str(len(typed)),
+    }
+    assert run(shell).returncode == 0
+    assert offered.read_text().split() == ["tower"]
+
+
+def test_who_reads_only_the_beginning_is_no_error(environ: Any) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "helixweb.command_line", "export"],
+        env=environ,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
