@@ -192,6 +192,11 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
         "options": {"expires": 300.0},
     },
     "prune-change-log": {
+    "prune-access": {
+        "task": "helixweb.access.tasks.prune_access",
+        "schedule": 300.0,
+        "options": {"expires": 300.0},
+    },
         "task": "helixweb.inventory.tasks.prune_change_log",
         "schedule": 86_400.0,
         "options": {"expires": 86_400.0},
@@ -240,6 +245,33 @@ CACHES = {
 SESSION_COOKIE_AGE = 14 * 86_400
 HELIX_SESSION_MAX_AGE_S = 30 * 86_400
 LOGIN_URL = "login"
+# Single sign-on by OpenID Connect, with the extra `sso`; without an issuer there is none.
+HELIX_OIDC_ISSUER = environment.url(
+    "HELIX_OIDC_ISSUER", schemes=("https", "http"), example="https://login.example/realms/ours"
+).rstrip("/")
+HELIX_OIDC_CLIENT_ID = environment.text("HELIX_OIDC_CLIENT_ID")
+HELIX_OIDC_CLIENT_SECRET = environment.text("HELIX_OIDC_CLIENT_SECRET")
+HELIX_OIDC_ALGORITHM = environment.text("HELIX_OIDC_ALGORITHM", "RS256")
+HELIX_OIDC_NAME = environment.text("HELIX_OIDC_NAME", "single sign-on")
+HELIX_OIDC_GROUPS_CLAIM = environment.text("HELIX_OIDC_GROUPS_CLAIM", "groups")
+# Which group there is which role here, on the whole site: GROUP=ROLE,…; a claim changes roles at
+# every log-in. Whoever is in none of them gets HELIX_OIDC_DEFAULT_ROLE, or is not let in.
+HELIX_OIDC_ROLES = dict(word.rpartition("=")[::2] for word in environment.words("HELIX_OIDC_ROLES"))
+HELIX_OIDC_DEFAULT_ROLE = environment.text("HELIX_OIDC_DEFAULT_ROLE")
+for _role in {*HELIX_OIDC_ROLES.values(), *filter(None, [HELIX_OIDC_DEFAULT_ROLE])}:
+    if _role not in ("viewer", "operator", "admin"):
+        raise ImproperlyConfigured(
+            f"HELIX_OIDC_ROLES or HELIX_OIDC_DEFAULT_ROLE names the role {_role!r}; "
+            "use viewer, operator or admin, as in HELIX_OIDC_ROLES=staff=viewer,ops=operator"
+        )
+AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
+if HELIX_OIDC_ISSUER:
+    if not HELIX_OIDC_CLIENT_ID or not HELIX_OIDC_CLIENT_SECRET:
+        raise ImproperlyConfigured(
+            "HELIX_OIDC_ISSUER is set; set HELIX_OIDC_CLIENT_ID and HELIX_OIDC_CLIENT_SECRET too, "
+            "as the provider gave them"
+        )
+    AUTHENTICATION_BACKENDS.append("helixweb.access.sso.Backend")
 LOGIN_REDIRECT_URL = "overview"
 LOGOUT_REDIRECT_URL = "login"
 AUTH_PASSWORD_VALIDATORS = [

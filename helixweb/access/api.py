@@ -183,7 +183,7 @@ class ApiKeyViewSet(mixins.CreateModelMixin, mixins.DestroyModelMixin, ReadViewS
 
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """A key that makes keys makes none that may do more than itself."""
-        asked = self.get_serializer(data=request.data)
+        asked = ApiKeySerializer(data=request.data, context=self.get_serializer_context())
         asked.is_valid(raise_exception=True)
         given = asked.validated_data
         _check_maker(request, given)

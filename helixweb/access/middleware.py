@@ -6,6 +6,7 @@ from django.http import HttpRequest, HttpResponseBase
 from rest_framework.views import APIView
 
 from helixweb.access import gate
+from helixweb.access.sessions import keep_within_time
 from helixweb.common.middleware import LoginRequired
 
 
@@ -15,6 +16,8 @@ class AccessControl(LoginRequired):
     def process_view(
         self, request: HttpRequest, view_func: Any, view_args: Any, view_kwargs: Any
     ) -> HttpResponseBase | None:
+        if request.user.is_authenticated:
+            keep_within_time(request)
         refusal = super().process_view(request, view_func, view_args, view_kwargs)
         if refusal is not None or not request.user.is_authenticated:
             return refusal

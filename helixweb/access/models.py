@@ -60,3 +60,19 @@ class Grant(models.Model):
     def __str__(self) -> str:
         holder = self.user or self.group
         return f"{self.role} {holder} on {self.cluster or 'the site'}"
+
+
+class Identity(models.Model):
+    """As whom a provider of single sign-on knows a user."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
+    issuer = models.CharField(max_length=300)
+    subject = models.CharField(max_length=255)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["issuer", "subject"], name="identity_of_one_user")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} by {self.issuer}"

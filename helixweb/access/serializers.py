@@ -73,7 +73,7 @@ class UserSerializer(StrictFieldsMixin, serializers.ModelSerializer[Any]):
         choices=Role.choices, allow_null=True, default=None, write_only=True
     )
     grants = serializers.SerializerMethodField()
-    groups = serializers.SlugRelatedField(many=True, read_only=True, slug_field="name")
+    groups: Any = serializers.SlugRelatedField(many=True, read_only=True, slug_field="name")
     login_link = serializers.SerializerMethodField()
 
     class Meta:

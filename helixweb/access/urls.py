@@ -2,9 +2,13 @@
 
 from django.urls import path
 
-from helixweb.access import group_views, key_views, people_views, views
+from helixweb.access import group_views, key_views, people_views, sso_views, views
+from helixweb.access.login import PasswordLogin
 
 urlpatterns = [
+    path("login/", PasswordLogin.as_view(), name="login"),
+    path("login/sso/", sso_views.begin, name="sso-begin"),
+    path("login/sso/callback/", sso_views.callback, name="sso-callback"),
     path("events", views.events, name="events"),
     path("settings/users/", people_views.users, name="users"),
     path("settings/users/<int:pk>/", people_views.user, name="user"),

@@ -1,34 +1,11 @@
-"""Logging in, and how pages look to a reader."""
+"""How pages look to a reader."""
 
 from typing import Any
 
 from django import forms
-from django.contrib.auth.forms import AuthenticationForm
 from django.utils.translation import gettext_lazy as _
 
-from helixweb.common import guessing
 from helixweb.common.zones import zone_names
-
-
-class LoginForm(AuthenticationForm):
-    """User name and password; whoever guesses is made to wait."""
-
-    def clean(self) -> dict[str, Any]:
-        username = self.cleaned_data.get("username", "")
-        if guessing.must_wait(self.request, username):
-            raise forms.ValidationError(
-                _(
-                    "Too many failed attempts; try again in %(window_s)s minutes, or use a "
-                    "one-time link."
-                )
-                % {"window_s": guessing.WINDOW_S // 60},
-                code="too_many",
-            )
-        try:
-            return super().clean()
-        except forms.ValidationError:
-            guessing.note_failure(self.request, username)
-            raise
 
 
 class PreferencesForm(forms.Form):

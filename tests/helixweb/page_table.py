@@ -6,7 +6,7 @@ The words are those of `role_table.py`.
 from tests.helixweb.role_table import Need
 
 # For monitoring by others, and how one gets credentials.
-NOT_ASKED = {"healthz", "readyz", "metrics", "login", "login-link"}
+NOT_ASKED = {"healthz", "readyz", "metrics", "login", "login-link", "sso-begin", "sso-callback"}
 
 _PAGES: dict[tuple[Need, Need], tuple[str, ...]] = {
     ("operator", "operator"): (

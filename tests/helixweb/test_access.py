@@ -17,6 +17,8 @@ OPEN = {
     "readyz": "health",
     "login": "how one gets credentials",
     "login-link": "how one gets credentials",
+    "sso-begin": "how one gets credentials",
+    "sso-callback": "how one gets credentials",
     "agent-register": "the join token in its body is the credential",
 }
 METHODS = ("get", "post", "put", "patch", "delete")

@@ -8,7 +8,8 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from helixweb.common import guessing, login_links, tasks
+from helixweb.access import guessing
+from helixweb.common import login_links, tasks
 from helixweb.common.models import LoginLink
 
 

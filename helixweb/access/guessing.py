@@ -1,0 +1,62 @@
+"""Slows down whoever guesses passwords: failures are counted by address and by user name.
+
+They are counted in the database, so that all web processes count together and a restart forgets
+nothing. One-time links and single sign-on work all the same: they cannot be guessed here.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import F
+from django.utils import timezone
+
+from helixweb.access import audit
+from helixweb.common.addresses import address_of
+from helixweb.common.auth import sha256_hex
+from helixweb.common.models import FailedLogins
+
+WINDOW_S = 300
+FAILURES_OF_ADDRESS = 20
+# More than one address may have: whoever guesses must not lock out whom he guesses at too easily.
+FAILURES_OF_NAME = 60
+
+
+def must_wait(request: Any, username: str) -> bool:
+    """Whether the address or the name has failed too often of late."""
+    most = dict(_counters(request, username))
+    rows = FailedLogins.objects.filter(counted__in=most, since__gt=_oldest(timezone.now()))
+    too_many = any(row.failures >= most[row.counted] for row in rows)
+    if too_many:
+        audit.note_refusal("login", username, text="too many failed attempts")
+    return too_many
+
+
+def note_failure(request: Any, username: str) -> None:
+    """Count one, from the first for `WINDOW_S`."""
+    now = timezone.now()
+    for counted, _ in _counters(request, username):
+        row, is_new = FailedLogins.objects.get_or_create(
+            counted=counted, defaults={"failures": 1, "since": now}
+        )
+        if is_new:
+            continue
+        same = FailedLogins.objects.filter(pk=row.pk, since__gt=_oldest(now))
+        if not same.update(failures=F("failures") + 1):
+            FailedLogins.objects.filter(pk=row.pk).update(failures=1, since=now)
+    audit.note_refusal("login", username, text="wrong user name or password")
+
+
+def forget_failures(now: datetime) -> None:
+    """Those that count no more."""
+    FailedLogins.objects.filter(since__lte=_oldest(now)).delete()
+
+
+def _oldest(now: datetime) -> datetime:
+    return now - timedelta(seconds=WINDOW_S)
+
+
+def _counters(request: Any, username: str) -> list[tuple[str, int]]:
+    return [
+        (f"address:{address_of(request)}", FAILURES_OF_ADDRESS),
+        (f"name:{sha256_hex(username.lower())}", FAILURES_OF_NAME),
+    ]

@@ -1,0 +1,193 @@
+"""API keys have limits, a pepper, and never more rights than their owners."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from helixweb.access.models import Grant
+from helixweb.common.api_keys import Limits, create_api_key
+from helixweb.common.auth import sha256_hex
+from helixweb.common.models import ApiKey, KeyUsage
+from helixweb.common.peppers import peppers
+from helixweb.inventory.models import Change, Cluster
+from runtime.protocol.control import KeySpending
+from tests.helixweb.process_doubles import FakeCoordinator
+
+KEYS = "/api/v1/api-keys/"
+
+
+def program(secret: str, **environ: str) -> APIClient:
+    client = APIClient(**environ)
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
+    return client
+
+
+def test_a_key_has_no_more_rights_than_its_owner(user: Any, cluster: Cluster) -> None:
+    client = program(create_api_key(name="k", user=user, scopes=["read", "write"]).secret)
+    new = {"name": "fresh", "cluster": cluster.pk}
+    Grant.objects.filter(user=user).update(role="viewer")
+    assert client.post("/api/v1/nodes/", new).status_code == 403
+    assert client.get("/api/v1/nodes/").json()["count"] == 3
+    Grant.objects.filter(user=user).delete()
+    assert client.get("/api/v1/nodes/").status_code == 403
+
+
+def test_a_key_of_one_cluster_sees_that_one_alone(user: Any, cluster: Cluster) -> None:
+    other = Cluster.objects.create(name="other")
+    new = create_api_key(name="k", user=user, scopes=["read", "write"], cluster=other)
+    client = program(new.secret)
+    assert [row["name"] for row in client.get("/api/v1/clusters/").json()["results"]] == ["other"]
+    assert client.get(f"/api/v1/clusters/{cluster.pk}/").status_code == 404
+    assert client.post("/api/v1/clusters/", {"name": "third"}).status_code == 403
+
+
+def test_a_key_is_for_its_networks_alone(user: Any, settings: Any) -> None:
+    limits = Limits(networks=["192.0.2.0/24"])
+    secret = create_api_key(name="k", user=user, scopes=["read"], limits=limits).secret
+    assert program(secret, REMOTE_ADDR="192.0.2.7").get("/api/v1/nodes/").status_code == 200
+    refused = program(secret, REMOTE_ADDR="192.0.3.7").get("/api/v1/nodes/")
+    assert refused.status_code == 401
+    assert "192.0.2.0/24" in refused.json()["detail"]
+    told = {"REMOTE_ADDR": "192.0.3.7", "HTTP_X_FORWARDED_FOR": "192.0.2.7"}
+    assert program(secret, **told).get("/api/v1/nodes/").status_code == 401, "no proxy is trusted"
+
+
+def test_so_many_requests_a_minute_over_rest(user: Any, time_stands_still: None) -> None:
+    limits = Limits(requests_per_min=2)
+    client = program(create_api_key(name="k", user=user, scopes=["read"], limits=limits).secret)
+    statuses = [client.get("/api/v1/nodes/") for _ in range(3)]
+    assert [answer.status_code for answer in statuses] == [200, 200, 429]
+    assert 1 <= int(statuses[2].headers["Retry-After"]) <= 60
+    ApiKey.objects.update(minute=1)
+    assert client.get("/api/v1/nodes/").status_code == 200
+
+
+def test_a_stolen_table_of_hashes_opens_nothing_and_peppers_can_be_changed(
+    user: Any, settings: Any
+) -> None:
+    new = create_api_key(name="k", user=user, scopes=["read"])
+    before = new.row.secret_hash
+    assert before not in (sha256_hex(new.secret), new.secret)
+    settings.HELIX_PEPPERS_BEFORE = [peppers()[0].secret]
+    settings.HELIX_PEPPER = "fresh"
+    assert program(new.secret).get("/api/v1/nodes/").status_code == 200
+    row = ApiKey.objects.get()
+    assert (row.secret_hash == before, row.pepper) == (False, peppers()[0].id)
+    settings.HELIX_PEPPERS_BEFORE = []
+    assert program(new.secret).get("/api/v1/nodes/").status_code == 200
+    settings.HELIX_PEPPER = "another"
+    assert program(new.secret).get("/api/v1/nodes/").status_code == 401
+
+
+def test_coordinators_are_told_terms_and_only_keys_of_people_with_a_role_there(
+    user: Any, cluster: Cluster
+) -> None:
+    coordinator = FakeCoordinator(cluster, user)
+    limits = Limits(tokens_per_day=1000, networks=["192.0.2.1"])
+    new = create_api_key(name="k", user=user, scopes=["serve"], limits=limits)
+    create_api_key(name="e", user=user, scopes=["serve"], cluster=Cluster.objects.create(name="e"))
+    (told,) = coordinator.desired().keys
+    assert (told.key, told.tokens_per_day, told.networks) == (
+        new.row.key,
+        1000,
+        ("192.0.2.1/32",),
+    )
+    Grant.objects.filter(user=user).delete()
+    assert coordinator.desired().keys == ()
+
+
+def test_what_a_key_spent_is_booked_once_also_when_the_coordinator_restarts(
+    user: Any, cluster: Cluster, browser: Client
+) -> None:
+    coordinator = FakeCoordinator(cluster, user)
+    new = create_api_key(
+        name="k", user=user, scopes=["serve"], limits=Limits(tokens_per_day=10_000)
+    )
+    for requests, prompt, output in ((2, 100, 10), (2, 100, 10), (3, 150, 20), (1, 7, 3)):
+        spent = KeySpending(requests=requests, prompt_tokens=prompt, output_tokens=output)
+        coordinator.report(generation=0, keys={new.row.key: spent, "unknown": spent})
+    booked = KeyUsage.objects.get()
+    assert (booked.requests, booked.prompt_tokens, booked.output_tokens) == (4, 157, 23)
+    assert coordinator.desired().keys[0].tokens_today == 180
+    shown = APIClient()
+    shown.force_authenticate(user)
+    (row,) = shown.get(KEYS).json()["results"]
+    assert row["used_today"]["output_tokens"] == 23
+    assert ">180<" in browser.get("/settings/api-keys/").content.decode()
+
+
+def test_keys_are_made_listed_and_revoked_over_rest(user: Any, api: APIClient) -> None:
+    asked = {
+        "name": "ci",
+        "scopes": ["read", "write"],
+        "networks": ["2001:db8::/32"],
+        "requests_per_min": 10,
+        "expires_at": (timezone.now() + timedelta(days=1)).isoformat(),
+    }
+    made = api.post(KEYS, asked)
+    assert made.status_code == 201, made.content
+    secret = made.json()["secret"]
+    assert program(secret, REMOTE_ADDR="2001:db8::5").get("/api/v1/me/").json()["key"]
+    assert api.get(KEYS).json()["results"][0]["secret"] is None
+    line = Change.objects.get(kind="apikey")
+    assert (line.action, line.actor) == ("added", "ada")
+    assert secret not in str(line.after)
+    assert api.delete(f"{KEYS}{made.json()['id']}/").status_code == 204
+    assert program(secret, REMOTE_ADDR="2001:db8::5").get("/api/v1/me/").status_code == 401
+    refused = Change.objects.get(kind="credential")
+    assert (refused.action, refused.actor_kind, refused.address) == (
+        "refused",
+        "nobody",
+        "2001:db8::5",
+    )
+    assert "revoked" in refused.text
+    assert secret.partition(".")[2] not in refused.name + refused.text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"scopes": []}, "scopes"),
+        ({"scopes": ["root"]}, "root"),
+        ({"networks": ["10.0.0.1/8"]}, "10.0.0.1/8"),
+        ({"requests_per_min": 0}, "requests_per_min"),
+        ({"expires_at": "2020-01-01T00:00:00Z"}, "past"),
+        ({"cluster": 99}, "99"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_a_key_that_cannot_be_is_refused_by_name(
+    api: APIClient, wrong: dict[str, Any], says: str
+) -> None:
+    refused = api.post(KEYS, {"name": "k", "scopes": ["read"], **wrong})
+    assert refused.status_code == 400
+    assert says in refused.json()["detail"]
+    assert not ApiKey.objects.exists()
+
+
+def test_a_key_makes_no_key_that_may_do_more_than_itself(user: Any, cluster: Cluster) -> None:
+    scopes = ["read", "write", "admin"]
+    client = program(create_api_key(name="k", user=user, scopes=scopes, cluster=cluster).secret)
+    assert client.post(KEYS, {"name": "n", "scopes": ["serve"]}).status_code == 403
+    assert client.post(KEYS, {"name": "n", "scopes": ["read"]}).status_code == 403
+    narrow = {"name": "n", "scopes": ["read"], "cluster": cluster.pk}
+    assert client.post(KEYS, narrow).status_code == 201
+    plain = program(create_api_key(name="k", user=user, scopes=["read", "write"]).secret)
+    assert plain.post(KEYS, narrow).status_code == 403
+
+
+def test_nobody_sees_or_ends_the_key_of_another_but_an_administrator(
+    user: Any, api: APIClient, django_user_model: Any
+) -> None:
+    eve = django_user_model.objects.create_user("eve")
+    key = create_api_key(name="k", user=eve, scopes=["read"]).row
+    assert api.get(f"{KEYS}{key.pk}/").status_code == 404
+    assert api.delete(f"{KEYS}{key.pk}/").status_code == 404
+    assert api.get(KEYS).json()["count"] == 0
+    Grant.objects.filter(user=user).update(role="admin")
+    assert api.get(KEYS).json()["count"] == 1
+    assert api.delete(f"{KEYS}{key.pk}/").status_code == 204
