@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections import Counter
 from typing import Any
 
 HEAD = """# REST API
@@ -11,15 +11,31 @@ Everything the pages do, a script can do: `/api/v1/…`, JSON in and out. This p
 the OpenAPI 3.1 document that every site serves at `/api/schema/`.
 
 * **Who asks.** `Authorization: Bearer hlx_<key>.<secret>`, a key made on the page *Settings → API
-  keys* or with `python manage.py apikey`. It has scopes: `read` to look, `write` to change, `serve`
-  to ask models. Agents and coordinators have credentials of their own (`hlxn_…`).
-* **Lists** answer `count`, `next`, `previous` and `results`; `?limit=` and `?offset=` page. A
-  parameter that a list does not know is refused, never ignored.
+  keys*; what it may is in [people, roles and keys](../operate/keys-and-roles.md). Agents and
+  coordinators have credentials of their own (`hlxn_…`).
+* **Lists** answer `count`, `next`, `previous` and `results`; `limit` and `offset` page, `ordering`
+  sorts, `q` searches, `fields` names the fields that are wanted. A parameter that a list does not
+  know is refused, never ignored.
+* **Several rows at once**: `…/batch/` does all of them or none, with the errors of each.
+* **Edits by several people**: a row comes with an `ETag`; sent back as `If-Match`, the edit is
+  refused with 412 if somebody else was faster.
+* **Once and not twice**: a POST with an `Idempotency-Key` is done once; repeated within a day it is
+  answered as the first time.
+* **Long work** answers 202 at once, with the address that tells how far it is; `/api/v1/events/`
+  tells of changes, as a stream or by long poll.
 * **Refusals** are problem documents (RFC 9457, `application/problem+json`): `type` ends with the
   code of [what went wrong](../troubleshooting.md), `errors` name the fields at fault.
-* **Long work** answers 202 at once; its row tells how far it is, and so do the events.
 
 """
+# What a text that several operations of a resource share says of each.
+VERBS = {
+    "list": "List them.",
+    "create": "Make one.",
+    "retrieve": "One of them.",
+    "update": "Replace one.",
+    "partial_update": "Change fields of one.",
+    "destroy": "Delete one.",
+}
 
 
 def page() -> str:
@@ -49,25 +65,30 @@ def _resource(path: str) -> str:
 
 
 def _section(name: str, rows: list[tuple[str, str, dict[str, Any]]]) -> str:
-    return f"## {name}\n\n" + "".join(_operation(*row) for row in rows) + "\n"
+    counts = Counter(_told(operation) for _, _, operation in rows)
+    shared = {text for text, count in counts.items() if count > 1}
+    about = "".join(f"{text}\n\n" for text in counts if text in shared)
+    return f"## {name}\n\n{about}" + "".join(_operation(*row, shared=shared) for row in rows)
 
 
-def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
-    return "".join(_lines(method, path, operation))
-
-
-def _lines(method: str, path: str, operation: dict[str, Any]) -> Iterator[str]:
-    yield f"**{method}** `{path}`\n"
-    if told := _told(operation):
-        yield f": {told}\n"
+def _operation(method: str, path: str, operation: dict[str, Any], *, shared: set[str]) -> str:
+    told = _told(operation)
+    if told in shared:
+        told = next(
+            (
+                words
+                for verb, words in sorted(VERBS.items(), key=lambda one: -len(one[0]))
+                if operation.get("operationId", "").endswith(f"_{verb}")
+            ),
+            "",
+        )
     queries = [
         f"`{one['name']}`" for one in operation.get("parameters", []) if one["in"] == "query"
     ]
+    parts = [told] if told else []
     if queries:
-        yield f"{':' if not told else ' '} *Parameters:* {', '.join(queries)}.\n"
-    elif not told:
-        yield ": …\n"
-    yield "\n"
+        parts.append(f"*Parameters:* {', '.join(queries)}.")
+    return f"**{method}** `{path}`\n: {' '.join(parts) or '…'}\n\n"
 
 
 def _told(operation: dict[str, Any]) -> str:
