@@ -10,7 +10,7 @@ from django.test import AsyncClient
 from rest_framework.test import APIClient
 
 from helixweb.common import events
-from helixweb.common.auth import create_api_key
+from helixweb.common.api_keys import create_api_key
 from helixweb.common.connections import returns_connection
 from helixweb.inventory.models import Cluster
 
