@@ -4,6 +4,7 @@ Without any variable: SQLite and Celery's filesystem transport under HELIX_DATA_
 DATABASE_URL switches to PostgreSQL, REDIS_URL to Redis; nothing else changes.
 """
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -69,7 +70,7 @@ INSTALLED_APPS = [
     "csp",
     "rest_framework",
     "drf_spectacular",
-    "drf_spectacular_sidecar",
+    *(["drf_spectacular_sidecar"] if find_spec("drf_spectacular_sidecar") else []),
     "helixweb.common",
     "helixweb.common.rest",
     "helixweb.access",

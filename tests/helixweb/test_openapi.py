@@ -11,6 +11,8 @@ from django.core.management import call_command
 from django.test import Client
 from drf_spectacular.generators import SchemaGenerator
 
+from helixweb.common.rest import docs
+
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
@@ -86,3 +88,13 @@ def test_the_page_of_the_api_needs_nothing_from_elsewhere(browser: Client) -> No
 def test_nobody_reads_it_without_logging_in(db: None) -> None:
     assert Client().get("/api/docs/").status_code == 302
     assert Client().get("/api/schema/").status_code == 401
+
+
+def test_without_the_extra_the_page_says_how_to_have_it(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docs, "PAGES", "not_installed")
+    page = browser.get("/api/docs/").content.decode()
+    assert "helixweb[api-docs]" in page
+    assert "swagger-ui" not in page
+    assert "/api/schema/?format=json" in page
