@@ -58,6 +58,7 @@ def rule_new(request: HttpRequest, cluster_pk: int) -> HttpResponse:
         name: getattr(usual, name)
         for name in ("threshold", "clears_at", "for_s", "resolve_s", "severity")
     }
+    initial["kind"] = Kind.NODE_LOST
     form = RuleForm(request.POST or None, cluster=cluster, initial=initial)
     page = _page(_("New alert rule of %(cluster)s") % {"cluster": cluster}, _("Add"))
 

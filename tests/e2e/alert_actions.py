@@ -16,20 +16,20 @@ def act_on_alerts(person: Person, world: World) -> None:
 
 def look_after_one(person: Person, world: World) -> None:
     person.open("/")
-    person.see("#bell", "1")
+    person.see("#bell", "Alerts that fire:")
     person.tap("#bell a")
     person.see("h1", "Alerts")
     person.choose("state", "firing")
     person.filter()
     person.see("#alerts", "95 of 100 first tokens come within 9 s.")
-    person.click("Acknowledge slow first tokens: TTFT")
+    person.click("Acknowledge slow-answers: TTFT")
     person.see("[role=status].note-box", "Noted that you look after")
     person.see("#alerts", f"{world['user']} looks after it.")
 
 
 def silence(person: Person, world: World) -> None:
     person.open("/alerts/")
-    person.click("Silence slow first tokens: TTFT")
+    person.click("Silence slow-answers: TTFT")
     person.see("h1", "Silence alerts of")
     person.fill("comment", "known")
     person.click("Silence", within="main form")

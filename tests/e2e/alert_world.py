@@ -13,7 +13,7 @@ def some_alerts(cluster: Any, *, user: Any, now: datetime) -> dict[str, Any]:
 
     rule = services.create_rule(
         cluster=cluster,
-        name="slow first tokens",
+        name="slow-answers",
         kind="ttft_p95",
         threshold=5.0,
         clears_at=4.0,
@@ -57,7 +57,7 @@ def some_alerts(cluster: Any, *, user: Any, now: datetime) -> dict[str, Any]:
         subject="mini",
         starts_at=now,
         ends_at=now + timedelta(hours=8),
-        comment="is being moved",
+        comment="uplink",
         created_by=user,
     )
     return {
