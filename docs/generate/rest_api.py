@@ -8,7 +8,8 @@ from typing import Any
 HEAD = """# REST API
 
 Everything the pages do, a script can do: `/api/v1/…`, JSON in and out. This page is written from
-the OpenAPI 3.1 document that every site serves at `/api/schema/`.
+the OpenAPI 3.1 document that every site serves at `/api/schema/`, and shows with examples at
+`/api/docs/`.
 
 * **Who asks.** `Authorization: Bearer hlx_<key>.<secret>`, a key made on the page *Settings → API
   keys*; what it may is in [people, roles and keys](../operate/keys-and-roles.md). Agents and

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import SuspiciousOperation
 from django.db import models
-from django.http import HttpRequest
+from django.http import HttpRequest, UnreadablePostError
+from django.http.multipartparser import MultiPartParserError
 
 from helixweb.common.addresses import address_of
 from helixweb.common.models import ApiKey
@@ -101,9 +103,17 @@ def _behind(request: HttpRequest) -> tuple[str, str, str]:
 def _comment(request: HttpRequest) -> str:
     """What whoever acts says of it: a header by REST, a field of a form."""
     text = request.headers.get(COMMENT_HEADER, "")
-    if not text and request.method == "POST" and request.content_type != "application/json":
-        text = request.POST.get("change_comment", "")
+    if not text and request.method == "POST" and not request.path.startswith("/api/"):
+        text = _of_form(request)
     return "".join(char for char in text if char.isprintable())[:COMMENT_LENGTH]
+
+
+def _of_form(request: HttpRequest) -> str:
+    """A form that cannot be read says nothing; who sent it is logged all the same."""
+    try:
+        return str(request.POST.get("change_comment", ""))
+    except (MultiPartParserError, SuspiciousOperation, UnreadablePostError):
+        return ""
 
 
 def _runs_commands() -> str:

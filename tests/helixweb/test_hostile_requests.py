@@ -12,9 +12,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
+from helixweb.access.guessing import FAILURES_OF_ADDRESS
 from helixweb.common import login_links
 from helixweb.common.api_keys import create_api_key
-from helixweb.common.guessing import FAILURES_OF_ADDRESS
+from helixweb.inventory.models import Change
 from tests.helixweb.test_access import EVERY_URL, OPEN
 
 EVIL = "evil.example"
@@ -175,6 +176,25 @@ def test_a_body_that_is_too_much_is_refused(api: APIClient, body: bytes, status:
 def test_a_form_of_another_page_is_no_body_of_the_rest_api(api: APIClient, kind: str) -> None:
     answer = api.post("/api/v1/clusters/", b"name=x", content_type=kind)
     assert answer.status_code == 415
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("multipart/form-data", b"x"),
+        ("multipart/form-data; boundary=" + "x" * 300, b"x"),
+        ("application/x-www-form-urlencoded", b"a=1&" * 20_000),
+        ("application/x-www-form-urlencoded", b"a=" + b"x" * 10_000_001),
+    ],
+    ids=["no boundary", "long boundary", "many fields", "large"],
+)
+def test_no_form_keeps_a_refusal_out_of_the_change_log(
+    api: APIClient, kind: str, body: bytes
+) -> None:
+    answer = api.generic("POST", "/api/v1/clusters/", body, content_type=kind)
+    assert answer.status_code == 415
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert "415" in Change.objects.latest("pk").text
 
 
 # -- Paths ----------------------------------------------------------------------------------------
