@@ -61,10 +61,12 @@ def bound(wanted: Wanted) -> list[socket.socket]:
 
 def environment(wanted: Wanted, folder: DataFolder) -> dict[str, str]:
     """Of all that is started."""
+    tls = {"HELIX_TLS_CERTIFICATE": str(wanted.tls[0])} if wanted.tls else {}
     return {
         "HELIX_DATA_DIR": str(folder.path),
         "HELIX_URL": wanted.url,
         "PYTHONUNBUFFERED": "1",
+        **tls,
     }
 
 
