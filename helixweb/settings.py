@@ -317,6 +317,7 @@ SPECTACULAR_SETTINGS = {
         "helixweb.common.rest.examples.add_examples",
     ],
     "ENUM_NAME_OVERRIDES": {
+        "ActorKindEnum": "helixweb.inventory.models.Change.ActorKind",
         "RoleOfPersonEnum": "helixweb.access.roles.Role",
         "NodeStateEnum": "helixweb.inventory.models.NodeState",
         "TaskStatusEnum": "helixweb.common.models.LeasedTask.Status",

@@ -146,8 +146,11 @@ class ChangeViewSet(ReadViewSet[Change]):
 
     queryset = Change.objects.order_by("-pk")
     serializer_class = ChangeSerializer
-    filterset_fields = ["cluster", "kind", "row_id", "name", "actor", "action", "batch", "at"]
-    search_fields = ("name", "text", "actor")
+    filterset_fields = [
+        "cluster", "kind", "row_id", "name", "actor", "actor_kind", "api_key", "address",
+        "request_id", "action", "batch", "at",
+    ]  # fmt: skip
+    search_fields = ("name", "text", "actor", "comment")
 
 
 class CoordinatorViewSet(DeleteViewSet[Coordinator]):

@@ -237,8 +237,9 @@ class ChangeSerializer(serializers.ModelSerializer[Change]):
     class Meta:
         model = Change
         fields = [
-            "id", "cluster", "kind", "row_id", "name", "action", "text", "actor", "batch",
-            "before", "after", "at",
+            "id", "cluster", "cluster_name", "kind", "row_id", "name", "action", "text", "actor",
+            "actor_kind", "api_key", "address", "request_id", "comment", "batch", "before", "after",
+            "at",
         ]  # fmt: skip
         read_only_fields = fields
 

@@ -23,6 +23,7 @@ urlpatterns = [
         "settings/join-tokens/<int:pk>/revoke", tokens.join_token_revoke, name="join-token-revoke"
     ),
     path("changes/", changes.changes, name="changes"),
+    path("changes/changes.csv", changes.changes_csv, name="changes-csv"),
     path("clusters/", clusters.clusters, name="clusters"),
     path("clusters/new", clusters.cluster_new, name="cluster-new"),
     path("clusters/demo", clusters.cluster_demo, name="cluster-demo"),

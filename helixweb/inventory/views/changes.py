@@ -1,11 +1,15 @@
 """The change log: who did what to which row of the inventory."""
 
+import csv
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.cache import never_cache
@@ -24,12 +28,42 @@ KINDS = {
     "sharedbandwidth": gettext_lazy("Shared bandwidths"),
     "profile": gettext_lazy("Profiles"),
     "languagemodel": gettext_lazy("Models"),
+    "jointoken": gettext_lazy("Join tokens"),
+    "user": gettext_lazy("Users"),
+    "group": gettext_lazy("Groups"),
+    "grant": gettext_lazy("Roles"),
+    "apikey": gettext_lazy("API keys"),
+    "login": gettext_lazy("Log-ins"),
+    "session": gettext_lazy("Sessions"),
+    "credential": gettext_lazy("Keys and credentials refused"),
+    "request": gettext_lazy("Other requests"),
 }
+ACTIONS = {
+    "added": gettext_lazy("added"),
+    "changed": gettext_lazy("changed"),
+    "removed": gettext_lazy("removed"),
+    "noted": gettext_lazy("noted"),
+    "refused": gettext_lazy("refused"),
+}
+COLUMNS = (
+    "at", "actor", "actor_kind", "api_key", "address", "request_id", "kind", "row_id", "name",
+    "cluster", "action", "text", "comment", "before", "after",
+)  # fmt: skip
+MOST_EXPORTED = 100_000
 # Of one row, where its name in the database is no word.
 WORDS = {
     "regionlink": gettext_noop("link between regions"),
     "sharedbandwidth": gettext_noop("shared bandwidth"),
     "languagemodel": gettext_noop("model"),
+    "jointoken": gettext_noop("join token"),
+    "apikey": gettext_noop("API key"),
+    "login": gettext_noop("log-in"),
+    "grant": gettext_noop("role"),
+    "user": gettext_noop("user"),
+    "group": gettext_noop("group"),
+    "session": gettext_noop("session"),
+    "credential": gettext_noop("key or credential"),
+    "request": gettext_noop("request"),
 }
 LONGEST_VALUE = 80
 
@@ -61,32 +95,97 @@ class ChangeLine:
         return gettext(self.change.text) if self.change.text else ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeFilter:
+    """What of the log is asked for; empty is everything."""
+
+    cluster: int = 0
+    kind: str = ""
+    row: int = 0
+    actor: str = ""
+    action: str = ""
+    request_id: str = ""
+
+    @classmethod
+    def from_query(cls, request: HttpRequest) -> "ChangeFilter":
+        kind, action = request.GET.get("kind", ""), request.GET.get("action", "")
+        return cls(
+            cluster=query_id(request, "cluster"),
+            kind=kind if kind in KINDS else "",
+            row=query_id(request, "row"),
+            actor=request.GET.get("actor", "")[:150],
+            action=action if action in Change.Action.values else "",
+            request_id=request.GET.get("request_id", "")[:64],
+        )
+
+    def rows(self) -> QuerySet[Change]:
+        """Those that fit, the newest first."""
+        wanted = {
+            "cluster": self.cluster,
+            "kind": self.kind,
+            "row_id": self.row,
+            "actor": self.actor,
+            "action": self.action,
+            "request_id": self.request_id,
+        }
+        found = Change.objects.select_related("cluster")
+        return found.filter(**{name: value for name, value in wanted.items() if value})
+
+
 @require_GET
 @never_cache
 def changes(request: HttpRequest) -> HttpResponse:
-    """`?cluster=`, `?kind=`, `?row=`, `?actor=` narrow it."""
-    kind, actor = request.GET.get("kind", ""), request.GET.get("actor", "")
-    found = Change.objects.select_related("cluster")
-    if cluster := query_id(request, "cluster"):
-        found = found.filter(cluster=cluster)
-    if kind in KINDS:
-        found = found.filter(kind=kind)
-    if row := query_id(request, "row"):
-        found = found.filter(row_id=row)
-    if actor:
-        found = found.filter(actor=actor)
-    page = Paginator(found, CHANGES_PER_PAGE).get_page(request.GET.get("page"))
+    """`?cluster=`, `?kind=`, `?row=`, `?actor=`, `?action=`, `?request_id=` narrow it."""
+    asked = ChangeFilter.from_query(request)
+    page = Paginator(asked.rows(), CHANGES_PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "page": page,
         "lines": change_lines(page),
         "kinds": KINDS,
-        "kind": kind,
+        "actions": ACTIONS,
         "clusters": Cluster.objects.only("name"),
-        "cluster": cluster,
-        "row": row,
-        "actor": actor,
+        "asked": asked,
+        "is_filtered": asked != ChangeFilter(),
+        "query": request.GET.urlencode(),
     }
     return render(request, "inventory/changes.html", context)
+
+
+@require_GET
+@never_cache
+def changes_csv(request: HttpRequest) -> StreamingHttpResponse:
+    """The lines that the filters leave, all of them, the newest first."""
+    rows = ChangeFilter.from_query(request).rows()[:MOST_EXPORTED].iterator(chunk_size=1000)
+    writer = csv.writer(_Echo())
+    lines = chain([COLUMNS], (_csv_line(row) for row in rows))
+    response = StreamingHttpResponse(
+        (writer.writerow(line) for line in lines), content_type="text/csv; charset=utf-8"
+    )
+    response.headers["Content-Disposition"] = 'attachment; filename="changes.csv"'
+    return response
+
+
+class _Echo:
+    """What csv writes to: gives each line back."""
+
+    def write(self, text: str) -> str:
+        return text
+
+
+def _csv_line(row: Change) -> list[str]:
+    values = {
+        "cluster": row.cluster.name if row.cluster else row.cluster_name,
+        "at": row.at.isoformat(),
+        "before": json.dumps(row.before) if row.before is not None else "",
+        "after": json.dumps(row.after) if row.after is not None else "",
+    }
+    return [_plain(values.get(name, getattr(row, name))) for name in COLUMNS]
+
+
+def _plain(value: Any) -> str:
+    """No spreadsheet shall take it for a formula."""
+    text = str(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def change_lines(rows: Iterable[Change]) -> list[ChangeLine]:

@@ -1,0 +1,266 @@
+"""Whatever is changed, and whatever is refused, has a line in the change log that says by whom."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.test import Client
+from rest_framework.test import APIClient
+
+from helixweb.access.models import Grant
+from helixweb.common.api_keys import create_api_key
+from helixweb.common.models import ApiKey, SessionOfUser
+from helixweb.inventory import services
+from helixweb.inventory.models import Change, Cluster, Node
+from tests.helixweb.process_doubles import FakeAgent
+
+ADDRESS = "192.0.2.5"
+
+
+def newest(**wanted: Any) -> Change:
+    return Change.objects.filter(**wanted)[0]
+
+
+def test_a_line_says_who_with_which_key_from_where_in_which_request_and_why(
+    user: Any, cluster: Cluster
+) -> None:
+    key = create_api_key(name="k", user=user, scopes=["write", "read"])
+    client = APIClient(REMOTE_ADDR=ADDRESS)
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {key.secret}")
+    headers = {"X-Request-ID": "deploy-7", "X-Change-Comment": "moved\x00 the rack"}
+    node = Node.objects.get(name="mini")
+    answer = client.patch(f"/api/v1/nodes/{node.pk}/", {"region": "moon"}, headers=headers)
+    assert answer.headers["X-Request-ID"] == "deploy-7"
+    line = newest(kind="node")
+    assert (line.actor, line.actor_kind, line.api_key) == ("ada", "key", key.row.key)
+    assert (line.address, line.request_id, line.comment) == (ADDRESS, "deploy-7", "moved the rack")
+    assert (line.before, line.after) == ({"region": "away"}, {"region": "moon"})
+
+
+def test_a_request_id_that_could_do_harm_is_replaced(api: APIClient) -> None:
+    refused = api.get("/api/v1/nodes/999/", headers={"X-Request-ID": "a b\r\nSet-Cookie: x"})
+    shown = refused.headers["X-Request-ID"]
+    assert shown.isalnum()
+    assert len(shown) == 32
+    assert refused.json()["request_id"] == shown
+
+
+def test_what_no_service_tells_of_is_told_all_the_same(api: APIClient, plan: Any) -> None:
+    made = api.post("/api/v1/simulations/", {"plan": plan.pk, "workload": "steady"})
+    line = newest(kind="request") if made.status_code < 300 else newest(action="refused")
+    assert "api-simulation-list" in line.name
+
+
+def test_what_is_refused_is_told_and_a_flood_of_it_is_bounded(
+    user: Any, browser: Client, cluster: Cluster
+) -> None:
+    Grant.objects.filter(user=user).update(role="viewer")
+    browser.post(f"/clusters/{cluster.pk}/edit", {"name": "mine"})
+    line = newest(action="refused")
+    assert (line.actor, line.name) == ("ada", f"POST cluster-edit {cluster.pk}")
+    for number in range(60):
+        browser.post(f"/clusters/{cluster.pk}/nodes/{number}/delete")
+    assert Change.objects.filter(action="refused").count() <= 21
+    cluster.refresh_from_db()
+    assert cluster.name == "tiny"
+
+
+def test_a_failed_log_in_is_told_without_the_password(db: None) -> None:
+    Client(REMOTE_ADDR=ADDRESS).post("/login/", {"username": "eve", "password": "hunter2"})
+    line = newest(kind="login")
+    assert (line.name, line.action, line.address) == ("eve", "refused", ADDRESS)
+    assert "hunter2" not in str(Change.objects.values())
+
+
+def test_roles_groups_and_users_are_told_with_before_and_after(db: None) -> None:
+    grace = get_user_model().objects.create_superuser("grace")
+    client = APIClient()
+    client.force_authenticate(grace)
+    alan = client.post("/api/v1/users/", {"username": "alan", "role": "viewer"})
+    assert alan.status_code == 201, alan.content
+    link = alan.json()["login_link"]
+    grant = {"user": "alan", "role": "operator"}
+    assert client.post("/api/v1/grants/", grant).status_code == 201
+    line = newest(kind="grant")
+    assert (line.before, line.after) == ({"role": "viewer"}, {"role": "operator"})
+    group = client.post("/api/v1/groups/", {"name": "night", "members": ["alan"]})
+    assert group.status_code == 201, group.content
+    assert newest(kind="group").after == {"members": ["alan"]}
+    assert link.rpartition("/login/link/")[2] not in str(list(Change.objects.values()))
+    shown = client.get("/api/v1/users/", {"username": "alan"}).json()["results"][0]
+    assert (shown["groups"], shown["login_link"]) == (["night"], None)
+    assert [row["role"] for row in shown["grants"]] == ["operator"]
+
+
+def test_a_group_gives_its_role_to_its_members_and_takes_it_back(
+    cluster: Cluster, django_user_model: Any
+) -> None:
+    grace = django_user_model.objects.create_superuser("grace")
+    alan = django_user_model.objects.create_user("alan")
+    office, member = APIClient(), APIClient()
+    office.force_authenticate(grace)
+    member.force_authenticate(alan)
+    group = office.post("/api/v1/groups/", {"name": "night", "members": ["alan"]}).json()
+    given = {"group": "night", "cluster": cluster.pk, "role": "viewer"}
+    assert office.post("/api/v1/grants/", given).status_code == 201
+    assert member.get("/api/v1/nodes/").json()["count"] == 3
+    assert member.get("/api/v1/me/").json()["roles"] == [{"cluster": cluster.pk, "role": "viewer"}]
+    office.patch(f"/api/v1/groups/{group['id']}/", {"members": []})
+    assert member.get("/api/v1/nodes/").status_code == 403
+
+
+def test_an_administrator_of_one_cluster_gives_roles_there_and_nowhere_else(
+    cluster: Cluster, user: Any, django_user_model: Any
+) -> None:
+    Grant.objects.filter(user=user).update(role="admin", cluster=cluster)
+    django_user_model.objects.create_user("alan")
+    other = Cluster.objects.create(name="other")
+    client = APIClient()
+    client.force_authenticate(user)
+    given = {"user": "alan", "role": "viewer"}
+    assert client.post("/api/v1/grants/", {**given, "cluster": cluster.pk}).status_code == 201
+    assert client.post("/api/v1/grants/", {**given, "cluster": other.pk}).status_code == 400
+    assert client.post("/api/v1/grants/", given).status_code == 403
+    assert {row["cluster"] for row in client.get("/api/v1/grants/").json()["results"]} == {
+        cluster.pk
+    }
+    browser = Client()
+    browser.force_login(user)
+    page = browser.get(f"/clusters/{cluster.pk}/access/").content.decode()
+    assert "alan" in page
+    sent = {"name": "alan", "role": "operator"}
+    assert browser.post(f"/clusters/{cluster.pk}/access/", sent).status_code == 302
+    assert Grant.objects.get(user__username="alan").role == "operator"
+    assert browser.get("/settings/users/").status_code == 403
+
+
+def test_logging_out_everywhere_ends_other_sessions_at_once(user: Any, browser: Client) -> None:
+    elsewhere = Client()
+    elsewhere.force_login(user)
+    assert SessionOfUser.objects.filter(user=user).count() == 2
+    assert browser.post("/settings/sessions/end").status_code == 302
+    assert elsewhere.get("/clusters/").status_code == 302
+    assert browser.get("/clusters/").status_code == 200
+    assert newest(kind="session").text == "logged out everywhere"
+
+
+def test_a_session_ends_by_its_age_however_much_it_is_used(browser: Client, settings: Any) -> None:
+    assert browser.get("/clusters/").status_code == 200
+    settings.HELIX_SESSION_MAX_AGE_S = -1
+    assert browser.get("/clusters/").status_code == 302
+    settings.HELIX_SESSION_MAX_AGE_S = 1000
+    assert browser.get("/clusters/").status_code == 302
+
+
+def test_logging_in_gives_the_session_another_key(user: Any) -> None:
+    client = Client()
+    client.get("/login/")
+    client.session["known"] = True
+    before = client.session.session_key
+    client.force_login(user)
+    assert client.session.session_key != before
+
+
+def test_a_revoked_credential_shuts_a_machine_out_until_it_joins_anew(
+    cluster: Cluster, user: Any, api: APIClient
+) -> None:
+    agent = FakeAgent(cluster, "tower", user, port=7001)
+    assert api.post(f"/api/v1/nodes/{agent.row.pk}/revoke-credential/").status_code == 204
+    beat = {"observed": {"generation": 0, "phase": "idle"}}
+    assert agent.http.post("/api/v1/agent/heartbeat", beat).status_code == 401
+    assert newest(kind="node").text == "credential revoked"
+    again = api.post(f"/api/v1/nodes/{agent.row.pk}/revoke-credential/")
+    assert again.status_code == 409
+    agent.join(services.create_join_token(cluster, "node", user).secret)
+    assert agent.http.post("/api/v1/agent/heartbeat", beat).status_code == 200
+
+
+def test_a_join_token_is_revoked_over_rest_and_admits_nobody(
+    cluster: Cluster, user: Any, api: APIClient
+) -> None:
+    made = api.post("/api/v1/join-tokens/", {"cluster": cluster.pk, "role": "node"}).json()
+    assert api.delete(f"/api/v1/join-tokens/{made['id']}/").status_code == 204
+    told = [line.action for line in Change.objects.filter(kind="jointoken")]
+    assert told == ["removed", "added"]
+    agent = FakeAgent(cluster, "tower", user, port=7001)
+    with pytest.raises(AssertionError, match="expired"):
+        agent.join(made["secret"])
+    assert made["secret"] not in str(list(Change.objects.values()))
+    assert api.delete(f"/api/v1/join-tokens/{made['id']}/").status_code == 409
+
+
+HOSTILE = [
+    ("get", "/api/v1/nodes/1%27%20OR%201=1/", {}, None),
+    ("get", "/api/v1/nodes/%2e%2e%2f%2e%2e%2fetc%2fpasswd/", {}, None),
+    ("get", "/api/v1/nodes/%00/", {}, None),
+    ("get", "/api/v1/nodes/?cluster=1;DROP TABLE x", {}, None),
+    ("get", "/api/v1/events/?topics=agent:1", {}, None),
+    ("post", "/api/v1/nodes/", {}, '{"name": {"$gt": ""}, "cluster": 1}'),
+    ("post", "/api/v1/nodes/", {}, '{"name": "a", "cluster": [1, {"id": 2}]}'),
+    ("post", "/api/v1/nodes/", {}, "{" * 100_000),
+    ("post", "/api/v1/nodes/", {}, '{"__proto__": {"is_superuser": true}}'),
+    ("post", "/api/v1/users/", {}, '{"username": "x", "is_superuser": true}'),
+    ("patch", "/api/v1/users/1/", {}, '{"is_superuser": true}'),
+    ("post", "/api/v1/grants/", {}, '{"user": "ada", "role": "root"}'),
+    ("post", "/api/v1/nodes/", {"Content-Type": "application/x-python-pickle"}, "x"),
+    ("patch", "/api/v1/nodes/1/", {"If-Match": "x\x7f" * 2000}, "{}"),
+    ("post", "/api/v1/plan-runs/", {"Idempotency-Key": "a" * 5000}, "{}"),
+    ("get", "/api/v1/nodes/", {"Authorization": "Bearer hlx_' OR ''='.x"}, None),
+    ("get", "/api/v1/nodes/", {"Authorization": "Bearer hlx_" + "a" * 9000}, None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "headers", "body"), HOSTILE)
+def test_what_is_hostile_gets_a_clear_4xx_and_changes_nothing(
+    user: Any, cluster: Cluster, method: str, path: str, headers: dict[str, str], body: str | None
+) -> None:
+    key = create_api_key(name="k", user=user, scopes=["read", "write", "admin"])
+    before = (Node.objects.count(), get_user_model().objects.count(), Grant.objects.count())
+    sent = {"Authorization": f"Bearer {key.secret}", **headers}
+    kind = sent.pop("Content-Type", "application/json")
+    answer = APIClient().generic(method.upper(), path, body or "", content_type=kind, headers=sent)
+    assert 400 <= answer.status_code < 500, answer.content
+    assert answer.json()["detail"]
+    assert (Node.objects.count(), get_user_model().objects.count(), Grant.objects.count()) == before
+    assert not get_user_model().objects.filter(is_superuser=True).exists()
+    if method != "get" or "Authorization" in headers:
+        assert Change.objects.filter(action="refused").exists()
+
+
+@pytest.mark.parametrize("ended", ["expired", "revoked", "owner kept out"])
+def test_a_key_that_has_ended_is_refused_and_told(user: Any, ended: str, api: APIClient) -> None:
+    key = create_api_key(name="k", user=user, scopes=["read", "write"])
+    changes = {
+        "expired": {"expires_at": "2020-01-01T00:00:00Z"},
+        "revoked": {"revoked_at": "2020-01-01T00:00:00Z"},
+    }
+    if ended in changes:
+        ApiKey.objects.update(**changes[ended])
+    else:
+        user.is_active = False
+        user.save()
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {key.secret}")
+    refused = client.post("/api/v1/clusters/", {"name": "new"})
+    assert refused.status_code == 401
+    assert not Cluster.objects.exists()
+    line = newest(kind="credential")
+    assert line.name == f"hlx_{key.row.key}…"[:17]
+    assert key.secret.partition(".")[2] not in line.name + line.text
+
+
+def test_the_log_is_read_only_and_exported_with_its_filters(
+    browser: Client, api: APIClient, cluster: Cluster
+) -> None:
+    services.update(Node.objects.get(name="mini"), region="=1+1")
+    services.update(Node.objects.get(name="tower"), region="moon")
+    node = Node.objects.get(name="mini")
+    for method in (api.post, api.patch, api.delete):
+        assert method(f"/api/v1/changes/{newest(kind='node').pk}/").status_code == 405
+    content = b"".join(browser.get(f"/changes/changes.csv?row={node.pk}&kind=node"))
+    lines = content.decode().splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("at,actor,actor_kind")
+    page = browser.get("/changes/?action=changed").content.decode()
+    assert "moon" in page
+    assert "mini" not in browser.get("/changes/?request_id=none").content.decode()
