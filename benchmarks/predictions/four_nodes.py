@@ -7,8 +7,9 @@ Starts the whole product: site, worker, coordinator and tower in one namespace, 
 one each, all joined by shaped links; the agents measure their nodes in the background, the site
 computes a plan from that, and it is deployed. Streams of requests of one length then keep it busy.
 Printed is what was measured beside what the simulator says of the same plan, profiles, links and
-load, for each number of streams. `--keep` writes what was measured and the problem, `--from` reads
-that in place of running anything. Needs root. Exit code 1: something is further off than wanted.
+load, for each number of streams, and what the deployment's page said by then, which takes means of
+a minute. `--keep` writes what was measured and the problem, `--from` reads that in place of running
+anything. Needs root. Exit code 1: something is further off than wanted.
 """
 
 import argparse
@@ -95,6 +96,7 @@ def _run(served: Product, streams: int, load: dict[str, Any]) -> dict[str, Any]:
         began_s, before = time.monotonic(), served.node_stats()
         time.sleep(load["window_s"])
         ended_s, after = time.monotonic(), served.node_stats()
+        page = served.page_figures()
     done = [one for one in clients.answered if began_s <= one.last_s < ended_s]
     tokens = sum(began_s <= moment < ended_s for moment in clients.token_moments_s)
     print(f"{streams} streams: {len(done)} answers, {clients.failed} failed", flush=True)
@@ -106,6 +108,7 @@ def _run(served: Product, streams: int, load: dict[str, Any]) -> dict[str, Any]:
         "failed": clients.failed,
         "stats_before": before,
         "stats_after": after,
+        "page": page,
     }
 
 
@@ -153,6 +156,10 @@ def _compare(found: dict[str, Any], run: dict[str, Any], wanted: dict[str, float
             f"  {name:16} measured {measured * scale:8.1f}  predicted {predicted * scale:8.1f}  "
             f"off by {off:+6.1%} (wanted: at most {limit:.0%})"
         )
+    for figure in run["page"]:
+        said = (figure["measured"], figure["predicted"])
+        measured, predicted = ("-" if value is None else f"{value:.3g}" for value in said)
+        print(f"  page: {figure['quantity']:16} measured {measured}, predicted {predicted}")
     for name, node in forecast.nodes.items():
         busy = _busy(run, name)
         if busy is not None:

@@ -43,6 +43,11 @@ class Product:
         rows = self.site.get(f"deployments/{self.deployment}/")["assignments"]
         return {row["node_name"]: row["stats"] for row in rows if row["stats"]}
 
+    def page_figures(self) -> list[dict[str, Any]]:
+        """What the deployment's page says now of predicted and measured."""
+        page = self.site.get(f"deployments/{self.deployment}/predictions/")
+        return list(page["figures"])
+
 
 @contextmanager
 def product(folder: Path, parameters: dict[str, Any], link: RelayedLink) -> Iterator[Product]:
