@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 STOP_TIMEOUT_S = 15.0
+HURRY_AFTER_S = 1.5
 
 
 class DemoFailed(Exception):
@@ -24,12 +25,16 @@ class DemoFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """One child, its log file, and the shell command that would start it again."""
+    """One child, its log file, and the shell command that would start it again.
+
+    `gives_up_at_quit`: SIGTERM lets it end what it does, however long; SIGQUIT makes it give up.
+    """
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path
     again: str
+    gives_up_at_quit: bool = False
 
     def last_lines(self, count: int = 8) -> str:
         with contextlib.suppress(FileNotFoundError):
@@ -65,7 +70,12 @@ class Processes:
         return [running.name for running in self._running]
 
     def start(
-        self, name: str, command: Sequence[str], *, env: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        gives_up_at_quit: bool = False,
     ) -> Running:
         """Start a long-running child that logs to `<log_dir>/<name>.log`."""
         log = self._log_dir / f"{name}.log"
@@ -81,7 +91,9 @@ class Processes:
             )
         variables = [f"{key}={value}" for key, value in self._own_env.items()]
         again = shlex.join(["env", *variables, *command])
-        running = Running(name=name, process=process, log=log, again=again)
+        running = Running(
+            name=name, process=process, log=log, again=again, gives_up_at_quit=gives_up_at_quit
+        )
         self._running.append(running)
         return running
 
@@ -169,16 +181,28 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _terminate(children: Sequence[Running]) -> None:
+    _signal(children, signal.SIGTERM)
+    _wait(children, HURRY_AFTER_S)
+    _signal([child for child in children if child.gives_up_at_quit], signal.SIGQUIT)
+    _wait(children, STOP_TIMEOUT_S - HURRY_AFTER_S)
     for child in children:
         if child.process.poll() is None:
-            child.process.send_signal(signal.SIGTERM)
-    deadline = time.monotonic() + STOP_TIMEOUT_S
-    for child in children:
-        try:
-            child.process.wait(max(0.1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
             child.process.kill()
             child.process.wait()
+
+
+def _signal(children: Sequence[Running], number: signal.Signals) -> None:
+    for child in children:
+        if child.process.poll() is None:
+            child.process.send_signal(number)
+
+
+def _wait(children: Sequence[Running], timeout_s: float) -> None:
+    """Until all have ended, or so long."""
+    deadline = time.monotonic() + timeout_s
+    for child in children:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.process.wait(max(0.0, deadline - time.monotonic()))
 
 
 def free_port() -> int:

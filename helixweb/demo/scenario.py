@@ -95,7 +95,8 @@ class Scenario:
             )
 
     def start_worker(self) -> Running:
-        return self.processes.start("worker", WORKER_COMMAND)
+        # Searches have leases: the next worker takes them up where this one gives them up.
+        return self.processes.start("worker", WORKER_COMMAND, gives_up_at_quit=True)
 
     def login_link(self) -> str:
         return self._python("loginlink", "manage.py", "loginlink", USER).strip()

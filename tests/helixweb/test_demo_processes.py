@@ -1,0 +1,33 @@
+"""How the demo ends its processes: Ctrl-C is not a matter of a quarter of a minute."""
+
+import sys
+import time
+from pathlib import Path
+
+from helixweb.demo.processes import STOP_TIMEOUT_S, Processes, Running
+
+PATIENCE_S = 20.0
+BUSY = """
+import pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGQUIT, lambda *_: sys.exit(7))
+pathlib.Path(sys.argv[1]).touch()
+time.sleep(600)
+"""
+
+
+def started(processes: Processes, up: Path, *, gives_up_at_quit: bool) -> Running:
+    command = [sys.executable, "-c", BUSY, str(up)]
+    running = processes.start("worker", command, gives_up_at_quit=gives_up_at_quit)
+    deadline = time.monotonic() + PATIENCE_S
+    while not up.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return running
+
+
+def test_a_worker_that_is_busy_is_made_to_give_up(tmp_path: Path) -> None:
+    assert STOP_TIMEOUT_S > 5
+    with Processes(log_dir=tmp_path, cwd=tmp_path, env={}) as processes:
+        worker = started(processes, tmp_path / "up", gives_up_at_quit=True)
+    assert worker.process.returncode == 7
