@@ -48,6 +48,12 @@ WORDS_OF_ROWS = (
     gettext_noop("noted"), gettext_noop("joined"), gettext_noop("online again"),
     gettext_noop("fell silent"), gettext_noop("announced itself anew"),
     gettext_noop("taken in again"), gettext_noop("told to end"),
+    # what is noted of people
+    gettext_noop("logged in"), gettext_noop("logged out"), gettext_noop("login link made"),
+    gettext_noop("logged out everywhere"), gettext_noop("credential revoked"),
+    gettext_noop("revoked"), gettext_noop("by single sign-on"),
+    gettext_noop("wrong user name or password"), gettext_noop("too many failed attempts"),
+    gettext_noop("single sign-on: no group has a role"), gettext_noop("refused"),
     # labels that forms make of the names of columns
     gettext_noop("Username"), gettext_noop("Name"), gettext_noop("Coordinator region"),
     gettext_noop("Mean prompt tokens"), gettext_noop("Mean output tokens"), gettext_noop("Region"),
