@@ -1,9 +1,7 @@
 """The inventory as a file: out, compared with what is there, and in again; all of it or nothing."""
 
-import csv
-import io
 import json
-from collections.abc import Callable
+import random
 from typing import Any
 
 import pytest
@@ -11,12 +9,24 @@ import yaml
 from django.contrib.auth import get_user_model
 from hypothesis import given
 from hypothesis import strategies as st
+from inventory_files import (
+    EXPORT,
+    IMPORT,
+    Document,
+    bring_in,
+    bring_in_text,
+    client,
+    exported,
+    made_up,
+    steps,
+    told_rows,
+    wipe,
+)
 from rest_framework.test import APIClient
 
 from helixweb.access.models import Grant
 from helixweb.inventory import services
-from helixweb.inventory.as_code.csv_files import LINKS, NODES, read_csv, write_csv
-from helixweb.inventory.as_code.declared import MOST_ERRORS
+from helixweb.inventory.as_code.kinds import LINKS
 from helixweb.inventory.as_code.yaml_text import yaml_text
 from helixweb.inventory.models import (
     Change,
@@ -31,9 +41,6 @@ from helixweb.inventory.models import (
     SharedBandwidth,
 )
 from planner.document import parse_document
-
-EXPORT, IMPORT = "/api/v1/export/", "/api/v1/import/"
-Document = dict[str, Any]
 
 
 @pytest.fixture
@@ -60,47 +67,6 @@ def world(user: Any, measured_problem: Document, tiny_problem: Document) -> Docu
     return exported()
 
 
-def client() -> APIClient:
-    one = APIClient()
-    one.force_authenticate(get_user_model().objects.get(username="ada"))
-    return one
-
-
-def exported(**query: Any) -> Document:
-    answer = client().get(EXPORT, query)
-    assert answer.status_code == 200, answer.content
-    document: Document = answer.json()
-    return document
-
-
-def bring_in(document: Document, **query: Any) -> Any:
-    return client().post(IMPORT + asked(query), document)
-
-
-def bring_in_text(text: str | bytes, media: str = "application/yaml", **query: Any) -> Any:
-    content = text.encode() if isinstance(text, str) else text
-    return client().generic("POST", IMPORT + asked(query), content, content_type=media)
-
-
-def asked(query: Document) -> str:
-    return "?" + "&".join(f"{name}={value}" for name, value in query.items())
-
-
-def steps(answer: Any) -> list[tuple[str, str, str]]:
-    assert answer.status_code == 200, answer.content
-    return [(one["action"], one["kind"], one["name"]) for one in answer.json()["steps"]]
-
-
-def told_rows() -> int:
-    """Lines of the change log about rows; the rest tells that something was asked."""
-    return Change.objects.filter(action__in=("added", "changed", "removed")).count()
-
-
-def wipe() -> None:
-    Cluster.objects.all().delete()
-    LanguageModel.objects.all().delete()
-
-
 @pytest.mark.usefixtures("world")
 def test_export_wipe_and_import_give_an_empty_diff() -> None:
     text = client().get(EXPORT, headers={"Accept": "application/yaml"}).content
@@ -113,6 +79,24 @@ def test_export_wipe_and_import_give_an_empty_diff() -> None:
     assert exported() == before
     assert steps(bring_in_text(text, dry_run=True, prune=True)) == []
     assert steps(bring_in(before, prune=True)) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.usefixtures("user")
+def test_any_inventory_comes_back_as_it_was(seed: int) -> None:
+    document = made_up(random.Random(seed))
+    bring_in_text(json.dumps(document), "application/json")
+    assert steps(bring_in(document, prune=True)) == []
+    text = client().get(EXPORT, {"format": "yaml"}).content
+    tables = {
+        kind: client().get(EXPORT, {"format": "csv", "kind": kind}).content
+        for kind in ("nodes", "links", "region_links")
+    }
+    wipe()
+    assert len(steps(bring_in_text(text))) > 40
+    assert steps(bring_in(document, prune=True)) == []
+    for kind, table in tables.items():
+        assert steps(bring_in_text(table, "text/csv", kind=kind, prune=True)) == []
 
 
 def test_what_is_brought_in_plans_as_what_was_taken_out(world: Document) -> None:
@@ -250,6 +234,30 @@ def test_a_bad_file_changes_nothing_and_names_line_value_and_remedy(
     assert (exported(), told_rows()) == (before, changes)
 
 
+@pytest.mark.parametrize(
+    ("kind", "row", "said"),
+    [
+        ("models", '{"name": "m", "checkpoint": "/\\ud800"}', "no text has"),
+        ("models", '{"name": "m", "checkpoint": "/\\u0000"}', "no text has"),
+        ("models", '{"name": "m", "num_layers": 1' + "0" * 400 + "}", "too large"),
+        ("models", '{"name": "m", "num_layers": 1e300}', "num_layers"),
+        ("models", '{"name": "m", "bytes_per_layer": 1' + "0" * 400 + "}", "too large"),
+        ("models", '{"name": "' + "m" * 121 + '"}', "120"),
+        ("clusters", '{"name": "c", "source": "\\u0000"}', "no text has"),
+        ("clusters", '{"name": "c", "replanning": "later"}', "'later'"),
+        ("clusters", '{"name": "c", "nodes": [{"name": {}}]}', "a mapping"),
+        ("clusters", '{"name": "c", "nodes": [{"name": "a", "gpus": true}]}', "true"),
+    ],
+)
+def test_what_no_database_takes_is_refused(
+    db: None, user: Any, kind: str, row: str, said: str
+) -> None:
+    text = f'{{"format": "helixweb.inventory/1", "{kind}": [{row}]}}'
+    answer = bring_in_text(text, "application/json")
+    assert answer.status_code == 400, answer.content
+    assert said in answer.json()["detail"]
+
+
 def test_one_bad_row_keeps_all_out_and_every_bad_row_is_told(world: Document) -> None:
     tiny = next(one for one in world["clusters"] if one["name"] == "tiny")
     tiny["nodes"] += [{"name": "fine"}, {"name": "sink"}, {"name": "worse", "price_per_hour": -1}]
@@ -261,133 +269,8 @@ def test_one_bad_row_keeps_all_out_and_every_bad_row_is_told(world: Document) ->
     assert not Node.objects.filter(name="fine").exists()
 
 
-def links_csv(*lines: str) -> str:
-    return "\n".join(["source,target,bandwidth_bytes_per_s,latency_s", *lines]) + "\n"
-
-
-GOOD_CSV: dict[str, Callable[[str], bytes]] = {
-    "plain": str.encode,
-    "byte order mark": lambda text: text.encode("utf-8-sig"),
-    "carriage returns": lambda text: text.replace("\n", "\r\n").encode(),
-    "semicolons": lambda text: text.replace(",", ";").encode(),
-    "tabs": lambda text: text.replace(",", "\t").encode(),
-    "blank lines": lambda text: text.replace("\n", "\n\n,,,\n").encode(),
-    "quotes": lambda text: text.replace("tower", '"tower"').encode(),
-    "capitals": lambda text: text.replace("source", " Source ").encode(),
-}
-
-
-@pytest.mark.parametrize("write", GOOD_CSV.values(), ids=GOOD_CSV)
-def test_csv_is_read_as_spreadsheets_write_it(
-    cluster: Cluster, write: Callable[[str], bytes]
-) -> None:
-    content = write(links_csv("tower,laptop,1.25e9,0.001", "tower,mini,5,0"))
-    answer = bring_in_text(content, "text/csv", kind="links", cluster=cluster.pk)
-    assert steps(answer) == [
-        ("add", "links", "tower -> laptop"),
-        ("change", "links", "tower -> mini"),
-    ]
-    assert Link.objects.get(target="laptop").bandwidth_bytes_per_s == 1.25e9
-
-
-BAD_CSV: list[tuple[bytes, tuple[str, ...]]] = [
-    (links_csv("tower,laptop,1,0").encode("utf-16"), ("UTF-16", "save it as UTF-8")),
-    (links_csv("tower,caf\u00e9,1,0").encode("latin-1"), ("Line 2", "0xe9", "Latin-1")),
-    (links_csv("tower,lap\0top,1,0").encode(), ("Line 2", "null character")),
-    (b"", ("source", "missing")),
-    (b"a,b\n", ("'a'", "is no column", "bandwidth_bytes_per_s")),
-    (b"source,target,source\n", ("source", "twice")),
-    (b"source,bandwidth_bytes_per_s\n", ("target", "missing")),
-    (links_csv("tower,laptop,1").encode(), ("line 2", "3 cells", "4 columns")),
-    (links_csv("tower,laptop,fast,0").encode(), ("line 2", "'fast'", "no number")),
-    (links_csv("tower,laptop,nan,0").encode(), ("line 2", "nan", "greater than 0")),
-    (links_csv("tower,laptop,,0").encode(), ("line 2", "lacks bandwidth_bytes_per_s")),
-    (links_csv("tower,laptop,1,0", "mini,laptop,1,0", "tower,laptop,2,0").encode(),
-     ("line 4", "tower -> laptop", "told already at line 2")),
-    (links_csv('tower,"laptop,1,0').encode(), ("Line 2", "quotes")),
-    (links_csv("attic,laptop,1,0").encode(), ("line 2", "'attic'", "not a node")),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("content", "said"), BAD_CSV, ids=range(len(BAD_CSV)))
-def test_bad_csv_changes_nothing_and_names_line_value_and_remedy(
-    cluster: Cluster, content: bytes, said: tuple[str, ...]
-) -> None:
-    answer = bring_in_text(content, "text/csv", kind="links", cluster=cluster.pk)
-    assert answer.status_code == 400, answer.content
-    for word in said:
-        assert word in answer.json()["detail"]
-    assert Link.objects.count() == 1
-
-
-def test_csv_names_its_cluster_in_a_column_or_beside_it(cluster: Cluster) -> None:
-    with_column = b"cluster,name,region,tags\ntiny,shed,away,loud dusty\n"
-    assert steps(bring_in_text(with_column, "text/csv", kind="nodes")) == [("add", "nodes", "shed")]
-    assert sorted(NodeTag.objects.values_list("name", flat=True)) == ["dusty", "loud"]
-    for content, query in (
-        (with_column, {"kind": "nodes", "cluster": cluster.pk}),
-        (b"name\nx\n", {"kind": "nodes"}),
-        (b"cluster,name\n,x\n", {"kind": "nodes"}),
-        (b"cluster,name\nattic,x\n", {"kind": "nodes"}),
-        (b"name\nx\n", {"cluster": cluster.pk}),
-        (b"name\nx\n", {"kind": "models", "cluster": cluster.pk}),
-    ):
-        assert bring_in_text(content, "text/csv", **query).status_code == 400
-
-
-@pytest.mark.usefixtures("world")
-def test_csv_that_was_exported_says_nothing_new() -> None:
-    for kind in ("nodes", "links", "region_links"):
-        answer = client().get(EXPORT, {"kind": kind}, headers={"Accept": "text/csv"})
-        assert answer.status_code == 200
-        assert len(answer.content.splitlines()) > 2
-        assert steps(bring_in_text(answer.content, "text/csv", kind=kind, prune=True)) == []
-    refused = client().get(EXPORT, headers={"Accept": "text/csv"})
-    assert refused.status_code == 400
-    assert b"nodes" in refused.content
-
-
-def test_csv_prunes_what_it_leaves_out(cluster: Cluster) -> None:
-    content = links_csv("tower,laptop,1,0").encode()
-    answer = bring_in_text(content, "text/csv", kind="links", cluster=cluster.pk, prune=True)
-    assert [one[0] for one in steps(answer)] == ["add", "remove"]
-    assert [str(link) for link in Link.objects.all()] == ["tower -> laptop"]
-
-
-def test_a_hundred_thousand_bad_lines_are_counted_and_the_first_are_told(cluster: Cluster) -> None:
-    content = links_csv(*("tower,laptop,none,0" for _ in range(100_000))).encode()
-    answer = bring_in_text(content, "text/csv", kind="links", cluster=cluster.pk)
-    assert answer.status_code == 400
-    errors = answer.json()["errors"]
-    assert len(errors) == MOST_ERRORS + 1
-    assert errors[0]["field"] == "line 2"
-    assert "99,900 more errors" in errors[-1]["message"]
-
-
-def test_more_lines_than_are_read_at_once_are_refused(cluster: Cluster) -> None:
-    content = b"name\n" + b"\n" * 200_001 + b"x\n"
-    answer = bring_in_text(content, "text/csv", kind="nodes", cluster=cluster.pk)
-    assert answer.status_code == 400
-    assert "200,000 lines" in answer.json()["detail"]
-
-
 def test_a_body_that_is_too_long_is_refused(cluster: Cluster) -> None:
     assert bring_in_text(b"#" * 10_000_001).status_code == 413
-
-
-def test_thousands_of_rows_come_and_go_in_few_statements(
-    cluster: Cluster, django_assert_max_num_queries: Any
-) -> None:
-    names = [f"n{number}" for number in range(1500)]
-    nodes = "name\n" + "".join(f"{name}\n" for name in names)
-    with django_assert_max_num_queries(150):
-        bring_in_text(nodes, "text/csv", kind="nodes", cluster=cluster.pk)
-    links = links_csv(*(f"tower,{name},1,0" for name in names))
-    with django_assert_max_num_queries(150):
-        answer = bring_in_text(links, "text/csv", kind="links", cluster=cluster.pk)
-    assert len(answer.json()["steps"]) == 1000
-    assert answer.json()["left_out"] == 500
-    assert Link.objects.filter(source="tower").count() == 1501
 
 
 def test_what_was_agreed_to_is_done_or_nothing(world: Document) -> None:
@@ -470,20 +353,6 @@ VALUES = st.recursive(
 def test_yaml_is_read_as_it_was_written(value: Any) -> None:
     document = {"value": value}
     assert parse_document(yaml_text(document), name_hint="x.yaml") == document
-
-
-@given(st.lists(PLAIN.filter(lambda text: text == text.strip()), unique=True, max_size=5))
-def test_names_survive_csv_and_are_no_formulas(names: list[str]) -> None:
-    text = write_csv(NODES, (("tiny", {"name": name, "region": name}) for name in names))
-    for row in list(csv.reader(io.StringIO(text)))[1:]:
-        assert not any(cell.startswith(("=", "+", "-", "@")) for cell in row)
-    declaration = read_csv(text.encode(), kind=NODES, cluster="")
-    told = [row.values["region"] for row in declaration.rows(NODES, "tiny").values()]
-    refused = declaration.errors.count
-    assert len(told) + refused == len(names)
-    assert set(told) <= set(names)
-    reserved = {"source", "sink", "coordinator"}
-    assert refused <= sum(name in reserved or len(name) > 64 for name in names)
 
 
 def test_rows_of_a_file_are_lines_that_compare_well(cluster: Cluster) -> None:

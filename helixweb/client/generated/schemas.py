@@ -11,6 +11,9 @@ class AcknowledgeRequest(TypedDict):
     comment: NotRequired[str]
 
 
+ActorKindEnum: TypeAlias = "Literal['site', 'person', 'key', 'process', 'command', 'nobody']"
+
+
 class AddedNodesRequest(TypedDict):
     """So many nodes of a profile in a region."""
 
@@ -172,12 +175,18 @@ class Change(TypedDict):
 
     id: int
     cluster: int | None
+    cluster_name: str
     kind: str
     row_id: int
     name: str
     action: ChangeActionEnum
     text: str
     actor: str
+    actor_kind: ActorKindEnum
+    api_key: str
+    address: str
+    request_id: str
+    comment: str
     batch: str | None
     before: dict[str, Any] | None
     after: dict[str, Any] | None

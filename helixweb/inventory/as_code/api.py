@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -106,11 +107,20 @@ class ExportView(RestView):
     def query_parameters(self) -> tuple[str, ...]:
         return ("cluster", "kind", "format")
 
+    def finalize_response(
+        self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
+    ) -> HttpResponseBase:
+        """Refusals are JSON, whatever was asked for."""
+        if response.status_code >= 400:
+            request.accepted_renderer = JSONRenderer()
+            request.accepted_media_type = _JSON
+        return super().finalize_response(request, response, *args, **kwargs)
+
     @extend_schema(
         parameters=[ExportQuerySerializer],
         responses={
             (200, _JSON): OpenApiTypes.OBJECT,
-            (200, YAML): OpenApiTypes.STR,
+            (200, YAML): OpenApiTypes.OBJECT,
             (200, CSV): OpenApiTypes.STR,
         },
     )
@@ -143,7 +153,7 @@ class ImportView(RestView):
 
     @extend_schema(
         parameters=[ImportQuerySerializer],
-        request={_JSON: OpenApiTypes.OBJECT, YAML: OpenApiTypes.STR, CSV: OpenApiTypes.STR},
+        request={_JSON: OpenApiTypes.OBJECT, YAML: OpenApiTypes.OBJECT, CSV: OpenApiTypes.STR},
         responses=OutcomeSerializer,
     )
     def post(self, request: Request) -> Response:

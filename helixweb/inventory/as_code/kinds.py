@@ -1,5 +1,6 @@
 """What a file may tell: kinds of rows, how each is known again, and the keys it has."""
 
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -101,9 +102,14 @@ def _clean_plain(field: "models.Field[Any, Any]", kind: str, value: Any) -> Any:
     wants_number = isinstance(field, models.FloatField | models.IntegerField)
     if kind == "bool" or is_number is not wants_number:
         raise ValidationError(_wrong_type(field, value))
-    if isinstance(field, models.IntegerField) and not float(value).is_integer():
-        raise ValidationError(_("%(value)s is no whole number.") % {"value": value})
+    if isinstance(value, str) and any(c == "\0" or unicodedata.category(c) == "Cs" for c in value):
+        raise ValidationError(
+            _("%(value)s contains a character that no text has; remove it.")
+            % {"value": repr(value[:80])}
+        )
     try:
+        if isinstance(field, models.IntegerField) and not float(value).is_integer():
+            raise ValidationError(_("%(value)s is no whole number.") % {"value": value})
         return field.clean(value, None)
     except OverflowError as error:
         raise ValidationError(_("The number is too large.")) from error

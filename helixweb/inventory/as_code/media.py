@@ -5,7 +5,6 @@ from typing import IO, Any
 
 from django.conf import settings
 from rest_framework import parsers, renderers
-from rest_framework.response import Response
 
 from helixweb.common.problems import TooLarge
 from helixweb.inventory.as_code.yaml_text import yaml_text
@@ -37,20 +36,8 @@ class CsvBytes(_Bytes):
     media_type = CSV
 
 
-class _Text(renderers.BaseRenderer):
-    charset = "utf-8"
-
-    def render(
-        self,
-        data: Any,
-        accepted_media_type: str | None = None,
-        renderer_context: Mapping[str, Any] | None = None,
-    ) -> str:
-        raise NotImplementedError
-
-
-class YamlRenderer(_Text):
-    media_type, format = YAML, "yaml"
+class YamlRenderer(renderers.BaseRenderer):
+    media_type, format, charset = YAML, "yaml", "utf-8"
 
     def render(
         self,
@@ -61,10 +48,10 @@ class YamlRenderer(_Text):
         return yaml_text(data)
 
 
-class CsvRenderer(_Text):
+class CsvRenderer(renderers.BaseRenderer):
     """Of text that is CSV already."""
 
-    media_type, format = CSV, "csv"
+    media_type, format, charset = CSV, "csv", "utf-8"
 
     def render(
         self,
@@ -72,7 +59,4 @@ class CsvRenderer(_Text):
         accepted_media_type: str | None = None,
         renderer_context: Mapping[str, Any] | None = None,
     ) -> str:
-        response = (renderer_context or {}).get("response")
-        if isinstance(response, Response) and response.status_code >= 400:
-            return str(data.get("detail", data)) if isinstance(data, dict) else str(data)
         return str(data)
