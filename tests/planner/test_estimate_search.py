@@ -21,6 +21,7 @@ from planner.estimate.compiled.stage_search import (
 )
 from planner.estimate.estimate import Estimator
 from planner.placers.decode_search import StageSearch
+from planner.timing import layer_times_of
 
 PROBLEM = tiny_problem(
     [[90.0, 50.0, 20.0], [90.0, 50.0], [40.0, 30.0, 20.0], [80.0, 30.0], [50.0, 20.0]],
@@ -30,13 +31,26 @@ PROBLEM = tiny_problem(
 NAMES = tuple(node.name for node in PROBLEM.cluster.nodes)
 START = placement(n0=(0, 3), n1=(3, 5), n3=(3, 5))
 
-
+HOPPING = replace(
+    PROBLEM,
+    compute_profiles={
+        profile.name: replace(
+            profile,
+            layer_times=replace(
+                layer_times_of(PROBLEM, name), head_s=0.1, handling_s=0.01, hop_s=0.02 * number
+            ),
+        )
+        for number, name in enumerate(NAMES)
+        for profile in (PROBLEM.profile_of(name),)
+    },
+)
 CROWDED = sharing(
     PROBLEM,
     egress("uplink", "n0", "n1", tokens_per_s=15.0),
     egress("card", "n0", "n2", "coordinator", tokens_per_s=40.0, scope="nic"),
     replace(egress("door", "n3", "n4", tokens_per_s=20.0), direction="ingress"),
 )
+KINDS = ["own links", "shared bandwidth", "hops"]
 
 
 def search(
@@ -55,7 +69,7 @@ def search(
 @pytest.mark.skipif(not is_compiled(), reason="the loops are not compiled here")
 @pytest.mark.parametrize("policy", [RUNTIME_POLICY, PUBLISHED_POLICY])
 @pytest.mark.parametrize("aim", list(Aim))
-@pytest.mark.parametrize("problem", [PROBLEM, CROWDED], ids=["own links", "shared bandwidth"])
+@pytest.mark.parametrize("problem", [PROBLEM, CROWDED, HOPPING], ids=KINDS)
 def test_both_languages_anneal_to_the_same_stages(problem, policy, aim):
     stages = search(problem=problem, policy=policy, aim=aim, demand=5.0)
     start = stages.stages_of(START)
@@ -78,7 +92,7 @@ def test_stages_come_back_from_their_placement():
     assert stages.stages_of(placement(n0=(0, 3))) is None
 
 
-@pytest.mark.parametrize("problem", [PROBLEM, CROWDED], ids=["own links", "shared bandwidth"])
+@pytest.mark.parametrize("problem", [PROBLEM, CROWDED, HOPPING], ids=KINDS)
 @pytest.mark.parametrize("policy", [RUNTIME_POLICY, PUBLISHED_POLICY])
 def test_the_score_is_the_estimate_of_the_placement(problem, policy):
     estimator = Estimator(problem, policy=policy)
@@ -142,3 +156,19 @@ def test_links_are_those_of_the_cluster():
             bandwidth = 0.0 if link is None else link.bandwidth_bytes_per_s
             assert task.bandwidth[row, column] == bandwidth
             assert link is None or task.latency[row, column] == link.latency_s
+
+
+def test_hops_and_handling_are_estimated():
+    flow = balanced_flow(PROBLEM, START, partial_inference=True)
+    task = search(problem=HOPPING).task
+    for row, column in ((0, 1), (1, 3), (3, 1)):
+        link = HOPPING.cluster.link_between(NAMES[row], NAMES[column])
+        assert task.latency[row, column] == pytest.approx(
+            link.latency_s + 0.02 * (row + column) / 2
+        )
+    link = HOPPING.cluster.link_between(COORDINATOR, NAMES[3])
+    assert task.latency[-1, 3] == pytest.approx(link.latency_s + 0.06)
+    plain, hopping = (
+        Estimator(problem, policy=RUNTIME_POLICY).of(START, flow) for problem in (PROBLEM, HOPPING)
+    )
+    assert hopping.decode_tokens_per_s < plain.decode_tokens_per_s

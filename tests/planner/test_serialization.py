@@ -78,6 +78,20 @@ def plan():
     )
 
 
+def test_layer_times_keep_what_does_not_depend_on_tokens(document):
+    fixed = {
+        "prompt_step_s": 0.1, "decode_step_s": 0.2, "head_s": 0.3, "handling_s": 0.4, "hop_s": 0.5,
+    }  # fmt: skip
+    times = {"prompt": [[16.0, 0.01]], "decode": [[1.0, 0.02]], **fixed}
+    document["compute_profiles"]["p"]["layer_times"] = times
+    problem = problem_from_dict(document)
+    assert {key: getattr(problem.compute_profiles["p"].layer_times, key) for key in fixed} == fixed
+    assert problem_to_dict(problem)["compute_profiles"]["p"]["layer_times"] == times
+    times["hops"] = 1.0
+    with pytest.raises(InvalidProblem, match="hops"):
+        problem_from_dict(document)
+
+
 def changed(document, path, value):
     """A copy of `document` with the value at `path` replaced, added or REMOVED."""
     copied = copy.deepcopy(document)
