@@ -68,6 +68,7 @@ def channels(person: Person, world: World) -> None:
     person.see("[data-copy]", "Copied")
     person.click(f"New secret for {name}")
     person.see("#new-secret", "whsec_")
+    person.click("Copy")
     person.click(name)
     person.fill("alive_every_s", "3600")
     person.click("Save")
