@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -36,7 +36,6 @@ class Kept:
     pause_s: float = FIRST_PAUSE_S
     again_at: float | None = None
     given_up: bool = False
-    restarts: int = 0
 
     @property
     def runs(self) -> bool:
@@ -62,8 +61,7 @@ class Supervisor:
             if one.runs and one.process.poll() is not None:
                 self._ended(one, now=now)
             elif one.again_at is not None and one.again_at <= now:
-                one.process, one.again_at = one.child.start(), None
-                one.started_at, one.restarts = now, one.restarts + 1
+                one.process, one.again_at, one.started_at = one.child.start(), None, now
                 self.say(f"{one.child.name} was started again (process {one.process.pid}).")
             _shorten(one.child.log)
 
@@ -80,13 +78,14 @@ class Supervisor:
     def stop(self) -> None:
         """Ask all to end at once, insist, and at last kill; returns when all have gone."""
         ending = [_Ending(one) for one in self.kept if one.process.poll() is None]
+        pids = [one.kept.process.pid for one in ending]  # those of others may be others' by now
         while ending:
             for one in ending:
                 one.go_on(self.clock())
             time.sleep(0.02)
             ending = [one for one in ending if one.kept.process.poll() is None]
-        for kept in self.kept:
-            _kill_session(kept.process.pid)  # what a killed worker left of its pool
+        for pid in pids:
+            _kill_session(pid)  # what a killed worker left of its pool
 
     def _ended(self, one: Kept, *, now: float) -> None:
         code = one.process.returncode
@@ -169,11 +168,6 @@ def ending_with(supervisor: Supervisor) -> Iterator[None]:
         yield
     finally:
         supervisor.stop()
-
-
-def first_faults(kept: Sequence[Kept]) -> list[Kept]:
-    """Who ended before the site was up."""
-    return [one for one in kept if one.process.poll() is not None]
 
 
 def _kill_session(leader: int) -> None:

@@ -80,7 +80,7 @@ def test_what_dies_is_started_again_after_a_pause_that_grows(
         assert kept.runs
     assert pauses == [0.5, 1.0, 2.0, 4.0]
     assert "web ended with exit code 3; again in 0.5 s" in said[0]
-    assert supervisor.kept[0].restarts == 4
+    assert sum("was started again" in line for line in said) == 4
 
 
 def test_no_pause_is_longer_than_half_a_minute(supervisor: Supervisor, clock: Clock) -> None:
