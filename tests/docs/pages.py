@@ -13,10 +13,11 @@ _FENCE = re.compile(r"^(\s*)(`{3,})([^`\s]*).*$")
 
 
 def pages() -> list[Path]:
-    """Every page that a person wrote, and the README."""
+    """Every page that a person wrote, the README first, and those of `packaging` last."""
     made = DOCS / "generated", DOCS / "_build"
     written = (path for path in DOCS.rglob("*.md") if not set(made) & set(path.parents))
-    return [ROOT / "README.md", *sorted(written)]
+    packaged = (ROOT / "packaging").rglob("README.md")
+    return [ROOT / "README.md", *sorted(written), *sorted(packaged)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +39,13 @@ class Block:
     def commands(self) -> list[str]:
         """Each `$ …` with its continued lines as one, without what is said behind a #."""
         found: list[str] = []
+        prompt = "$ " if re.search(r"^\$ ", self.text, re.MULTILINE) else "# "  # of root
         until = ""  # the word that ends a text for the last command
         for line in re.sub(r"\\\n\s*", "", self.text).splitlines():
             if until:
                 found[-1] += f"\n{line}"
                 until = "" if line == until else until
-            elif line.startswith("$ "):
+            elif line.startswith(prompt):
                 found.append(re.sub(r"\s+# .*$", "", line[2:]).strip())
                 here = re.search(r"<<-?\s*['\"]?(\w+)['\"]?", line)
                 until = here[1] if here else ""

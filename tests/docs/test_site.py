@@ -57,7 +57,9 @@ def test_showing_a_page_fetches_nothing_from_elsewhere(site: Path) -> None:
 
 
 def test_every_written_page_can_be_reached(site: Path) -> None:
-    for page in pages()[1:]:
+    for page in pages():
+        if DOCS not in page.parents:
+            continue
         built = site / page.relative_to(DOCS).with_suffix(".html")
         assert built.exists(), page
 
