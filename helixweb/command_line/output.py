@@ -25,7 +25,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
         max([width(column), *(width(row[index]) for row in cells)])
         for index, column in enumerate(columns)
     ]
-    right = [bool(cells) and all(_is_number(row[i]) for row in cells) for i in range(len(columns))]
+    right = [_are_numbers([row[index] for row in cells]) for index in range(len(columns))]
     lines = [list(columns), *cells]
     return "\n".join(
         "  ".join(
@@ -117,9 +117,11 @@ def _padded(text: str, size: int, at_right: bool) -> str:
     return blanks + text if at_right else text + blanks
 
 
-def _is_number(text: str) -> bool:
-    plain = text.replace(",", "").rstrip("%")
-    return plain == NOTHING or plain.replace(".", "", 1).removeprefix("-").isdecimal()
+def _are_numbers(cells: Sequence[str]) -> bool:
+    told = [cell.replace(",", "").rstrip("%") for cell in cells if cell != NOTHING]
+    return bool(told) and all(
+        plain.replace(".", "", 1).removeprefix("-").isdecimal() for plain in told
+    )
 
 
 def _columns(character: str) -> int:

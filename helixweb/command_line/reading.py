@@ -8,6 +8,8 @@ from helixweb.client import Client, NotFound
 from helixweb.client.generated import schemas
 from helixweb.command_line.resolve import in_service
 
+MOST_ALERTS = 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
@@ -17,6 +19,8 @@ class Reading:
     nodes: list[schemas.Node]
     coordinators: list[schemas.Coordinator]
     deployment: schemas.Deployment | None
+    failed: schemas.Deployment | None
+    alerts: list[schemas.Alert]
     sample: schemas.Sample | None
     finding: schemas.Finding | None
     links: list[schemas.LinkAtWork]
@@ -32,6 +36,8 @@ class Reading:
             "nodes": self.nodes,
             "coordinators": self.coordinators,
             "deployment": self.deployment,
+            "failed_deployment": self.failed,
+            "alerts": self.alerts,
             "metrics": self.sample,
             "bottleneck": self.finding,
             "links": self.links,
@@ -47,10 +53,18 @@ def read_cluster(client: Client, cluster: schemas.Cluster) -> Reading:
         nodes=list(client.nodes.all(cluster=number)),
         coordinators=list(client.coordinators.all(cluster=number)),
         deployment=deployment,
+        failed=_failed(client, number),
+        alerts=list(client.alerts.all(cluster=number, state="firing", limit=MOST_ALERTS)),
         sample=_sample(client, number),
         finding=_finding(client, number),
         links=[] if deployment is None else client.deployments.links(deployment["id"])["links"],
     )
+
+
+def _failed(client: Client, cluster: int) -> schemas.Deployment | None:
+    """The newest deployment, if it failed."""
+    newest = next(client.deployments.all(cluster=cluster, ordering=["-id"], limit=1), None)
+    return newest if newest is not None and newest["status"] == "failed" else None
 
 
 def _sample(client: Client, cluster: int) -> schemas.Sample | None:

@@ -80,8 +80,10 @@ def deployment_of(client: Client, number: int | None, cluster: str | None) -> sc
 
 def in_service(client: Client, cluster: int) -> schemas.Deployment | None:
     """What the cluster serves or is about to."""
-    deployments = client.deployments.all(cluster=cluster)
-    return next((one for one in deployments if one["status"] in IN_SERVICE), None)
+    found = client.deployments.all(
+        cluster=cluster, status__in=list(IN_SERVICE), ordering=["-id"], limit=1
+    )
+    return next(found, None)
 
 
 def _listed(names: list[str]) -> str:

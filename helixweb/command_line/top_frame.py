@@ -40,6 +40,9 @@ def _head(reading: Reading) -> list[str]:
     counts = f"{states['online']}/{len(reading.nodes)} online"
     lost = f", {states['lost']} LOST" if states["lost"] else ""
     lines = [one_line(f"{reading.cluster['name']}  {serves}  nodes {counts}{lost}")]
+    if reading.alerts:
+        more = f" (and {len(reading.alerts) - 1} more)" if len(reading.alerts) > 1 else ""
+        lines.append(one_line(f"ALERT: {reading.alerts[0]['text']}{more}"))
     if sample is None:
         return [*lines, "no metrics yet: no coordinator has reported"]
     simulated = "  SIMULATED" if sample["simulated"] else ""

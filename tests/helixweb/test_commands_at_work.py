@@ -13,6 +13,7 @@ from django.utils import timezone
 from process_doubles import FakeCluster
 from site_in_process import Shell, new_key
 
+from helixweb.alerting.models import Alert, AlertRule
 from helixweb.client import Event
 from helixweb.command_line import exit_codes
 from helixweb.command_line.closed_loop import percentiles
@@ -165,6 +166,8 @@ def test_a_deployment_that_fails_is_told_by_the_exit_code(
     shell.sleep = fail
     assert shell("deploy", joined.plan.pk) == exit_codes.FAILED
     assert "no such checkpoint" in shell.err + shell.out
+    assert shell("status") == 0
+    assert re.search(r"failed +deployment \d+: .*no such checkpoint", shell.out)
 
 
 def test_a_node_is_drained_and_taken_in_again(
@@ -193,8 +196,23 @@ def test_status_tells_what_runs_and_what_is_lost(
     assert shell("status", "tiny", "--json") == 0
     (told,) = shell.json()
     assert set(told) == {
-        "cluster", "nodes", "coordinators", "deployment", "metrics", "bottleneck", "links",
+        "cluster", "nodes", "coordinators", "deployment", "failed_deployment", "alerts", "metrics",
+        "bottleneck", "links",
     }  # fmt: skip
+
+
+def test_status_and_top_tell_of_alerts(shell: Shell, serving: Deployment) -> None:
+    rule = AlertRule.objects.create(
+        cluster=serving.cluster, name="lost", kind="node_lost", threshold=1, clears_at=1
+    )
+    Alert.objects.create(
+        rule=rule, cluster=serving.cluster, subject="mini", state="firing", severity="critical",
+        since=timezone.now(), fired_at=timezone.now(), said={"text": "Node mini is lost."},
+    )  # fmt: skip
+    assert shell("status") == 0
+    assert "critical: Node mini is lost." in shell.out
+    assert shell("top", "--once") == 0
+    assert "ALERT: Node mini is lost." in shell.out
 
 
 def test_status_of_a_site_without_anything(shell: Shell, user: Any) -> None:

@@ -51,6 +51,12 @@ def _text(reading: Reading) -> str:
         rows.append(("serves", f"{model}, deployment {number_}: {deployment['status']}"))
         if deployment["message"]:
             rows.append(("says", deployment["message"]))
+    if reading.failed is not None:
+        failed = reading.failed
+        rows.append(
+            ("failed", f"deployment {failed['id']}: {failed['message'] or 'see its nodes'}")
+        )
+    rows += [("ALERT", f"{one['severity']}: {one['text']}") for one in reading.alerts]
     sample = reading.sample
     if sample is not None:
         simulated = " (simulated)" if sample["simulated"] else ""
