@@ -53,8 +53,8 @@ class LayerWeights:
     def copied(self) -> "LayerWeights":
         """The same numbers elsewhere in memory."""
         held = {each.name: getattr(self, each.name) for each in fields(self)}
-        return LayerWeights(
-            **{name: None if one is None else one.clone() for name, one in held.items()}
+        return replace(
+            self, **{name: tensor.clone() for name, tensor in held.items() if tensor is not None}
         )
 
 
