@@ -3,9 +3,10 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 MOST_EVENT_BYTES = 4 << 20
+_MOST_TOKENS = 1 << 24  # of one request; who tells of more tells nothing
 DONE = b"data: [DONE]\n\n"
 
 
@@ -55,7 +56,8 @@ class Event:
 
     @property
     def is_usage_alone(self) -> bool:
-        return self.usage is not None and not self.choices
+        told = None if self.body is None else self.body.get("usage")
+        return isinstance(told, dict) and not self.choices
 
     def encoded(self, *, model: str) -> bytes:
         """As it goes to the client, who knows the model by that name."""
@@ -66,12 +68,12 @@ class Event:
 
 
 def usage_of(body: dict[str, Any]) -> tuple[int, int] | None:
-    """Prompt and output tokens that an answer tells."""
+    """Prompt and output tokens that an answer tells; None where it tells none that can be."""
     usage = body.get("usage")
     if not isinstance(usage, dict):
         return None
     prompt, output = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    return (prompt, output) if type(prompt) is int and type(output) is int else None
+    return (prompt, output) if _counts(prompt) and _counts(output) else None
 
 
 class EventReader:
@@ -114,6 +116,10 @@ def _event(text: bytes) -> Event:
     if not isinstance(body, dict):
         raise Garbage(f"{joined[:80]!r} is no JSON object")
     return Event(body=body)
+
+
+def _counts(value: object) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < _MOST_TOKENS
 
 
 def _tells(choice: dict[str, Any]) -> bool:

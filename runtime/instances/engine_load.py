@@ -4,6 +4,7 @@ vLLM renamed its gauges over time; what is known here, of whatever version, is r
 guessed. A page that cannot be read costs nothing but this: routing goes on by its own count.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ _RUNNING = ("vllm:num_requests_running",)
 _WAITING = ("vllm:num_requests_waiting",)
 _KV_USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
 _CACHE_CONFIG = "vllm:cache_config_info"
+_NUMBER = re.compile(r"[0-9]{1,12}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,7 @@ def _room(samples: Sequence[Sample]) -> int | None:
         if sample.name == _CACHE_CONFIG:
             blocks = sample.labels.get("num_gpu_blocks", "")
             size = sample.labels.get("block_size", "")
-            if not (blocks.isdecimal() and size.isdecimal()):
+            if not (_NUMBER.fullmatch(blocks) and _NUMBER.fullmatch(size)):
                 return None
             total += int(blocks) * int(size)
     return total or None

@@ -31,7 +31,7 @@ class Engine:
     def __init__(self, model: str) -> None:
         self.behaviour: dict[str, Any] = {
             "mode": "well", "metrics": "v1", "step_s": 0.0, "break_after": 2, "word": "w",
-            "context": 1e9,
+            "context": 1e9, "usage": {},
         }  # fmt: skip
         for pair in filter(None, model.partition(":")[2].split(",")):
             name, _, value = pair.partition("=")
@@ -120,6 +120,7 @@ class Handler(BaseHTTPRequestHandler):
             "prompt_tokens": prompt,
             "completion_tokens": count,
             "total_tokens": prompt + count,
+            **self.engine.behaviour["usage"],
         }
         head = {"id": "x", "object": "chunk", "created": 1, "model": self.served}
         word = self.engine.behaviour["word"]

@@ -199,6 +199,26 @@ def test_one_that_fails_is_routed_around_and_told_of() -> None:
     run(check())
 
 
+@pytest.mark.parametrize("tokens", [-9, 10**17, "9", True])
+@pytest.mark.parametrize("stream", [True, False])
+def test_token_counts_that_cannot_be_are_counted_nowhere(tokens: object, stream: bool) -> None:
+    async def check() -> None:
+        with stand_in("m") as liar:
+            liar.engine.behaviour["usage"] = {"prompt_tokens": tokens, "completion_tokens": tokens}
+            async with coordinator() as here:
+                here.service.serve(desired(served("a", liar)))
+                await here.is_open("a")
+                told = await here.ask(stream=stream)
+                assert told.status == 200
+                report = here.service.reported(NOTHING)
+                assert report.instances["a"].answered_total == 1
+                assert report.instances["a"].output_tokens_total == (3 if stream else 0)
+                assert here.stats.prompt_tokens_total == 0
+                assert here.stats.spending.of(OWNER).prompt_tokens == 0
+
+    run(check())
+
+
 def test_pipelines_are_one_more_instance_whose_requests_they_count_themselves() -> None:
     async def check() -> None:
         with ExitStack() as stack:

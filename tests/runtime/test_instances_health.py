@@ -234,6 +234,12 @@ def test_a_count_that_counts_nothing_is_told_and_not_believed() -> None:
     assert "counts nothing" in load.complaint
 
 
+@pytest.mark.parametrize("blocks", ["9" * 5000, "9" * 400, "-1", "None", ""])
+def test_a_room_that_is_no_number_of_tokens_is_not_believed(blocks: str) -> None:
+    load = read_load(V0.replace('"None"', f'"{blocks}"'))
+    assert load == EngineLoad(running=3, waiting=0, kv_usage=0.75)
+
+
 @pytest.mark.parametrize(
     "page",
     ["<html>502 Bad Gateway</html>", "vllm:x{a=1} 2", "vllm:x 1 2 3", 'x{a="b} 1', "x", "x y"],
