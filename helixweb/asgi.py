@@ -4,13 +4,16 @@ import gc
 import os
 import warnings
 
-from django.core.asgi import get_asgi_application
+import django
 from django.urls import get_resolver
+
+from helixweb.common.rest.handler import Application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
 # WhiteNoise gives files in pieces and Django reads them whole under ASGI; the largest has 5 MB.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous")
-application = get_asgi_application()
+django.setup(set_prefix=False)
+application = Application()
 OBJECTS_OF_A_PAGE = 50_000
 
 

@@ -46,6 +46,7 @@ class UserViewSet(ReadViewSet[Any]):
         .order_by("pk")
     )
     serializer_class = UserSerializer
+    search_fields = ("username",)
     filterset_fields = ["username", "is_active", "is_superuser"]
     http_method_names = ["get", "post", "patch", "head", "options"]
 
@@ -102,6 +103,7 @@ class GroupViewSet(mixins.CreateModelMixin, mixins.DestroyModelMixin, ReadViewSe
         "user_set", "grants__cluster", "grants__user", "grants__group"
     ).order_by("pk")
     serializer_class = GroupSerializer
+    search_fields = ("name",)
     filterset_fields = ["name"]
     http_method_names = ["get", "post", "patch", "delete", "head", "options"]
 
@@ -132,6 +134,7 @@ class GrantViewSet(mixins.CreateModelMixin, mixins.DestroyModelMixin, ReadViewSe
 
     queryset = Grant.objects.select_related("user", "group", "cluster").order_by("pk")
     serializer_class = GrantSerializer
+    search_fields = ("user__username", "group__name", "cluster__name")
     filterset_fields = ["cluster", "role", "user__username", "group__name"]
     http_method_names = ["get", "post", "delete", "head", "options"]
 
@@ -161,6 +164,7 @@ class ApiKeyViewSet(mixins.CreateModelMixin, mixins.DestroyModelMixin, ReadViewS
 
     queryset = ApiKey.objects.select_related("user", "cluster").order_by("-pk")
     serializer_class = ApiKeySerializer
+    search_fields = ("name", "key", "user__username")
     filterset_fields = ["user__username", "cluster", "name"]
     http_method_names = ["get", "post", "delete", "head", "options"]
 

@@ -34,6 +34,7 @@ class AlertViewSet(ReadViewSet[Alert]):
 
     queryset = Alert.objects.select_related("rule").order_by("-pk")
     serializer_class = AlertSerializer
+    search_fields = ("subject", "rule__name")
     filterset_fields = ["cluster", "rule", "state", "severity", "subject", "rule__kind"]
     changing_by_itself = ("value", "text", "state", "fired_at", "resolved_at", "flaps", "silenced")
 
@@ -58,12 +59,14 @@ class AlertViewSet(ReadViewSet[Alert]):
 class RuleViewSet(_RowViewSet):
     queryset = AlertRule.objects.prefetch_related("channels").order_by("pk")
     serializer_class = RuleSerializer
+    search_fields = ("name",)
     filterset_fields = ["cluster", "kind", "severity", "enabled"]
 
 
 class ChannelViewSet(_RowViewSet):
     queryset = Channel.objects.order_by("pk")
     serializer_class = ChannelSerializer
+    search_fields = ("name",)
     filterset_fields = ["cluster", "way", "enabled"]
     changing_by_itself = ("failures", "disabled_why")
 
@@ -84,6 +87,7 @@ class ChannelViewSet(_RowViewSet):
 class SilenceViewSet(_RowViewSet):
     queryset = Silence.objects.order_by("-pk")
     serializer_class = SilenceSerializer
+    search_fields = ("subject", "comment")
     filterset_fields = ["cluster", "rule", "subject"]
 
 
@@ -92,6 +96,7 @@ class DeliveryViewSet(ReadViewSet[Delivery]):
 
     queryset = Delivery.objects.prefetch_related("attempts").order_by("-pk")
     serializer_class = DeliverySerializer
+    search_fields = ("channel__name",)
     filterset_fields = ["channel", "channel__cluster", "occasion", "status"]
     changing_by_itself = (
         "status", "attempt", "error", "next_try_at", "finished_at", "attempts", "told",

@@ -1,8 +1,15 @@
 """Limit and offset, 50 at a time, at most 1000."""
 
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import QuerySet
 from rest_framework import exceptions
 from rest_framework.pagination import LimitOffsetPagination
 from rest_framework.request import Request
+from rest_framework.response import Response
+
+if TYPE_CHECKING:
+    from helixweb.common.rest.rows import RowReader
 
 
 class Pages(LimitOffsetPagination):
@@ -10,6 +17,15 @@ class Pages(LimitOffsetPagination):
 
     default_limit = 50
     max_limit = 1000
+
+    def of(self, rows: QuerySet[Any], reader: "RowReader", request: Request) -> Response:
+        """One page of `rows`, as `reader` shows them."""
+        self.request = request
+        self.limit, self.offset = self.get_limit(request), self.get_offset(request)
+        self.count = rows.count()
+        reaches = self.offset < self.count
+        end = min(self.offset + self.limit, self.count)
+        return self.get_paginated_response(reader.page(rows, self.offset, end) if reaches else [])
 
     def get_limit(self, request: Request) -> int:
         return _number(request, "limit", least=1, most=self.max_limit, default=self.default_limit)

@@ -119,7 +119,7 @@ def _chosen_model(cluster: Cluster, wanted: str | None) -> LanguageModel:
 
 
 class NodeViewSet(RowViewSet):
-    queryset = Node.objects.select_related("cluster").prefetch_related("tags").order_by("pk")
+    queryset = Node.objects.prefetch_related("tags").order_by("pk")
     serializer_class = NodeSerializer
     filterset_fields = ["cluster", "name", "region", "profile_name", "uuid", "last_seen_at"]
     search_fields = ("name", "region", "profile_name", "tags__name")
@@ -179,14 +179,14 @@ def _revoked(process: Node | Coordinator) -> Response:
 
 
 class LinkViewSet(RowViewSet):
-    queryset = Link.objects.select_related("cluster").order_by("pk")
+    queryset = Link.objects.order_by("pk")
     serializer_class = LinkSerializer
     filterset_fields = LINK_FILTERS
     search_fields = ("source", "target")
 
 
 class RegionLinkViewSet(RowViewSet):
-    queryset = RegionLink.objects.select_related("cluster").order_by("pk")
+    queryset = RegionLink.objects.order_by("pk")
     serializer_class = RegionLinkSerializer
     filterset_fields = LINK_FILTERS
     search_fields = ("source", "target")
@@ -195,7 +195,7 @@ class RegionLinkViewSet(RowViewSet):
 class SharedBandwidthViewSet(RowViewSet):
     """What several links have together, beside the bandwidth of each."""
 
-    queryset = SharedBandwidth.objects.select_related("cluster").order_by("pk")
+    queryset = SharedBandwidth.objects.order_by("pk")
     serializer_class = SharedBandwidthSerializer
     filterset_fields = ["cluster", "name", "direction", "scope", "bandwidth_bytes_per_s"]
     search_fields = ("name",)

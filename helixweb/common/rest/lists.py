@@ -15,6 +15,7 @@ from rest_framework.request import Request
 
 PAGING = ("limit", "offset")
 FIELDS, ORDERING, SEARCH = "fields", "ordering", "q"
+NO_FILTERS = {*PAGING, FIELDS, ORDERING, SEARCH}
 MAX_SEARCH_LENGTH = 200
 _AT_LEAST_AT_MOST = ("exact", "gte", "lte")
 # What can be asked of a column of each kind; the first that fits.
@@ -32,6 +33,12 @@ _LOOKUPS: tuple[tuple[type[Any], tuple[str, ...]], ...] = (
 
 class Filters(DjangoFilterBackend):  # type: ignore[misc]
     """By the columns in `filterset_fields`: equal, and as their kind allows `__in`, `__gte`, …"""
+
+    def filter_queryset(self, request: Request, queryset: Any, view: Any) -> Any:
+        """Nothing is looked at where nothing is asked for: the form of all filters is large."""
+        if request.query_params.keys() <= NO_FILTERS:
+            return queryset
+        return super().filter_queryset(request, queryset, view)
 
     def get_filterset_class(self, view: Any, queryset: Any = None) -> Any:
         own = getattr(view, "filterset_class", None)

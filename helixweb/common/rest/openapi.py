@@ -100,5 +100,5 @@ def _fields(names: tuple[str, ...]) -> OpenApiParameter:
         enum=names,
         explode=False,
         style="form",
-        description="Show these fields of each row only.",
+        description="Show these fields of each row only; the others are left out.",
     )

@@ -11,6 +11,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from helixweb.common.pagination import Pages
 from helixweb.common.rest.batches import Batch, BatchSerializer
 from helixweb.common.rest.etags import check_if_match, edit_tag, tagged
 from helixweb.common.rest.lists import (
@@ -39,13 +40,13 @@ class ReadViewSet(RestMixin, viewsets.ReadOnlyModelViewSet[Row]):
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         serializer: Any = self.get_serializer_class()
-        read = reader_of(
+        reader = reader_of(
             serializer,
             wanted=wanted_fields(request, serializer),
             utc=timezone.get_current_timezone_name() == "UTC",
         )
-        rows = self.paginate_queryset(self.filter_queryset(self.get_queryset()))
-        return self.get_paginated_response([read(row) for row in rows or ()])
+        rows = self.filter_queryset(self.get_queryset())
+        return Pages().of(rows, reader, request)
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         return self.row_response(self.get_object())
@@ -151,7 +152,7 @@ class EditViewSet(DeleteViewSet[Row]):
             )
             work.finish()
         shown: Any = self.get_serializer_class()
-        read = reader_of(shown, utc=timezone.get_current_timezone_name() == "UTC")
+        read = reader_of(shown, utc=timezone.get_current_timezone_name() == "UTC").read
         return Response(
             {
                 "deleted": deleted,

@@ -1,0 +1,96 @@
+"""Answers the REST API in threads that stay, with database connections that stay.
+
+Django's handler for ASGI makes a thread for every request and a database connection in it, and
+crosses between thread and event loop at each middleware: several milliseconds, of which the API is
+asked hundreds of times a second. Here one crossing takes a request through the same middleware to
+its view. Pages, of which people open a few, go Django's way.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import current_thread
+from typing import Any
+
+from django.core import signals
+from django.core.exceptions import RequestAborted
+from django.core.handlers.asgi import ASGIHandler, get_script_prefix
+from django.core.handlers.base import BaseHandler
+from django.db.backends.signals import connection_created
+from django.urls import set_script_prefix
+
+PREFIX = "/api/v1/"
+# Requests that wait for the database, or for a plan to be read, keep nobody else waiting.
+THREADS = 16
+CONNECTIONS_KEPT_S = 60.0
+_NAME = "rest"
+
+Scope = dict[str, Any]
+Receive = Callable[[], Any]
+Send = Callable[[Any], Any]
+
+
+class Application(ASGIHandler):
+    """Django's, but for what is below `PREFIX`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._in_a_thread = BaseHandler()
+        self._in_a_thread.load_middleware(is_async=False)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=_NAME)
+        connection_created.connect(_keep)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(PREFIX):
+            await self._answer_rest(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+    async def _answer_rest(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            body = await self.read_body(receive)
+        except RequestAborted:
+            return
+        run = asyncio.get_running_loop().run_in_executor
+        try:
+            response = await run(self._threads, self._respond, scope, body)
+            if not response.streaming:
+                await self.send_response(response, send)
+                return
+            try:
+                await _until_left(self.send_response(response, send), receive)
+            finally:
+                await run(self._threads, response.close)
+        finally:
+            body.close()
+
+    def _respond(self, scope: Scope, body: Any) -> Any:
+        """In a thread: all but the sending, which for a stream goes on for hours."""
+        set_script_prefix(get_script_prefix(scope))
+        signals.request_started.send(sender=type(self), scope=scope)
+        request, refusal = self.create_request(scope, body)
+        response: Any = refusal if request is None else self._in_a_thread.get_response(request)
+        response._handler_class = type(self)
+        if not response.streaming:
+            response.close()
+        return response
+
+
+async def _until_left(sending: Any, receive: Receive) -> None:
+    """Send until there is no more, or nobody listens."""
+    task, left = asyncio.ensure_future(sending), asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+    finally:
+        for one in (task, left):
+            one.cancel()
+        await asyncio.gather(task, left, return_exceptions=True)
+
+
+def _keep(connection: Any, **signal: Any) -> None:
+    """Connections of these threads stay; each request looks first whether they still work."""
+    if current_thread().name.startswith(_NAME):
+        connection.close_at = time.monotonic() + CONNECTIONS_KEPT_S
