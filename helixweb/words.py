@@ -48,7 +48,8 @@ WORDS_OF_ROWS = (
     gettext_noop("noted"), gettext_noop("joined"), gettext_noop("online again"),
     gettext_noop("fell silent"), gettext_noop("announced itself anew"),
     gettext_noop("taken in again"), gettext_noop("told to end"),
-    # what is noted of people
+    # what is noted of people, and the columns of what they changed
+    gettext_noop("members"), gettext_noop("role"), gettext_noop("is active"),
     gettext_noop("logged in"), gettext_noop("logged out"), gettext_noop("login link made"),
     gettext_noop("logged out everywhere"), gettext_noop("credential revoked"),
     gettext_noop("revoked"), gettext_noop("by single sign-on"),

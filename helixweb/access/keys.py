@@ -8,6 +8,7 @@ from django.db import transaction
 from django.db.models import QuerySet, Sum
 
 from helixweb.access import audit
+from helixweb.access.roles_of_holders import end_streams
 from helixweb.common import api_keys
 from helixweb.common.models import ApiKey, KeyUsage
 
@@ -47,6 +48,7 @@ def end(key: ApiKey) -> bool:
             before=_told(key),
             text="revoked",
         )
+        end_streams([key.user_id])
     return True
 
 

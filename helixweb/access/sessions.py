@@ -90,3 +90,4 @@ def _ended(sender: Any, request: HttpRequest, user: Any, **signal: Any) -> None:
     if user is not None and request.session.session_key is not None:
         SessionOfUser.objects.filter(session_key=request.session.session_key).delete()
         audit.note("login", user.get_username(), "noted", row_id=user.pk, text="logged out")
+        end_streams([user.pk])  # other sessions' ask anew, and go on

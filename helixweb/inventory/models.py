@@ -408,7 +408,7 @@ class JoinToken(InCluster):
         ordering = ["-created_at"]
 
     def __str__(self) -> str:
-        return f"for a {self.role} of {self.cluster}"
+        return self.cluster.name
 
 
 class Change(InCluster):

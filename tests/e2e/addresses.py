@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from django.urls import URLPattern, resolve
 
+from helixweb.access import urls as access_urls
 from helixweb.alerting import urls as alerting_urls
 from helixweb.common import urls as common_urls
 from helixweb.deployment import urls as deployment_urls
@@ -13,6 +14,7 @@ from helixweb.planning import urls as planning_urls
 
 MODULES = (
     common_urls,
+    access_urls,
     inventory_urls,
     planning_urls,
     deployment_urls,
@@ -23,6 +25,8 @@ MODULES = (
 NOT_FOR_PEOPLE = {"healthz", "readyz", "events", "texts", "metrics"}
 # What buttons post to, and what scripts or htmx ask for: no pages of their own.
 ANSWERS = {
+    "user-log-out", "grant-withdraw", "group-delete", "session-end", "sessions-end",
+    "sso-begin", "sso-callback", "changes-csv",
     "logout", "user-keep-out", "user-let-in", "api-key-revoke", "nodes-bulk", "nodes-csv",
     "join-token-revoke", "cluster-demo", "cluster-join", "cluster-export", "plan-run-preview",
     "plan-run-starts", "plan-run-cancel", "plan-run-accept", "plan-run-extend", "replan-adopt",

@@ -32,7 +32,9 @@ PAGES = (
     "/alerts/rules/{alert_rule}/delete", "/alerts/channels/", "/alerts/channels/new/{cluster}",
     "/alerts/channels/{alert_channel}/", "/alerts/channels/{alert_channel}/delete",
     "/alerts/silences/", "/alerts/silences/new/{cluster}", "/alerts/deliveries/",
-    "/playground/", "/settings/", "/settings/users/",
+    "/playground/", "/settings/", "/settings/users/", "/settings/users/{person}/",
+    "/settings/groups/", "/settings/groups/{group}/", "/settings/sessions/",
+    "/clusters/{cluster}/access/",
     "/settings/api-keys/", "/settings/join-tokens/", "/settings/jobs/", "/settings/about/",
 )  # fmt: skip
 # On the day the site is new: what says that there is nothing yet, and what to do.

@@ -51,6 +51,8 @@ def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
     ids: dict[str, Any] = {
         "name": name,
         "user": user.username,
+        "person": user.pk,
+        "group": _group(user, serving),
         "login_link": login_links.create(user),
         "coordinator": _authorization(doubles.coordinator),
         "front": doubles.coordinator.row.pk,
@@ -93,6 +95,17 @@ def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
     }
     ids |= some_alerts(spare, user=user, now=now)
     return ids | _others(name, spare=spare, user=user, plan=plan, now=now)
+
+
+def _group(user: Any, serving: Any) -> int:
+    """With a member, and a role on one cluster."""
+    from helixweb.access import roles_of_holders
+    from helixweb.access.roles import Role
+
+    group = roles_of_holders.make_group("night-shift")
+    roles_of_holders.set_members(group, [user])
+    roles_of_holders.give(group, Role.OPERATOR, cluster=serving)
+    return int(group.pk)
 
 
 def _measured(serving: Any) -> int:

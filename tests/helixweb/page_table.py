@@ -37,7 +37,8 @@ _PAGES: dict[tuple[Need, Need], tuple[str, ...]] = {
     ("viewer", "operator"): (
         "about", "api-docs", "alert-acknowledge", "alert-channel-secret", "alert-channel-test",
         "alert-delivery-again", "alert-rules", "alert-silence-end", "alert-silences", "alerts",
-        "alerts-bell", "changes", "changes-csv", "cluster", "cluster-export", "cluster-join", "clusters",
+        "alerts-bell", "changes", "changes-csv", "cluster", "cluster-export", "cluster-join",
+        "clusters",
         "deployment", "deployment-pause", "deployment-resume", "deployment-roll-back",
         "deployment-stop", "deployment-weights", "deployments", "incumbent", "jobs",
         "join-token-revoke", "join-tokens", "links-keep-measured", "model", "model-mix",

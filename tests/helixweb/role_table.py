@@ -59,7 +59,8 @@ OPERATIONS: dict[str, Need] = {
         "POST alert-deliveries/{id}/again/", "POST alerts/{id}/acknowledge/",
         # By the clusters that the file names; models and new clusters need the site's operator.
         "POST import/",
-        "PATCH clusters/{id}/", "DELETE coordinators/{id}/", "POST deployments/",
+        "PATCH clusters/{id}/", "POST clusters/{id}/keep-measured-links/",
+        "POST deployments/{id}/weights/", "DELETE coordinators/{id}/", "POST deployments/",
         "POST deployments/{id}/pause/", "POST deployments/{id}/resume/",
         "POST deployments/{id}/roll-back/", "POST deployments/{id}/stop/", "POST drains/",
         "DELETE drains/{id}/", "POST join-tokens/", "DELETE join-tokens/{id}/",
@@ -79,7 +80,8 @@ OPERATIONS: dict[str, Need] = {
     # What belongs to no cluster.
     **_all(
         "site-operator",
-        "POST clusters/", "POST clusters/batch/", "POST clusters/import/",
+        "POST clusters/", "POST clusters/batch/", "POST clusters/demo/",
+        "POST clusters/import/",
         "POST models/", "PATCH models/{id}/", "DELETE models/{id}/", "POST models/batch/",
     ),
     **_all("site-viewer", "GET users/", "GET users/{id}/", "GET groups/", "GET groups/{id}/"),

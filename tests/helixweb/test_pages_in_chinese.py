@@ -21,7 +21,7 @@ SAME_IN_CHINESE = frozenset(
     token GPU CPU KV TTFT ITL TPOT API REST OpenAI HelixWeb Helix MILP Swarm Petals Gurobi
     HiGHS highs stage-patterns milp petals annealing Python JavaScript Django curl SQLite
     sqlite PostgreSQL Hugging Face config json safetensors JSON YAML CSV UTF UTC UUID HTTP
-    Cookie Enter Shift Esc Ctrl rank read write serve GB MB kB kbit Mbit Gbit bit ms min to in
+    Cookie Enter Shift Esc Ctrl rank read write serve admin GB MB kB kbit Mbit Gbit bit ms min to in
     ended cpu MIT English python runtime profile helixweb problem stage log data-security host
     port hlx prompt decode bursts flow coordinator share burst_size tcp http gpu-a gpu-b gpu eu
     us YOUR_KEY POST URL webhook vllm transformers helix instances PCIe SXM RTX Xiong
@@ -31,7 +31,7 @@ SAME_IN_CHINESE = frozenset(
 WRITTEN_DOWN = re.compile(
     r"No module named|reading weights|^runtime\.|^made for tests$|^\d+ nodes$"
     r"|python -m runtime profile|exited with status \d|^left idle, as they cannot hold the model: "
-    r"|the receiver answered \d"
+    r"|the receiver answered \d|^(user|group) \S+ on \S+$"
 )
 
 
@@ -115,7 +115,7 @@ def test_pages_of_a_site_with_everything_in_it_leave_no_text_in_english() -> Non
         "tower", "laptop", "mini", "front", "big", "small", "home", "away", "uplink", "tiny-llama",
         "world-person", "world-serving", "world-trouble", "world-spare", "world-many", "extra",
         "world-model", "world-frayed", "world-torn", "world-instances", "whole", "host", "llama",
-        "slow-answers", "ops",
+        "slow-answers", "ops", "night-shift",
     }  # fmt: skip
     paths = [path.format(**ids) for path in PAGES if path != "/settings/"]
     assert left_in_english(chinese_reader(ids["user"]), paths, names) == {}

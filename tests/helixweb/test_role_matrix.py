@@ -90,13 +90,7 @@ class World:
             self.row(collection)
 
     def _add_what_the_world_lacks(self) -> None:
-        cluster = Cluster.objects.get(pk=self.ids["cluster"])
-        Grant.objects.create(user=self.admin, cluster=cluster, role="viewer")
         ApiKey.objects.create(name="k", key="0" * 12, secret_hash="0" * 64, user=self.admin)
-        client = APIClient()
-        client.force_authenticate(self.admin)
-        made = client.post(f"{PREFIX}groups/", {"name": "night shift"})
-        assert made.status_code == 201, made.content
 
     def client(self, user: Any) -> APIClient:
         client = APIClient()

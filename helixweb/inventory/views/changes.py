@@ -56,6 +56,9 @@ WORDS = {
     "sharedbandwidth": gettext_noop("shared bandwidth"),
     "languagemodel": gettext_noop("model"),
     "jointoken": gettext_noop("join token"),
+    "alertrule": gettext_noop("alert rule"),
+    "channel": gettext_noop("alert channel"),
+    "silence": gettext_noop("alert silence"),
     "apikey": gettext_noop("API key"),
     "login": gettext_noop("log-in"),
     "grant": gettext_noop("role"),
@@ -200,7 +203,7 @@ def _differences(change: Change) -> tuple[Difference, ...]:
     before: Mapping[str, Any] = change.before
     return tuple(
         Difference(
-            column=column.removesuffix("_id").replace("_", " "),
+            column=gettext(column.removesuffix("_id").replace("_", " ")),
             before=_short(before.get(column)),
             after=_short(value),
         )
