@@ -138,7 +138,7 @@ def join_a_machine(person: Person) -> None:
     """A command for a node, then one for the coordinator, without leaving the page."""
     person.fill("name", "tower", within="#join")
     person.click("Make a join command")
-    person.see("#join-command", "runtime agent")
+    person.see("#join-command", "helix-agent join")
     person.click("Copy", within="#join")
     person.see("#join [data-copy]", "Copied")
     person.tap("#join input[value=coordinator]")

@@ -243,10 +243,7 @@ def test_rest_shows_the_secret_once_with_the_command_that_uses_it(
     assert made.status_code == 201
     secret = made.json()["secret"]
     assert secret.startswith("hlxj_")
-    assert (
-        f"python -m runtime agent --server http://127.0.0.1:8000 --token {secret}"
-        in (made.json()["command"])
-    )
+    assert f"helix-agent join http://127.0.0.1:8000 --token {secret}" in (made.json()["command"])
     again = api.get(f"/api/v1/join-tokens/{made.json()['id']}/").json()
     assert (again["secret"], again["command"]) == (None, None)
     assert join(secret).row.name == "tower"
@@ -276,7 +273,7 @@ def test_a_command_that_no_other_machine_can_use_says_so(
     page = browser.post(
         f"/clusters/{cluster.pk}/join", {"role": "node", "name": "tower", "region": "home"}
     ).content.decode()
-    assert f"--server {url}" in page
+    assert f"helix-agent join {url} " in page
     assert ("works on this machine only" in page) is warned
 
 

@@ -144,7 +144,12 @@ def _token(site: Session, arguments: argparse.Namespace) -> int:
         f"  {token['command']}",
     ]
     if arguments.role == "node":
-        lines += ["", f"or   helix-agent join {site.client.url} --token {token['secret']}"]
+        lines += [
+            "",
+            "or, called as the machine itself:",
+            "",
+            f"  helix-agent join {site.client.url} --token {token['secret']}",
+        ]
     site.show(token, "\n".join(lines))
     return exit_codes.OK
 

@@ -15,7 +15,7 @@ VALUES: Mapping[str, Any] = {
     "activation_bytes_per_token": 16384.0,
     "checkpoint": "/models/llama-3-8b",
     "cluster": 1,
-    "command": "python -m runtime agent --server http://127.0.0.1:8000 --token hlxj_… --name tower",
+    "command": "helix-agent join http://127.0.0.1:8000 --token hlxj_… --name tower",
     "coordinator_region": "home",
     "created_by": "ada",
     "data_endpoint": "tcp://10.0.0.7:7000",

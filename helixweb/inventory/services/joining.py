@@ -97,8 +97,10 @@ def revoke_join_token(token_id: int, *, now: datetime) -> bool:
 
 def join_command(role: str, secret: str, *, name: str = "NAME", region: str = "") -> str:
     """What to run on the machine; shared by the page and the REST API."""
-    program = "agent" if role == JoinToken.Role.NODE else "coordinator"
-    words = ["python", "-m", "runtime", program, "--server", settings.HELIX_URL]
+    if role == JoinToken.Role.NODE:
+        words = ["helix-agent", "join", settings.HELIX_URL]
+    else:
+        words = ["python", "-m", "runtime", "coordinator", "--server", settings.HELIX_URL]
     words += ["--token", secret, "--name", name]
     if region and role == JoinToken.Role.NODE:
         words += ["--region", region]
