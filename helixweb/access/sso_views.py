@@ -36,7 +36,9 @@ def callback(request: HttpRequest) -> HttpResponseBase:
 def _through(view: str, request: HttpRequest) -> HttpResponseBase:
     if not settings.HELIX_OIDC_ISSUER:
         raise Http404
-    from helixweb.access import sso  # what it needs is installed with the extra `sso` only
+    import requests  # this and what `sso` needs is installed with the extra `sso` only
+
+    from helixweb.access import sso
 
     try:
         response: HttpResponseBase = getattr(sso, view).as_view()(request)

@@ -4,10 +4,11 @@ import contextlib
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,13 @@ NO_SERVICES = {"DATABASE_URL": "", "REDIS_URL": ""}
 class Up:
     """One `helixweb up` with its own ports; `told` is what it said when all was there."""
 
-    def __init__(self, data: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, data: Path, environ: Mapping[str, str], words: Sequence[str]) -> None:
         self.port, self.coordinator_port = free_port(), free_port()
         known = {key: value for key, value in os.environ.items() if not key.startswith("HELIX_")}
         self.process = subprocess.Popen(
             [
                 sys.executable, "-m", "helixweb.command_line", "up", "--data", str(data), "--json",
-                "--port", str(self.port), "--coordinator-port", str(self.coordinator_port),
+                "--port", str(self.port), "--coordinator-port", str(self.coordinator_port), *words,
             ],
             cwd=ROOT,
             env={**known, **environ, "OMP_NUM_THREADS": "1"},
@@ -83,8 +84,10 @@ def lives(process: psutil.Process) -> bool:
 
 
 @contextlib.contextmanager
-def started(data: Path, environ: Mapping[str, str] = NO_SERVICES) -> Iterator[Up]:
-    up = Up(data, environ)
+def started(
+    data: Path, environ: Mapping[str, str] = NO_SERVICES, words: Sequence[str] = ()
+) -> Iterator[Up]:
+    up = Up(data, environ, words)
     try:
         yield up
     finally:
@@ -187,6 +190,27 @@ def test_it_needs_no_network_and_looks_for_none(tmp_path: Path) -> None:
     up, packet = (json.loads(line)[0]["stats64"]["tx"] for line in done.stdout.splitlines() if line)
     assert (up["packets"], up["errors"], up["dropped"]) == (0, 0, 0)
     assert packet["packets"] == 1
+
+
+@pytest.mark.e2e
+def test_it_speaks_https_with_a_certificate_of_its_own(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj",
+            "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+            "-keyout", str(key), "-out", str(certificate),
+        ],
+        check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    tls = ("--tls-certificate", str(certificate), "--tls-key", str(key), "--role", "web")
+    with started(tmp_path / "data", words=tls) as up:
+        trusted = ssl.create_default_context(cafile=str(certificate))
+        answer = httpx.get(f"https://localhost:{up.port}/login/", verify=trusted)
+        assert answer.status_code == 200
+        assert "max-age" in answer.headers["Strict-Transport-Security"]
+        assert "Secure" in answer.headers["Set-Cookie"]
+        assert up.stop() == 0
 
 
 @pytest.mark.e2e

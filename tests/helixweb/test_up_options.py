@@ -1,5 +1,6 @@
 """What `up` refuses before anything is started, and what it says."""
 
+import contextlib
 import os
 import socket
 from io import StringIO
@@ -7,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from helixweb.command_line.main import main
+from helixweb.command_line.main import main, parser_for
 from helixweb.command_line.surroundings import Surroundings
+from helixweb.demo.processes import free_port
+from helixweb.operations import site_processes
 from helixweb.operations.data_folder import DataFolder, DataFolderFault
 from helixweb.operations.listening import CannotListen, listen
 from helixweb.operations.notify import notify
+from helixweb.operations.roles import wanted_of
 from helixweb.places import default_data_dir
+from runtime.coordinator.options import parse_options
 
 
 def up(*words: str, data: Path, **environ: str) -> tuple[int, str]:
@@ -78,6 +83,42 @@ def test_a_data_folder_that_may_not_be_written_to_is_named(
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
     with pytest.raises(DataFolderFault, match="cannot be written"):
         DataFolder.of(tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("roles", "started"),
+    [
+        (["web"], ["web"]),
+        (["worker"], ["worker"]),
+        (["beat"], ["beat"]),
+        (["worker", "beat"], ["worker -B"]),
+        (["web", "worker", "beat", "coordinator"], ["web", "worker -B", "coordinator"]),
+    ],
+)
+def test_each_role_is_the_processes_of_it(
+    roles: list[str], started: list[str], tmp_path: Path
+) -> None:
+    words = ["up", "--port", str(free_port()), "--coordinator-port", str(free_port())]
+    for role in roles:
+        words += ["--role", role]
+    wanted = wanted_of(parser_for(words).parse_args(words), {})
+    folder = DataFolder.of(tmp_path, {})
+    with contextlib.ExitStack() as kept:
+        sockets = [kept.enter_context(one) for one in site_processes.bound(wanted)]
+        plan = site_processes.plan(wanted, folder, sockets, {"coordinator_token": "hlxj_x"})
+    names = [f"{c.name} -B" if "-B" in c.command else c.name for c in plan.children]
+    assert names == started
+    for child in plan.children:
+        if child.name == "coordinator":
+            options = parse_options(list(child.command[4:]))
+            assert (options.token, options.data_dir) == ("hlxj_x", folder.coordinator)
+            assert options.server == wanted.local_url
+
+
+def test_a_coordinator_of_an_https_site_knows_it_by_its_name(tmp_path: Path) -> None:
+    words = ["up", "--url", "https://helix.example/"]
+    wanted = wanted_of(parser_for(words).parse_args(words), {})
+    assert (wanted.url, wanted.server_url) == ("https://helix.example", "https://helix.example")
 
 
 def test_two_at_once_in_one_folder_are_told_apart_by_their_roles(tmp_path: Path) -> None:
