@@ -16,16 +16,20 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 LOADS_WITHOUT = """
-import importlib, json, sys
+import importlib.machinery, json, sys
 
-class Hidden:
-    def __init__(self, names):
-        self.names = set(names)
+class AllButHidden:
+    def __init__(self, finders, names):
+        self.finders, self.names = finders, set(names)
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in self.names:
-            raise ModuleNotFoundError(f"{name} is not in the base install", name=name)
+            return None
+        found = (finder.find_spec(name, path, target) for finder in self.finders)
+        return next((spec for spec in found if spec is not None), None)
+    def find_distributions(self, *context):
+        return importlib.machinery.PathFinder.find_distributions(*context)
 
-sys.meta_path.insert(0, Hidden(json.loads(sys.argv[1])))
+sys.meta_path[:] = [AllButHidden(list(sys.meta_path), json.loads(sys.argv[1]))]
 import django
 django.setup()
 from django.urls import get_resolver
