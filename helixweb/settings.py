@@ -192,12 +192,12 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
         "schedule": 300.0,
         "options": {"expires": 300.0},
     },
-    "prune-change-log": {
     "prune-access": {
         "task": "helixweb.access.tasks.prune_access",
         "schedule": 300.0,
         "options": {"expires": 300.0},
     },
+    "prune-change-log": {
         "task": "helixweb.inventory.tasks.prune_change_log",
         "schedule": 86_400.0,
         "options": {"expires": 86_400.0},
@@ -245,7 +245,6 @@ CACHES = {
 # A session ends when nothing was asked for that long, and in any case so long after the log-in.
 SESSION_COOKIE_AGE = 14 * 86_400
 HELIX_SESSION_MAX_AGE_S = 30 * 86_400
-LOGIN_URL = "login"
 # Single sign-on by OpenID Connect, with the extra `sso`; without an issuer there is none.
 HELIX_OIDC_ISSUER = environment.url(
     "HELIX_OIDC_ISSUER", schemes=("https", "http"), example="https://login.example/realms/ours"
@@ -273,6 +272,7 @@ if HELIX_OIDC_ISSUER:
             "as the provider gave them"
         )
     AUTHENTICATION_BACKENDS.append("helixweb.access.sso.Backend")
+LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "overview"
 LOGOUT_REDIRECT_URL = "login"
 AUTH_PASSWORD_VALIDATORS = [

@@ -2,7 +2,6 @@
 
 import logging
 
-import requests
 from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
 from django.core.exceptions import SuspiciousOperation

@@ -43,12 +43,6 @@ logger = logging.getLogger(__name__)
 def main(argv: list[str]) -> int:
     """Run until told to stop; returns the exit status."""
     options = _parser().parse_args(argv)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per heartbeat otherwise
     try:
         begin_logging(
             "agent",

@@ -15,7 +15,6 @@ from runtime.agent.stage_log import StageLog
 from runtime.instances.command_lines import Launch
 from runtime.instances.environment import passed_on
 from runtime.platforms import kill_session
-from runtime.platforms import kill_session
 from runtime.protocol.secrets_out import without_secrets
 
 _TAIL_LINES = 12
