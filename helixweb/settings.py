@@ -321,6 +321,7 @@ SPECTACULAR_SETTINGS = {
         "RoleOfPersonEnum": "helixweb.access.roles.Role",
         "NodeStateEnum": "helixweb.inventory.models.NodeState",
         "TaskStatusEnum": "helixweb.common.models.LeasedTask.Status",
+        "ImportedKindEnum": "helixweb.inventory.as_code.kinds.SECTIONS",
         "AlertKindEnum": "helixweb.alerting.kinds.Kind",
         "AlertSeverityEnum": "helixweb.alerting.kinds.Severity",
         "DeploymentStatusEnum": "helixweb.deployment.models.Status",

@@ -46,7 +46,7 @@ class Alert(TypedDict):
     rule_name: str
     kind: str
     subject: str
-    severity: SeverityEnum
+    severity: AlertSeverityEnum
     state: AlertStateEnum
     value: float | None
     text: str
@@ -58,6 +58,12 @@ class Alert(TypedDict):
     acknowledged_at: str | None
     acknowledged_by: str
     comment: str
+
+
+AlertKindEnum: TypeAlias = "Literal['node_lost', 'coordinator_lost', 'deployment_failed', 'plan_stale', 'ttft_p95', 'itl_p95', 'requests_waiting', 'kv_promised', 'link_slow', 'key_expires', 'certificate_expires']"
+
+
+AlertSeverityEnum: TypeAlias = "Literal['warning', 'critical']"
 
 
 AlertStateEnum: TypeAlias = "Literal['pending', 'firing', 'resolved']"
@@ -222,7 +228,7 @@ class Channel(TypedDict):
     addresses: NotRequired[dict[str, Any]]
     enabled: NotRequired[bool]
     send_resolved: NotRequired[bool]
-    least_severity: NotRequired[LeastSeverityEnum]
+    least_severity: NotRequired[AlertSeverityEnum]
     alive_every_s: NotRequired[float | None]
     failures: int
     disabled_why: str
@@ -257,7 +263,7 @@ class ChannelRequest(TypedDict):
     addresses: NotRequired[dict[str, Any]]
     enabled: NotRequired[bool]
     send_resolved: NotRequired[bool]
-    least_severity: NotRequired[LeastSeverityEnum]
+    least_severity: NotRequired[AlertSeverityEnum]
     alive_every_s: NotRequired[float | None]
 
 
@@ -337,7 +343,7 @@ class Coordinator(TypedDict):
 
 
 class Count(TypedDict):
-    kind: Kind0d1Enum
+    kind: ImportedKindEnum
     add: int
     change: int
     remove: int
@@ -612,6 +618,9 @@ class ImportRequest(TypedDict):
     problem: NotRequired[dict[str, Any]]
 
 
+ImportedKindEnum: TypeAlias = "Literal['models', 'clusters', 'profiles', 'nodes', 'region_links', 'links', 'shared_bandwidths']"
+
+
 class Incumbent(TypedDict):
     id: int
     attempt: int
@@ -653,9 +662,6 @@ class Kept(TypedDict):
     """How many links have another rate than before."""
 
     kept: int
-
-
-Kind0d1Enum: TypeAlias = "Literal['models', 'clusters', 'profiles', 'nodes', 'region_links', 'links', 'shared_bandwidths']"
 
 
 class LanguageModel(TypedDict):
@@ -703,9 +709,6 @@ class LanguageModelRequest(TypedDict):
     max_context_tokens: NotRequired[int]
     num_heads: NotRequired[int | None]
     num_kv_heads: NotRequired[int | None]
-
-
-LeastSeverityEnum: TypeAlias = "Literal['warning', 'critical']"
 
 
 LevelEnum: TypeAlias = "Literal['debug', 'info', 'warning', 'error']"
@@ -990,7 +993,7 @@ class PatchedChannelRequest(TypedDict):
     addresses: NotRequired[dict[str, Any]]
     enabled: NotRequired[bool]
     send_resolved: NotRequired[bool]
-    least_severity: NotRequired[LeastSeverityEnum]
+    least_severity: NotRequired[AlertSeverityEnum]
     alive_every_s: NotRequired[float | None]
 
 
@@ -1080,12 +1083,12 @@ class PatchedRuleRequest(TypedDict):
 
     cluster: NotRequired[int]
     name: NotRequired[str]
-    kind: NotRequired[RuleKindEnum]
+    kind: NotRequired[AlertKindEnum]
     threshold: NotRequired[float]
     clears_at: NotRequired[float]
     for_s: NotRequired[float]
     resolve_s: NotRequired[float]
-    severity: NotRequired[SeverityEnum]
+    severity: NotRequired[AlertSeverityEnum]
     enabled: NotRequired[bool]
     channels: NotRequired[list[int]]
 
@@ -1532,13 +1535,13 @@ class Rule(TypedDict):
     id: int
     cluster: int
     name: str
-    kind: RuleKindEnum
+    kind: AlertKindEnum
     threshold: float
     clears_at: float
     unit: str
     for_s: NotRequired[float]
     resolve_s: NotRequired[float]
-    severity: NotRequired[SeverityEnum]
+    severity: NotRequired[AlertSeverityEnum]
     enabled: NotRequired[bool]
     channels: NotRequired[list[int]]
 
@@ -1560,20 +1563,17 @@ class RuleBatchRequest(TypedDict):
     if_match: NotRequired[dict[str, str]]
 
 
-RuleKindEnum: TypeAlias = "Literal['node_lost', 'coordinator_lost', 'deployment_failed', 'plan_stale', 'ttft_p95', 'itl_p95', 'requests_waiting', 'kv_promised', 'link_slow', 'key_expires', 'certificate_expires']"
-
-
 class RuleRequest(TypedDict):
     """`channels`: none means all of the cluster's."""
 
     cluster: int
     name: str
-    kind: RuleKindEnum
+    kind: AlertKindEnum
     threshold: float
     clears_at: float
     for_s: NotRequired[float]
     resolve_s: NotRequired[float]
-    severity: NotRequired[SeverityEnum]
+    severity: NotRequired[AlertSeverityEnum]
     enabled: NotRequired[bool]
     channels: NotRequired[list[int]]
 
@@ -1625,9 +1625,6 @@ class Session(TypedDict):
     address: str
     browser: str
     began_at: str
-
-
-SeverityEnum: TypeAlias = "Literal['warning', 'critical']"
 
 
 class SharedBandwidth(TypedDict):
@@ -1763,7 +1760,7 @@ class Step(TypedDict):
     """One row; `before` and `after` hold the keys that differ, `place` where the file says so."""
 
     action: StepActionEnum
-    kind: Kind0d1Enum
+    kind: ImportedKindEnum
     cluster: str
     name: str
     before: dict[str, Any]

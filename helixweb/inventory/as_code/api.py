@@ -22,7 +22,7 @@ from helixweb.inventory.as_code.declared import Declaration
 from helixweb.inventory.as_code.diff import Action
 from helixweb.inventory.as_code.documents import read_document, read_text
 from helixweb.inventory.as_code.importing import import_declaration
-from helixweb.inventory.as_code.kinds import ALL
+from helixweb.inventory.as_code.kinds import SECTIONS
 from helixweb.inventory.as_code.media import (
     CSV,
     YAML,
@@ -76,7 +76,7 @@ class StepSerializer(serializers.Serializer[Any]):
     """One row; `before` and `after` hold the keys that differ, `place` where the file says so."""
 
     action = serializers.ChoiceField(choices=[action.value for action in Action])
-    kind = serializers.ChoiceField(choices=[kind.section for kind in ALL])
+    kind = serializers.ChoiceField(choices=SECTIONS)
     cluster = serializers.CharField(allow_blank=True)
     name = serializers.CharField()
     before = serializers.DictField()
@@ -85,7 +85,7 @@ class StepSerializer(serializers.Serializer[Any]):
 
 
 class CountSerializer(serializers.Serializer[Any]):
-    kind = serializers.ChoiceField(choices=[kind.section for kind in ALL])
+    kind = serializers.ChoiceField(choices=SECTIONS)
     add = serializers.IntegerField()
     change = serializers.IntegerField()
     remove = serializers.IntegerField()

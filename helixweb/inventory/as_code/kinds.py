@@ -200,6 +200,7 @@ SHARED = _kind(
 # In the order in which rows must be made; they go in the opposite one.
 OF_CLUSTER = (PROFILES, NODES, REGION_LINKS, LINKS, SHARED)
 ALL = (MODELS, CLUSTERS, *OF_CLUSTER)
+SECTIONS = [kind.section for kind in ALL]
 BY_SECTION = {kind.section: kind for kind in ALL}
 
 
