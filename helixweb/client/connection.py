@@ -15,6 +15,8 @@ Row = TypeVar("Row")
 API = "/api/v1"
 PAGE_ROWS = 500
 TIMEOUT_S = 30.0
+MOST_TRIES = 3
+_BROKEN_OFF = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 _LONGEST_SHOWN = 200
 
 
@@ -116,19 +118,31 @@ class Connection:
         content: bytes | None = None,
         headers: Mapping[str, str | None] | None = None,
     ) -> httpx.Response:
-        """The answer, whole. Raises ClientError unless it is a success."""
-        try:
-            answer = self.http.request(
-                method,
-                f"{API}{path}",
-                params=plain_query(query or {}),
-                json=json,
-                content=content,
-                headers={name: value for name, value in (headers or {}).items() if value},
-            )
-        except httpx.TransportError as error:
-            raise unreachable(self.url, error) from error
-        return self.checked(answer)
+        """The answer, whole. Raises ClientError unless it is a success.
+
+        What breaks off is asked again where that does nothing twice: reads, and what has an
+        Idempotency-Key.
+        """
+        told = {name: value for name, value in (headers or {}).items() if value}
+        tries = MOST_TRIES if method == "GET" or "Idempotency-Key" in told else 1
+        while True:
+            try:
+                answer = self.http.request(
+                    method,
+                    f"{API}{path}",
+                    params=plain_query(query or {}),
+                    json=json,
+                    content=content,
+                    headers=told,
+                )
+            except _BROKEN_OFF as error:
+                tries -= 1
+                if not tries:
+                    raise unreachable(self.url, error) from error
+            except httpx.TransportError as error:
+                raise unreachable(self.url, error) from error
+            else:
+                return self.checked(answer)
 
     def checked(self, answer: httpx.Response) -> httpx.Response:
         """Raises ClientError unless it is a success; its body must have been read."""

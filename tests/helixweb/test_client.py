@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from django.core.management import call_command
+from site_in_process import URL, InProcess, client_of
 
 from helixweb.client import (
     BadAddress,
@@ -28,9 +29,9 @@ from helixweb.client import (
 )
 from helixweb.client import connection as client_connection
 from helixweb.client.events import follow, read_events
+from helixweb.client.generated import schemas
 from helixweb.client.generator import generated_files
 from helixweb.inventory.models import Cluster, Link, Node
-from site_in_process import URL, InProcess, client_of
 
 
 @pytest.fixture
@@ -124,6 +125,34 @@ def test_who_does_not_answer_is_unreachable() -> None:
     client = Client(URL, transport=httpx.MockTransport(refuse))
     with client, pytest.raises(Unreachable, match="is it running"):
         client.nodes.page()
+
+
+def test_what_breaks_off_is_asked_again_only_where_that_does_nothing_twice() -> None:
+    asked: list[str | None] = []
+
+    def break_off(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers.get("Idempotency-Key"))
+        if len(asked) < 3:
+            raise httpx.ReadError("broken off")
+        return httpx.Response(201, json={"id": 1})
+
+    with Client(URL, transport=httpx.MockTransport(break_off)) as client:
+        with pytest.raises(Unreachable, match="broken off"):
+            client.plan_runs.create({"cluster": 1, "model": 1})
+        assert asked == [None]
+        assert client.plan_runs.create({"cluster": 1, "model": 1}, idempotency_key="k")["id"] == 1
+        assert asked == [None, "k", "k"]
+        asked.clear()
+        assert client.call("GET", "/clusters/1/") == {"id": 1}
+        assert len(asked) == 3
+
+
+def test_the_same_plan_run_is_not_made_twice(client: Client, cluster: Cluster) -> None:
+    model = client.models.page().results[0]["id"]
+    body: schemas.PlanRunRequestRequest = {"cluster": cluster.pk, "model": model}
+    first, again = (client.plan_runs.create(body, idempotency_key="once") for _ in range(2))
+    assert first["id"] == again["id"]
+    assert client.plan_runs.page().count == 1
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`helixweb node`: the machines of a cluster."""
 
 import argparse
+import uuid
 
 from helixweb.client.generated import schemas
 from helixweb.command_line import exit_codes
@@ -137,7 +138,9 @@ def _remove(site: Session, arguments: argparse.Namespace) -> int:
 
 def _token(site: Session, arguments: argparse.Namespace) -> int:
     cluster = cluster_named(site.client, arguments.cluster)
-    token = site.client.join_tokens.create({"cluster": cluster["id"], "role": arguments.role})
+    token = site.client.join_tokens.create(
+        {"cluster": cluster["id"], "role": arguments.role}, idempotency_key=str(uuid.uuid4())
+    )
     lines = [
         f"{arguments.role} of {cluster['name']}, once, until {moment(token['expires_at'])} UTC:",
         "",

@@ -1,6 +1,7 @@
 """`helixweb plan`: search for placements, look at them, compare them."""
 
 import argparse
+import uuid
 from typing import cast
 
 from helixweb.client.generated import schemas
@@ -81,7 +82,7 @@ def _compute(site: Session, arguments: argparse.Namespace) -> int:
         body["start_plan"] = arguments.start_plan
     if arguments.survive_one_loss:
         body["survive_one_loss"] = True
-    run = site.client.plan_runs.create(body)
+    run = site.client.plan_runs.create(body, idempotency_key=str(uuid.uuid4()))
     if arguments.no_wait:
         site.show(run, f"plan run {run['id']} is {run['status']}")
         return exit_codes.OK

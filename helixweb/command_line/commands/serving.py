@@ -1,6 +1,7 @@
 """`helixweb deploy`, `drain`, `pause`, `resume`, `rollback`, `undeploy`: what a cluster runs."""
 
 import argparse
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -74,7 +75,7 @@ def _deploy(site: Session, arguments: argparse.Namespace) -> int:
         body["kv_high_water"] = arguments.kv_high_water
     if arguments.tensor_parallel is not None:
         body["tensor_parallel"] = arguments.tensor_parallel
-    row = site.client.deployments.create(body)
+    row = site.client.deployments.create(body, idempotency_key=str(uuid.uuid4()))
     return _settled(site, row, no_wait=arguments.no_wait)
 
 
