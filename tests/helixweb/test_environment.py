@@ -67,5 +67,5 @@ def test_networks_are_read_and_a_host_is_none(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("NETWORKS", "10.1.0.0/16, fd00::/8")
     assert [str(one) for one in environment.networks("NETWORKS")] == ["10.1.0.0/16", "fd00::/8"]
     monkeypatch.setenv("NETWORKS", "10.1.0.1/16")
-    with pytest.raises(ImproperlyConfigured, match="NETWORKS: .*give networks like"):
+    with pytest.raises(ImproperlyConfigured, match=r"NETWORKS: .*give networks like"):
         environment.networks("NETWORKS")
