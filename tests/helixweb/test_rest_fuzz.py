@@ -58,21 +58,15 @@ class Site:
             transport=httpx.WSGITransport(app=self.app),
             headers={"Authorization": self.admin},
         )
-        self.rows = {
-            name: self._numbers(name)
-            for name in (
-                "alert-channels", "alert-deliveries", "alert-rules", "alert-silences", "alerts",
-                "api-keys", "changes", "clusters", "coordinators", "deployments", "drains",
-                "grants", "groups", "join-tokens", "links", "model-mixes", "models", "nodes",
-                "plan-runs", "plans", "profile-versions", "profiles", "profilings", "region-links",
-                "repairs", "requests", "sessions", "shared-bandwidths", "simulations", "users",
-            )
-        } | {"figures": sorted(FIGURES)}  # fmt: skip
+        names = sorted(address.removeprefix(PREFIX).strip("/") for address in collections())
+        self.rows = {name: self._numbers(name) for name in (*names, "sessions")}
+        self.rows["figures"] = sorted(FIGURES)
 
     def _numbers(self, collection: str) -> list[Any]:
         answer = self.client.get(f"{PREFIX}{collection}/?limit=1000")
         assert answer.status_code == 200, answer.content
-        return [row.get("id", row.get("request")) for row in answer.json()["results"]]
+        rows = answer.json()["results"]
+        return [row.get("id", row.get("request")) for row in rows] or [NO_ROW]
 
     def send(self, case: schemathesis.Case, dice: random.Random) -> schemathesis.Response:
         self._name_rows(case, dice)
