@@ -76,7 +76,8 @@ def fresh(folder: Path, *, extras: str, constraints: bool) -> bool:
     services = " and ".join(n for n in ("DATABASE_URL", "REDIS_URL") if os.environ.get(n))
     print(f"services             {services or 'none'}; {told['migrated']} migrations")
     print(f"up and healthy       {told['seconds']:.1f} s; ended again after {whole:.1f} s")
-    return size <= MOST_BYTES and told["seconds"] <= MOST_SECONDS
+    within = size <= MOST_BYTES or bool(extras)  # the bound is of the base install
+    return within and told["seconds"] <= MOST_SECONDS
 
 
 def _run(*command: str, cwd: Path | None = None, **environ: str) -> str:
