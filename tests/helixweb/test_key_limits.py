@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
@@ -191,3 +192,31 @@ def test_nobody_sees_or_ends_the_key_of_another_but_an_administrator(
     Grant.objects.filter(user=user).update(role="admin")
     assert api.get(KEYS).json()["count"] == 1
     assert api.delete(f"{KEYS}{key.pk}/").status_code == 204
+
+
+def test_the_command_makes_lists_and_revokes_keys(
+    user: Any, cluster: Cluster, settings: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = ["ada", "ci", "--scopes", "read", "--cluster", "tiny", "--days", "7"]
+    call_command("apikey", *made, "--network", "192.0.2.0/24", "--tokens-per-day", "5")
+    secret = capsys.readouterr().out.strip()
+    row = ApiKey.objects.get()
+    assert (row.cluster, row.tokens_per_day, row.networks) == (cluster, 5, ["192.0.2.0/24"])
+    assert Change.objects.get(kind="apikey").actor_kind == "command"
+    settings.HELIX_PEPPER = "fresh"
+    call_command("apikey", "--list")
+    assert f"hlx_{row.key}  ada  ci  read  (on an old pepper)" in capsys.readouterr().out
+    call_command("apikey", "--revoke", secret)
+    row.refresh_from_db()
+    assert row.revoked_at is not None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["ada"], ["eve", "k"], ["ada", "k", "--cluster", "none"], ["ada", "k", "--days", "0"],
+     ["ada", "k", "--network", "x"], ["--revoke", "hlx_none"]],
+)  # fmt: skip
+def test_the_command_refuses_by_name_what_cannot_be(user: Any, words: list[str]) -> None:
+    with pytest.raises(CommandError):
+        call_command("apikey", *words)
+    assert not ApiKey.objects.exists()
