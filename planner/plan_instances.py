@@ -7,7 +7,7 @@ pipelines as their plan's forecast says.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from planner.bounds import upper_bound_tokens_per_s
@@ -67,7 +67,7 @@ def plan_by_method(
     only = _instances_plan(restricted, options, placed)
     progress(_incumbent(only, placed.output_tokens_per_s))
     if options.method == INSTANCES:
-        remark = _left_out(placed.smaller)
+        remark = _left_out(placed.smaller, options.rules)
         forecast = MethodForecast(
             method=INSTANCES, output_tokens_per_s=placed.output_tokens_per_s, remark=remark
         )
@@ -83,17 +83,22 @@ def plan_by_method(
 
 
 def _place(problem: Problem, options: PlanOptions) -> PlacedInstances:
-    """Pinned nodes that hold less than all layers are no machines for instances."""
+    """Pinned nodes that hold less than all layers are no machines for instances, but for stages."""
     pinned = {
-        name for name, held in options.rules.pinned.items() if len(held) < problem.model.num_layers
+        name
+        for name, held in options.rules.pinned.items()
+        if len(held) < problem.model.num_layers and problem.cluster.has_node(name)
     }
-    left = problem
-    if pinned:
-        cluster = problem.cluster.without(pinned)
-        left = replace(problem, cluster=cluster)
-    return place_instances(
+    if len(pinned) == len(problem.cluster.nodes):
+        raise NoDegree(
+            "every node is pinned to a part of the model, so that none can run an instance; plan "
+            "pipelines instead, or pin fewer"
+        )
+    left = replace(problem, cluster=problem.cluster.without(pinned)) if pinned else problem
+    placed = place_instances(
         left, backend=options.backend, degree=options.tensor_parallel, seed=options.seed
     )
+    return replace(placed, smaller=tuple(sorted((*placed.smaller, *pinned))))
 
 
 def _best_of_all(
@@ -108,12 +113,11 @@ def _best_of_all(
 ) -> Plan:
     """Half of the time goes to pipelines over all nodes, half to those beside the instances."""
     half = replace(options, method=PIPELINES, time_limit_s=options.time_limit_s / 2)
-    rest_names = tuple(name for name in placed.smaller)
     candidates = [
         MethodForecast(
             method=INSTANCES,
             output_tokens_per_s=placed.output_tokens_per_s,
-            remark=_left_out(placed.smaller),
+            remark=_left_out(placed.smaller, options.rules),
         )
     ]
     plans: dict[str, tuple[float, Plan]] = {INSTANCES: (placed.output_tokens_per_s, only)}
@@ -122,7 +126,7 @@ def _best_of_all(
             problem, half, progress=_tagged(progress, 0.0), cancel=cancel, start=start
         ),
     }
-    if rest_names:
+    if placed.smaller:
         attempts[BOTH] = lambda: _beside(
             problem, half, placed, only, progress=_tagged(progress, half.time_limit_s),
             cancel=cancel,
@@ -311,8 +315,16 @@ def _tagged(progress: Progress, later_s: float) -> Progress:
     return report
 
 
-def _left_out(smaller: tuple[str, ...]) -> str:
-    if not smaller:
-        return ""
-    shown = ", ".join(smaller[:_MOST_NAMED]) + ("…" if len(smaller) > _MOST_NAMED else "")
-    return f"left idle, as they cannot hold the model: {shown}"
+def _left_out(smaller: tuple[str, ...], rules: PlacementRules) -> str:
+    cannot = [name for name in smaller if name not in rules.pinned]
+    may_not = [name for name in smaller if name in rules.pinned]
+    told = []
+    if cannot:
+        told.append(f"left idle, as they cannot hold the model: {_named(cannot)}")
+    if may_not:
+        told.append(f"left idle, as they are pinned to a part of the model: {_named(may_not)}")
+    return "; ".join(told)
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_NAMED]) + ("…" if len(names) > _MOST_NAMED else "")

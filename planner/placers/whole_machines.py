@@ -5,7 +5,7 @@ the machine as one device, so an instance on t of u GPUs has t / u of its memory
 profile's `instance_times` of that degree; for the whole machine else the layer times of a stage.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -21,6 +21,7 @@ from planner.domain.problem import Problem
 from planner.domain.profile import ComputeProfile
 from planner.domain.request_length import RequestLength
 from planner.latency_model import Fit, LatencyModel, Timing, fit_latency_model
+from planner.placers.instance_names import instance_names
 from planner.placers.instances import (
     DegreeEstimate,
     EngineMemory,
@@ -43,7 +44,8 @@ _MEMORY = EngineMemory(usage=1.0, reserved_bytes=0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedInstances:
-    """`ranks` of every kind of machine that holds the model; `smaller`: nodes that do not."""
+    """`ranks` of every kind of machine that holds the model; `smaller`: nodes that do not, or that
+    have no room for requests beside it."""
 
     instances: tuple[PlannedInstance, ...]
     ranks: tuple[DegreeRank, ...]
@@ -59,10 +61,11 @@ def place_instances(
 ) -> PlacedInstances:
     """Instances on all nodes that can; with `degree` on all their GPUs that many each.
 
-    Raises NoDegree when no node holds the model, or one that does can have no degree.
+    Raises NoDegree when no node can, or not all that hold the model the `degree` that was asked for.
     """
     requests, longest = _requests(problem, seed=seed)
     kinds: dict[tuple[str, int], list[str]] = {}
+    nodes = {node.name for node in problem.cluster.nodes}
     smaller = []
     for node in problem.cluster.nodes:
         if max_layers(problem, node.name) < problem.model.num_layers:
@@ -73,6 +76,7 @@ def place_instances(
         raise NoDegree(_nobody_holds(problem))
     instances: list[PlannedInstance] = []
     ranks: list[DegreeRank] = []
+    refused: list[NoDegree] = []
     for (profile, gpus), names in kinds.items():
         _check_degree(problem, degree, gpus=gpus, names=names)
         machine, model = machine_of(problem, names[0])
@@ -84,13 +88,20 @@ def place_instances(
         ]
         mine.sort(key=lambda one: (bool(one.refused), -one.output_tokens_per_s, one.degree))
         ranks += mine
-        best = _best(mine, wanted=degree, names=names)
+        try:
+            best = _best(mine, wanted=degree, names=names)
+        except NoDegree as error:
+            refused.append(error)
+            smaller += names
+            continue
         instances += [
             each
             for name in names
             for each in _instances_on(name, best, times=_times(machine.latency[best.degree]),
-                                      backend=backend)
+                                      backend=backend, nodes=nodes)
         ]  # fmt: skip
+    if refused and (degree is not None or not instances):
+        raise refused[0]
     instances.sort(key=lambda one: one.name)
     return PlacedInstances(
         instances=tuple(instances), ranks=tuple(ranks), smaller=tuple(sorted(smaller))
@@ -281,11 +292,12 @@ def _nobody_holds(problem: Problem) -> str:
 
 
 def _instances_on(
-    name: str, rank: DegreeRank, *, times: InstanceTimes, backend: Backend
+    name: str, rank: DegreeRank, *, times: InstanceTimes, backend: Backend, nodes: Collection[str]
 ) -> list[PlannedInstance]:
+    names = instance_names(name, count=rank.instances, nodes=nodes)
     return [
         PlannedInstance(
-            name=name if rank.instances == 1 else f"{name}.{number}",
+            name=called,
             node=name,
             gpus=tuple(range(number * rank.degree, (number + 1) * rank.degree)),
             tensor_parallel=rank.degree,
@@ -294,7 +306,7 @@ def _instances_on(
             kv_room_tokens=rank.kv_room_tokens,
             times=times,
         )
-        for number in range(rank.instances)
+        for number, called in enumerate(names)
     ]
 
 

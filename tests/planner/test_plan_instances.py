@@ -8,6 +8,7 @@ from planner.compute_plan import PlanOptions
 from planner.domain.errors import InvalidProblem
 from planner.domain.instance import InstanceTimes, PlanMethod
 from planner.domain.layer_times import LayerTimes
+from planner.domain.placement import LayerRange
 from planner.domain.plan import Incumbent, Plan
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
@@ -119,6 +120,53 @@ def test_excluded_nodes_run_no_instance() -> None:
     rules = PlacementRules(excluded_nodes=frozenset({"n0"}))
     plan = planned(problem(BIG, BIG), "instances", rules=rules)
     assert [one.node for one in plan.instances] == ["n1"]
+
+
+def test_nodes_that_are_pinned_to_layers_stand_beside_instances() -> None:
+    pinned = {"n1": LayerRange(first=0, end=2), "n2": LayerRange(first=2, end=4)}
+    rules = PlacementRules(pinned=pinned)
+    plan = planned(problem(BIG, SMALL, SMALL), "mixed", rules=rules)
+    assert plan.method_choice is not None
+    assert plan.method_choice.chosen == "instances and pipelines"
+    assert plan.placement.layers == {**pinned, "n0": LayerRange(first=0, end=4)}
+    alone = planned(problem(BIG, SMALL, SMALL), "instances", rules=rules).method_choice
+    assert alone is not None
+    assert alone.candidates[0].remark.endswith("pinned to a part of the model: n1, n2")
+
+
+def test_when_every_node_is_pinned_to_a_part_no_instance_can_be() -> None:
+    pinned = {"n0": LayerRange(first=0, end=2), "n1": LayerRange(first=2, end=4)}
+    rules = PlacementRules(pinned=pinned)
+    with pytest.raises(NoDegree, match="every node is pinned to a part of the model"):
+        planned(problem(BIG, SMALL), "instances", rules=rules)
+    assert planned(problem(BIG, SMALL), "mixed", rules=rules).placement.layers == pinned
+
+
+def with_room_of_one_token(of: Problem, node: str) -> Problem:
+    """Its KV room holds no request."""
+    name = "scarce"
+    profile = of.profile_of(node)
+    scarce = replace(profile, name=name, kv_capacity_token_layers=(1600.0, 1100.0, 600.0, 4.0))
+    nodes = tuple(
+        replace(one, compute_profile=name) if one.name == node else one for one in of.cluster.nodes
+    )
+    return replace(
+        of,
+        compute_profiles={**of.compute_profiles, name: scarce},
+        cluster=replace(of.cluster, nodes=nodes),
+    )
+
+
+def test_a_machine_without_room_for_requests_keeps_no_other_from_its_instance() -> None:
+    of = with_room_of_one_token(problem(BIG, BIG), "n1")
+    plan = planned(of, "instances")
+    assert [one.name for one in plan.instances] == ["n0"]
+    assert plan.method_choice is not None
+    assert plan.method_choice.candidates[0].remark.endswith(": n1")
+    refused = {rank.nodes: rank.refused for rank in plan.method_choice.degrees}
+    assert "its KV room of 1 tokens is less than" in refused["n1",]
+    with pytest.raises(NoDegree, match="node 'n1' holds the model, but"):
+        planned(of, "instances", tensor_parallel=1)
 
 
 def test_a_model_that_no_machine_holds_is_refused_with_the_most_that_one_does() -> None:
