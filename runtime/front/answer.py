@@ -42,6 +42,7 @@ from runtime.instances.command_lines import Door
 from runtime.protocol.openai import ApiError
 
 QUIET_S = 10.0  # a stream says that it lives when nothing else was said for so long
+MOST_OPENING_EVENTS = 1000  # kept until the first token
 MOST_FAILURES = 2  # of one request; what ends engines shall not go round all of them
 _RETRY_AFTER_S = 2.0
 
@@ -220,6 +221,10 @@ class Answer:
                     desk.balance.produced(name, event.tokens)
                     desk.ledger.produced(self._request, event.tokens)
                 opening.append(event.encoded(model=desk.model_name))
+                if len(opening) > MOST_OPENING_EVENTS:
+                    raise InstanceFailed(
+                        f"it sent {len(opening)} events without a token before its first one"
+                    )
                 if event.tokens or event.finished or event.is_done or client.has_tokens:
                     if not client.has_tokens:
                         self._began(name)

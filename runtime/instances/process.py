@@ -77,8 +77,8 @@ class ServerProcess:
             self._ended = f"{launch.argv[0]!r} cannot be started: {error}; is it installed here?"
             return
         logger.info("instance %s: started process %d", self._name, self._process.pid)
-        self._remember(self._process.pid)
         self._reading = asyncio.create_task(self._follow(self._process))
+        self._remember(self._process.pid)
 
     async def end_left_over(self) -> None:
         """End what an earlier life of this process started under this name and left running."""
@@ -113,7 +113,8 @@ class ServerProcess:
         finally:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
-        self._id_file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # its number says when it was born
+            self._id_file.unlink(missing_ok=True)
         self._ended = f"killed by signal {-code}" if code < 0 else f"exited with status {code}"
         logger.info("instance %s: process %d %s", self._name, process.pid, self._ended)
 
@@ -130,9 +131,16 @@ class ServerProcess:
             self._log.append(rest + b"\n")
 
     def _remember(self, pid: int) -> None:
-        with contextlib.suppress(psutil.Error):  # it has ended already
+        try:
             born = psutil.Process(pid).create_time()
             self._id_file.write_text(json.dumps({"pid": pid, "born": born}), encoding="utf-8")
+        except psutil.Error:
+            return  # it has ended already
+        except OSError as error:  # a full disk ends no server
+            logger.warning(
+                "instance %s: its process id cannot be kept, so that it would outlive a kill of "
+                "this process: %s", self._name, error,
+            )  # fmt: skip
 
     def _end_left_over(self) -> None:
         try:

@@ -173,7 +173,8 @@ class InstanceSet(_Section):
     @model_validator(mode="after")
     def _share_nothing(self) -> "InstanceSet":
         started = [one for one in self.instances if not isinstance(one, UrlInstance)]
-        gpus = (gpu for one in started if isinstance(one, VllmInstance) for gpu in one.gpus)
+        placed = (one for one in started if isinstance(one, VllmInstance | HelixInstance))
+        gpus = (gpu for one in placed for gpu in one.gpus)
         _refuse_twice("the name", (one.name for one in self.instances))
         _refuse_twice("port", (one.port for one in started))
         _refuse_twice("GPU", gpus)

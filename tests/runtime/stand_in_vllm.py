@@ -139,6 +139,12 @@ class Handler(BaseHTTPRequestHandler):
         if chat:
             opening = {"index": 0, "delta": {"role": "assistant", "content": ""}}
             self._event({**head, "choices": [opening]})
+        while self.engine.behaviour["mode"] == "empty":  # until nobody listens
+            try:
+                self._event({**head, "choices": [{"index": 0, "delta": {}}]})
+            except OSError:
+                self.close_connection = True
+                return
         for number, word in enumerate(words):
             if breaks and number >= self.engine.behaviour["break_after"]:
                 self.connection.close()

@@ -34,6 +34,17 @@ def test_what_fails_before_the_first_token_is_answered_by_another_and_isolated(
     with_front({"bad": f"m:mode={mode}", "good": "m"}, test, silent=silent)
 
 
+def test_events_without_a_token_are_not_kept_for_ever() -> None:
+    async def test(front: Front) -> None:
+        told = await front.ask({**CHAT, "stream": True})
+        assert told.instance == "good"
+        trouble = front.balance.trouble_of("bad")
+        assert trouble is not None
+        assert "1001 events without a token" in trouble.reason
+
+    with_front({"bad": "m:mode=empty", "good": "m"}, test)
+
+
 def test_an_answer_that_takes_too_long_is_told_and_neither_isolates_nor_is_asked_again() -> None:
     async def test(front: Front) -> None:
         told = await front.ask({**CHAT, "max_tokens": 900})

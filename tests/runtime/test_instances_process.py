@@ -30,6 +30,19 @@ def test_a_number_that_is_another_process_by_now_is_left_alone(tmp_path: Path) -
     assert psutil.pid_exists(os.getppid())
 
 
+def test_a_server_whose_number_cannot_be_kept_is_followed_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "one.pid").mkdir()  # as a full disk: nothing can be written there
+
+    async def test() -> None:
+        process = ServerProcess(tmp_path, name="one")
+        await process.start(Launch(argv=(sys.executable, "-c", "print('hello')")))
+        await process.gone()
+        assert process.take_end() == "exited with status 0"
+        assert process.last_words == "hello"
+
+    run(test())
+
+
 def test_a_server_gets_what_it_needs_of_the_environment_and_no_secret_unasked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,3 +118,9 @@ def test_gpus_and_ports_belong_to_one_instance_each() -> None:
         twins = [first, {**first, "name": "c", **changes}]
         with pytest.raises(ValueError, match=what):
             InstanceSet.model_validate({**WHOLE, "instances": twins})
+    ours = {
+        "backend": "helix", "name": "d", "checkpoint": "/m", "memory_budget_bytes": 1, "port": 3,
+    }  # fmt: skip
+    for gpus in ([0], [1, 1]):
+        with pytest.raises(ValueError, match=r"GPU [01] is given to two instances"):
+            InstanceSet.model_validate({**WHOLE, "instances": [first, {**ours, "gpus": gpus}]})
