@@ -187,6 +187,9 @@ class Profiling:
             return
         try:
             await self._converse(process, order, began_s=began_s)
+        except Exception as error:  # the last resort of a task that nobody waits for
+            logger.exception("this node could not be measured")
+            self._fail(order, f"the measurement broke off: {type(error).__name__}: {error}")
         finally:
             await _end_process(process)
 

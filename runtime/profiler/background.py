@@ -110,6 +110,11 @@ def main(argv: list[str]) -> int:
     ) as error:  # fmt: skip
         turns.say(CannotMeasure(message=str(error).split("\n", maxsplit=1)[0]))
         return 1
+    except Exception as error:  # the last resort of a process whose stderr nobody reads
+        logger.exception("the measurement failed")
+        words = str(error).split("\n", maxsplit=1)[0]
+        turns.say(CannotMeasure(message=f"{type(error).__name__}: {words}"))
+        return 1
     return 0
 
 

@@ -44,6 +44,9 @@ def main(record: Path) -> int:
     if behaviour == "refuses":
         say.write(CannotMeasure(message="checkpoint x is not there; copy it").to_line())
         return 1
+    if behaviour == "babbles":
+        say.write(b"x" * (2 << 20) + b"\n")
+        return 1
     for done in (0.0, 0.5):
         say.write(Asking(done=done).to_line())
         say.flush()

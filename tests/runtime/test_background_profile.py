@@ -188,7 +188,11 @@ def test_measuring_waits_for_traffic_to_pause_and_does_the_disturbed_step_again(
 
 @pytest.mark.parametrize(
     ("behaviour", "told"),
-    [("crashes", "status 3"), ("refuses", "checkpoint x is not there; copy it")],
+    [
+        ("crashes", "status 3"),
+        ("refuses", "checkpoint x is not there; copy it"),
+        ("babbles", "the measurement broke off: ValueError"),
+    ],
 )
 def test_a_measurement_that_fails_says_why(tmp_path: Path, behaviour: str, told: str) -> None:
     async def life() -> None:
@@ -371,6 +375,19 @@ def test_the_process_says_in_one_line_why_it_cannot_measure(
     assert background.main([]) == 1
     assert isinstance(pipes.last, CannotMeasure)
     assert told in pipes.last.message
+
+
+def test_the_process_also_tells_of_what_nobody_foresaw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access\nsee the manual")
+
+    monkeypatch.setattr(background, "measure_node", fail)
+    pipes = Pipes(monkeypatch, _launch(tmp_path).to_line())
+    assert background.main([]) == 1
+    assert isinstance(pipes.last, CannotMeasure)
+    assert pipes.last.message == "RuntimeError: CUDA error: an illegal memory access"
 
 
 def test_the_process_ends_when_nobody_wants_to_know_any_more(
