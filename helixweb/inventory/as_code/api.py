@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -108,8 +107,8 @@ class ExportView(RestView):
         return ("cluster", "kind", "format")
 
     def finalize_response(
-        self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
-    ) -> HttpResponseBase:
+        self, request: Request, response: Any, *args: Any, **kwargs: Any
+    ) -> Response:
         """Refusals are JSON, whatever was asked for."""
         if response.status_code >= 400:
             request.accepted_renderer = JSONRenderer()
