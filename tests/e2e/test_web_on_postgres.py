@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 USE_CASES = (
-    "agent_api", "deploy_plan", "event_stream", "import", "inventory_presence", "login",
-    "plan_runs",
+    "agent_api", "deploy_plan", "etags", "event_stream", "idempotency", "import",
+    "inventory_presence", "login", "plan_runs", "rest_batches",
 )  # fmt: skip
 
 
