@@ -26,6 +26,7 @@ from runtime.agent.instance_specs import InstanceSettings
 from runtime.agent.joining import Applicant, JoinRefused, join
 from runtime.agent.node_log import NodeLog, NodeLogHandler
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings
+from runtime.command_numbers import port_number, positive_int, positive_seconds
 from runtime.http_process import CannotListen
 from runtime.metrics_port import metrics_port
 from runtime.platforms import on_signals
@@ -188,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
         default="127.0.0.1",
         help="this machine's IP address as other nodes dial it (default %(default)s)",
     )
-    add("--data-port", type=_port, default=0, help="0: any free one, kept for later starts")
+    add("--data-port", type=port_number, default=0, help="0: any free one, kept for later starts")
     add(
         "--data-security",
         type=DataSecurity,
@@ -199,7 +200,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--memory-budget-bytes",
-        type=_positive_int,
+        type=positive_int,
         help="for weights and KV cache of all ranks together (default: 90 %% of each rank's GPU; "
         "without GPUs half of main memory)",
     )
@@ -217,15 +218,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--metrics-port",
-        type=_port,
+        type=port_number,
         help="answer /metrics there, without a key and to this machine only (default: an agent "
         "listens for no HTTP; the site's /metrics tells of all nodes)",
     )
-    add("--threads", type=_positive_int, default=1, help="CPU threads (default %(default)s)")
+    add("--threads", type=positive_int, default=1, help="CPU threads (default %(default)s)")
     add(
         "--shutdown-grace",
         dest="shutdown_grace_s",
-        type=_seconds,
+        type=positive_seconds,
         default=LEAVE_WITHIN_S,
         metavar="SECONDS",
         help="after SIGTERM: how long requests may take to go on elsewhere before the stage ends; "
@@ -243,32 +244,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--tensor-parallel",
-        type=_positive_int,
+        type=positive_int,
         help="processes that share each layer, e.g. one per GPU (default: as deployed, usually 1)",
     )
     return parser
-
-
-def _port(text: str) -> int:
-    if text.isdecimal() and int(text) < 1 << 16:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is no port; give 0 to 65535")
-
-
-def _positive_int(text: str) -> int:
-    if text.isdecimal() and int(text) > 0:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if 0 < seconds < float("inf"):
-        return seconds
-    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
 
 
 def _ratio(text: str) -> float:

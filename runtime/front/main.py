@@ -21,6 +21,7 @@ import httpx
 
 from planner.routers.answer_length import AnswerLength, DrawnLength, QuantileLength
 from planner.routers.instance_choice import INSTANCE_ROUTER_NAMES, make_instance_router
+from runtime.command_numbers import port_number, positive_seconds
 from runtime.coordinator.access import ApiKeys
 from runtime.front.answer import Desk
 from runtime.front.app import create_front
@@ -240,7 +241,7 @@ def parse_options(argv: list[str]) -> Options:
     )
     add("--data-dir", required=True, type=Path, help="keeps the logs of those started here")
     add("--host", default="127.0.0.1", help="address for clients (default %(default)s)")
-    add("--port", type=int, default=8100, help="port for clients (default %(default)s)")
+    add("--port", type=port_number, default=8100, help="port for clients (default %(default)s)")
     add("--router", choices=INSTANCE_ROUTER_NAMES, help="instead of the file's")
     add(
         "--lengths",
@@ -253,7 +254,7 @@ def parse_options(argv: list[str]) -> Options:
     add(
         "--request-timeout",
         dest="request_timeout_s",
-        type=float,
+        type=positive_seconds,
         default=120.0,
         help="seconds without a token of a stream after which an instance has failed "
         "(default %(default)g)",
@@ -261,7 +262,7 @@ def parse_options(argv: list[str]) -> Options:
     add(
         "--answer-timeout",
         dest="answer_timeout_s",
-        type=float,
+        type=positive_seconds,
         default=900.0,
         help="seconds within which an answer that does not stream must be whole (default "
         "%(default)g)",
@@ -269,7 +270,7 @@ def parse_options(argv: list[str]) -> Options:
     add(
         "--shutdown-grace",
         dest="shutdown_grace_s",
-        type=float,
+        type=positive_seconds,
         default=30.0,
         metavar="SECONDS",
         help="after SIGTERM: how long answers may take to end, while new requests are refused; "

@@ -15,13 +15,16 @@ from dataclasses import asdict
 from typing import Any
 
 import httpx
+from pydantic import ValidationError
 
 from planner.latency_model import CannotFit, Fit, fit_latency_model
+from runtime.command_numbers import positive_int
 from runtime.front.relay import InstanceFailed, InstanceFull, Refused
 from runtime.front.sweep import ApiSweep, sweep_instance
 from runtime.instances.asking import ask_load
 from runtime.instances.command_lines import Door
 from runtime.instances.engine_load import EngineLoad
+from runtime.protocol.instances import UrlInstance
 
 _TIMEOUT_S = 300.0
 
@@ -76,6 +79,15 @@ async def _measure(door: Door, arguments: argparse.Namespace) -> tuple[ApiSweep,
         return sweep, await ask_load(http, door)
 
 
+def _address(text: str) -> str:
+    try:
+        return str(UrlInstance(backend="url", name="measured", url=text, model="any").url)
+    except ValidationError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no address; write http(s)://HOST or http(s)://HOST:PORT"
+        ) from error
+
+
 def _sure(fit: Fit) -> dict[str, Any]:
     return {
         "standard_errors": fit.standard_errors,
@@ -90,19 +102,25 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m runtime measure-instance", description=__doc__.split("\n")[0]
     )
     add = parser.add_argument
-    add("--url", required=True, help="of an OpenAI-compatible server")
+    add("--url", required=True, type=_address, help="of an OpenAI-compatible server")
     add("--model", required=True, help="its name there")
     add("--api-key-env", default="HELIX_API_KEY", help="variable with its key (%(default)s)")
-    add("--batches", type=int, nargs="+", default=[1, 2, 4, 8, 16])
-    add("--lengths", type=int, nargs="+", default=[64, 256, 1024], help="of prompts, in tokens")
+    add("--batches", type=positive_int, nargs="+", default=[1, 2, 4, 8, 16])
+    add(
+        "--lengths",
+        type=positive_int,
+        nargs="+",
+        default=[64, 256, 1024],
+        help="of prompts, in tokens",
+    )
     add(
         "--output-tokens",
-        type=int,
+        type=positive_int,
         default=64,
         help="of each answer; enough for the first to write still when the last prompt of a batch "
         "is through (default %(default)s)",
     )
-    add("--repeats", type=int, default=2, help="of each batch, the least counts")
+    add("--repeats", type=positive_int, default=2, help="of each batch, the least counts")
     add(
         "--stream-usage",
         action=argparse.BooleanOptionalAction,

@@ -6,6 +6,7 @@ import time
 import pytest
 from front_house import CHAT, OWNER, PATIENCE_S, READY, TEXT, WORDS, Front, client_get, with_front
 
+from runtime.front.main import parse_options
 from runtime.instances.exposition import parse_exposition
 from runtime.instances.health import Condition, State
 
@@ -172,3 +173,20 @@ def test_lengths_of_answers_and_of_tokens_are_learnt_from_what_passes() -> None:
         assert lengths.predict("llama", OWNER, max_tokens=5) == 5
 
     with_front({"a": "m"}, test)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--port", "99999", "'99999' is no port; give 0 to 65535"),
+        ("--request-timeout", "-1", "'-1' is not a number of seconds above 0"),
+        ("--answer-timeout", "nan", "'nan' is not a number of seconds above 0"),
+        ("--shutdown-grace", "soon", "'soon' is not a number of seconds above 0"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_with_its_value(
+    capsys: pytest.CaptureFixture[str], option: str, value: str, told: str
+) -> None:
+    with pytest.raises(SystemExit):
+        parse_options(["--instances", "x.json", "--data-dir", "x", option, value])
+    assert told in capsys.readouterr().err

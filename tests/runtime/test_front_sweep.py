@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from planner.latency_model import Fit, LatencyModel, fit_latency_model
-from runtime.front.measuring import document
+from runtime.front.measuring import document, main
 from runtime.front.relay import InstanceFailed, Refused
 from runtime.front.sweep import sweep_instance
 from runtime.instances.command_lines import Door
@@ -163,3 +163,21 @@ def test_an_instance_that_cannot_be_measured_says_why(length: int, error: type[E
                 )
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--batches", "0", "'0' is not a whole number above 0"),
+        ("--lengths", "-5", "'-5' is not a whole number above 0"),
+        ("--repeats", "x", "'x' is not a whole number above 0"),
+        ("--output-tokens", "0", "'0' is not a whole number above 0"),
+        ("--url", "http://[::1", "'http://[::1' is no address; write http(s)://HOST"),
+    ],
+)
+def test_what_cannot_be_measured_with_is_refused_naming_it(
+    capsys: pytest.CaptureFixture[str], option: str, value: str, told: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["--url", "http://127.0.0.1:9", "--model", "m", option, value])
+    assert told in capsys.readouterr().err
