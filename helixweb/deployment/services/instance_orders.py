@@ -35,7 +35,7 @@ def instance_orders(deployment: Deployment, plan: Plan) -> dict[str, list[dict[s
 
 def _order(deployment: Deployment, one: PlannedInstance, *, backend: str) -> dict[str, Any]:
     return {
-        "name": one.node if is_url(backend) else one.name,
+        "name": one.name,
         "backend": "url" if is_url(backend) else backend,
         "url": backend if is_url(backend) else "",
         "model_name": deployment.model_name,
