@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from pydantic import ValidationError
 
 from helixweb.deployment.models import Deployment, NodeAssignment
 from helixweb.deployment.options import is_url
@@ -17,7 +18,12 @@ from helixweb.inventory.models import Node
 from planner.domain.instance import PlannedInstance
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
-from runtime.protocol.instance_orders import AssignedInstance, ServedInstance, instance_url
+from runtime.protocol.instance_orders import (
+    PIPELINES,
+    AssignedInstance,
+    ServedInstance,
+    instance_url,
+)
 
 _ASSIGNED = ("name", "backend", "model_name", "checkpoint", "gpus", "max_context_tokens")
 
@@ -31,6 +37,26 @@ def instance_orders(deployment: Deployment, plan: Plan) -> dict[str, list[dict[s
         if not is_url(backend) or not mine:
             mine.append(_order(deployment, one, backend=backend))
     return orders
+
+
+def instance_trouble(one: PlannedInstance) -> str:
+    """What messages about it could not say, as of a plan of an older version, or that somebody
+    wrote; empty if nothing."""
+    if one.name == PIPELINES:
+        return f"name: {PIPELINES!r} is what pipelines are called"
+    try:
+        AssignedInstance(
+            name=one.name,
+            backend=one.backend,
+            model_name="any",
+            checkpoint="any",
+            gpus=one.gpus,
+            api_key="any",
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    return ""
 
 
 def _order(deployment: Deployment, one: PlannedInstance, *, backend: str) -> dict[str, Any]:

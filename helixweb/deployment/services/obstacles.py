@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from helixweb.deployment.coordinators import coordinators_of, is_online
 from helixweb.deployment.models import Drain
 from helixweb.deployment.options import DEFAULTS, DeployOptions, is_url
+from helixweb.deployment.services.instance_orders import instance_trouble
 from helixweb.deployment.tensor_parallel import obstacles_to_ranks, ranks_of
 from helixweb.inventory.models import Node, NodeState
 from helixweb.inventory.node_list import in_state
@@ -28,6 +29,12 @@ def find_obstacles(
 def _obstacles_to_instances(
     stored: domain.Plan, options: DeployOptions, rows: QuerySet[Node]
 ) -> Iterator[str]:
+    for one in stored.instances:
+        if wrong := instance_trouble(one):
+            yield _(
+                "Instance %(name)s of this plan can be run by no agent (%(wrong)s); compute the "
+                "plan anew, or correct its file and import it again."
+            ) % {"name": repr(one.name), "wrong": wrong}
     running = instance_nodes(stored.instances)
     emulated = rows.filter(name__in=running, hardware__emulated=True)
     for name in sorted(emulated.values_list("name", flat=True)):
