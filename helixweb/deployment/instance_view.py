@@ -138,7 +138,7 @@ def _row(
     words, kind = CONDITIONS.get(condition, UNKNOWN)
     left_alone = condition == "ready" and sent is not None and not sent.open
     message = told.get("message", "")
-    if sent is not None and (is_elsewhere or left_alone) and not message:
+    if sent is not None and (is_elsewhere or condition == "ready") and not message:
         message = sent.message
     return InstanceRow(
         name=name,

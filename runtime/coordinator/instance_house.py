@@ -27,7 +27,7 @@ from runtime.instances.engine_load import EngineLoad
 from runtime.instances.health import Condition, Patience, State
 from runtime.instances.instance import Instance, WatchedInstance, look_after
 from runtime.protocol.control import ServingPlan
-from runtime.protocol.instance_orders import PIPELINES, InstanceTraffic, ServedInstance
+from runtime.protocol.instance_orders import MOST_SAID, PIPELINES, InstanceTraffic, ServedInstance
 from runtime.protocol.instances import EngineTimes
 
 _HOLD_S = 30.0
@@ -190,11 +190,12 @@ class House:
         for name, instance in self.instances.items():
             trouble, load, state = self.balance.trouble_of(name), instance.load, instance.state
             served = self._served.get(name)
+            reason = "" if trouble is None else trouble.reason
             told[name] = InstanceTraffic(
                 node="" if served is None else served.node,
                 condition=state.condition,
                 open=name in open_ones,
-                message=(state.message or ("" if trouble is None else trouble.reason))[:2000],
+                message=(state.message or reason or load.complaint)[:MOST_SAID],
                 requests=self.balance.under_way_at(name),
                 waiting=load.waiting,
                 kv_usage=load.kv_usage,

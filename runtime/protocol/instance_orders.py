@@ -86,7 +86,8 @@ def instance_url(host: str, port: int, *, certificate: str) -> str:
 
 class InstanceTraffic(_Message):
     """What a coordinator knows of an instance: requests there now and answered since its start,
-    how often it failed and why it did last, and how full it says it is.
+    how often it failed and why it did last, or what of its metrics is not understood, and how full
+    it says it is.
 
     `waiting` of its requests are not being computed yet; null: it does not say.
     """

@@ -181,7 +181,7 @@ def test_pages_show_what_coordinators_send_where(
     traffic = {
         first: InstanceTraffic(
             node=first, condition="ready", open=True, requests=3, waiting=7, kv_usage=0.25,
-            answered_total=30, output_tokens_per_s=41.5,
+            answered_total=30, output_tokens_per_s=41.5, message="no vllm:x among its metrics",
         ),
         second: InstanceTraffic(
             node=second, condition="ready", open=False, message="it answered 500",
@@ -195,6 +195,7 @@ def test_pages_show_what_coordinators_send_where(
         assert "41.5" in page
         assert "left alone" in page
         assert "it answered 500" in page
+        assert "no vllm:x among its metrics" in page
     (busy, failing) = api.get(f"/api/v1/deployments/{deployment.pk}/instances/").json()["instances"]
     assert (busy["requests"], busy["waiting"], busy["share"]) == (3, 7, 0.75)
     assert (failing["failures"], failing["left_alone"]) == (4, True)
@@ -248,6 +249,25 @@ def test_a_backend_that_is_none_is_refused_with_what_would_be(
 def test_a_backend_of_a_node_without_instances_is_refused(api: APIClient, two: Instances) -> None:
     body = {"plan": two.plan.pk, "backend_by_node": {"nobody": "vllm"}}
     refused(api.post("/api/v1/deployments/", body, format="json"), "nobody", "no instance")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"name": "rack 1"}, ("'rack 1'", "name: String should match pattern")),
+        ({"name": "pipelines"}, ("'pipelines'", "what pipelines are called")),
+        ({"gpus": [2**40]}, ("gpus.0: Input should be less than",)),
+    ],
+)
+def test_a_plan_with_an_instance_that_no_message_can_tell_of_is_not_deployed(
+    api: APIClient, two: Instances, change: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    two.plan.document["instances"][0] |= change
+    two.plan.save(update_fields=["document"])
+    answer = api.post("/api/v1/deployments/", {"plan": two.plan.pk}, format="json")
+    refused(answer, "can be run by no agent", *words)
+    first = two.agents[min(two.plan.document["placement"])]
+    assert first.beat(Phase.IDLE, generation=0) == 0
 
 
 def test_the_form_takes_backends_as_words(browser: Client, two: Instances) -> None:

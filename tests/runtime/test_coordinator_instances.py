@@ -219,6 +219,20 @@ def test_token_counts_that_cannot_be_are_counted_nowhere(tokens: object, stream:
     run(check())
 
 
+def test_metrics_that_nobody_understands_are_told_with_the_instance() -> None:
+    async def check() -> None:
+        with stand_in("m:metrics=v9") as strange:
+            async with coordinator() as here:
+                here.service.serve(desired(served("a", strange)))
+                await here.is_open("a")
+                await wait_until(lambda: here.service.reported(NOTHING).instances["a"].message)
+                told = here.service.reported(NOTHING).instances["a"]
+                assert "no vllm:kv_cache_usage_perc or" in told.message
+                assert told.open
+
+    run(check())
+
+
 def test_pipelines_are_one_more_instance_whose_requests_they_count_themselves() -> None:
     async def check() -> None:
         with ExitStack() as stack:
