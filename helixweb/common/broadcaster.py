@@ -8,6 +8,8 @@ table.
 import asyncio
 import json
 import logging
+import math
+import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -151,10 +153,11 @@ BROADCASTER = Broadcaster()
 
 
 async def stream(
-    topics: Iterable[str], *, place: Place | None, until: str = ""
+    topics: Iterable[str], *, place: Place | None, until: str = "", longest_s: float = math.inf
 ) -> AsyncIterator[bytes]:
     """SSE frames of `topics`: what was not read at `place`, then what comes; an event of the topic
-    `until` ends it."""
+    `until` ends it, and so does the end of `longest_s`: whoever reads asks again, and is asked."""
+    began_s = time.monotonic()
     wanted = frozenset(topics)
     subscription = await BROADCASTER.subscribe(wanted | {until})
     try:
@@ -164,7 +167,7 @@ async def stream(
         for frame in missed:
             yield frame.content
         del missed  # the stream may stay open for hours
-        while not subscription.overflowed:
+        while not subscription.overflowed and time.monotonic() - began_s < longest_s:
             try:
                 frame = await asyncio.wait_for(subscription.queue.get(), KEEP_ALIVE_S)
             except TimeoutError:
