@@ -24,6 +24,7 @@ _MOST_SHOWN = 200
 _CONTEXT_WORDS = re.compile(r"(?i)maximum (?:context|model) length|max_model_len")
 _CONNECT_TIMEOUT_S = 5.0
 _KEEP_IDLE_S = 2.0
+_LONGEST_RETRY_S = 3600.0
 
 
 class InstanceFailed(Exception):
@@ -189,7 +190,8 @@ def _refusal(response: httpx.Response, content: bytes) -> Exception:
     if status == 429:
         return InstanceFull(said, retry_after_s=_seconds(response.headers.get("retry-after")))
     if 400 <= status < 500 and status not in _OURS:
-        kind = response.headers.get("content-type", "application/json")
+        kind = response.headers.get("content-type", "")
+        kind = kind if kind and kind.isascii() else "application/json"
         refused = TooLong if status == 400 and _tells_of_context(content) else Refused
         return refused(status=status, content=content, media_type=kind)
     return Errored(said)
@@ -209,7 +211,8 @@ async def _read(response: httpx.Response) -> bytes:
 
 
 def _seconds(text: str | None) -> float | None:
-    return float(text) if text is not None and text.isdecimal() else None
+    """At most an hour, whatever it says."""
+    return min(float(text), _LONGEST_RETRY_S) if text is not None and text.isdecimal() else None
 
 
 def _shown(content: bytes) -> str:

@@ -93,6 +93,17 @@ class Handler(BaseHTTPRequestHandler):
         mode = engine.behaviour["mode"]
         if mode == "errors":
             self._json(500, {"error": {"message": "CUDA error: out of memory", "code": 500}})
+        elif mode == "full":
+            self.send_response(429)
+            self.send_header("Retry-After", engine.behaviour["retry_after"])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif mode == "refuses":  # in words that no header may have
+            self._answer(
+                400,
+                b'{"error": "no"}',
+                kind="application/json; by=\u2122".encode().decode("latin-1"),
+            )
         elif mode == "garbage":
             self._answer(200, b"\x00<html>nonsense", kind="text/event-stream")
         elif asked.get("max_tokens", 16) > engine.behaviour["context"]:

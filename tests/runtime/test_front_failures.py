@@ -34,6 +34,31 @@ def test_what_fails_before_the_first_token_is_answered_by_another_and_isolated(
     with_front({"bad": f"m:mode={mode}", "good": "m"}, test, silent=silent)
 
 
+@pytest.mark.parametrize(
+    ("said", "told"), [("7", "7"), ("9" * 400, "3600"), ("soon", "2"), ("-1", "2")]
+)
+def test_a_full_instance_is_tried_again_within_an_hour(said: str, told: str) -> None:
+    async def test(front: Front) -> None:
+        engine = front.instances["a"].engine
+        assert engine is not None
+        engine.behaviour["retry_after"] = said
+        answer = await front.ask(CHAT)
+        assert answer.status == 429
+        assert answer.headers["retry-after"] == told
+
+    with_front({"a": "m:mode=full"}, test)
+
+
+def test_a_refusal_is_passed_on_whatever_its_header_says() -> None:
+    async def test(front: Front) -> None:
+        told = await front.ask(CHAT)
+        assert told.status == 400
+        assert told.body == {"error": "no"}
+        assert told.headers["content-type"] == "application/json"
+
+    with_front({"a": "m:mode=refuses"}, test)
+
+
 def test_events_without_a_token_are_not_kept_for_ever() -> None:
     async def test(front: Front) -> None:
         told = await front.ask({**CHAT, "stream": True})
