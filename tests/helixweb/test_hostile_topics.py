@@ -96,6 +96,7 @@ def test_an_open_stream_ends_with_the_right_to_it(
     topic = f"cluster:{cluster.pk}"
     session = Client()
     session.force_login(viewer)
+    assert session.get("/").status_code == 200  # all pages are loaded, as when a site has started
 
     @async_to_sync
     async def scenario() -> bool:
