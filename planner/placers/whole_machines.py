@@ -61,7 +61,7 @@ def place_instances(
 ) -> PlacedInstances:
     """Instances on all nodes that can; with `degree` on all their GPUs that many each.
 
-    Raises NoDegree when no node can, or not all that hold the model the `degree` that was asked for.
+    Raises NoDegree when no node can, or not all that hold the model the `degree` asked for.
     """
     requests, longest = _requests(problem, seed=seed)
     kinds: dict[tuple[str, int], list[str]] = {}

@@ -8,9 +8,9 @@ import pytest
 from fake_web import FakeWeb, wait_until
 
 from runtime.agent.node_log import NodeLog, NodeLogHandler, tell_log
-from runtime.protocol.secrets_out import HIDDEN, without_secrets
 from runtime.agent.stage_log import StageLog
 from runtime.protocol.node_log import MAX_LINE_CHARS, MAX_LINES, LogLevel, LogLine, LogSource
+from runtime.protocol.secrets_out import HIDDEN, without_secrets
 from runtime.web_client import WebClient
 
 
