@@ -42,6 +42,14 @@ def test_the_page_shows_what_fires_and_the_bell_counts_it_until_somebody_looks_a
     assert Change.objects.filter(kind="alert", text="acknowledged").exists()
 
 
+def test_a_part_that_is_fetched_anew_leaves_notes_to_the_page(
+    alert: Alert, browser: Client
+) -> None:
+    browser.post(f"/alerts/{alert.pk}/acknowledge")
+    assert "Noted" not in browser.get("/alerts/", headers={"HX-Request": "true"}).content.decode()
+    assert "Noted that you look after" in browser.get("/alerts/").content.decode()
+
+
 def test_what_is_over_is_shown_when_it_is_asked_for_and_cannot_be_looked_after(
     alert: Alert, browser: Client, api: APIClient
 ) -> None:

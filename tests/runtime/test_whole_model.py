@@ -145,9 +145,11 @@ def test_a_front_over_our_engine_and_a_stand_in_routes_watches_and_drains(
         for _ in range(4):  # whether that was noticed or not
             assert front.ask({"model": "tiny", **CHAT}).status_code == 200
         wait_for(lambda: conditions() == both and pid_of_theirs() != first, "it is back")
+        wait_for(
+            lambda: front.health()["instances"]["ours"]["kv_usage"] == 0, "its pages are given back"
+        )
         ours = front.health()["instances"]["ours"]
         assert ours["complaint"] == ""
-        assert ours["kv_usage"] == 0
         stage_of_ours().kill()
         wait_for(lambda: conditions()["ours"] == "waiting", "its end is noticed")
         message = front.health()["instances"]["ours"]["message"]
