@@ -7,12 +7,13 @@ import warnings
 import django
 from django.urls import get_resolver
 
-from helixweb.common.rest.handler import Application
-
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
 # WhiteNoise gives files in pieces and Django reads them whole under ASGI; the largest has 5 MB.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous")
 django.setup(set_prefix=False)
+
+from helixweb.common.rest.handler import Application  # noqa: E402 - after the models
+
 application = Application()
 OBJECTS_OF_A_PAGE = 50_000
 
