@@ -15,11 +15,16 @@ def count_request(key: ApiKey, *, now: datetime) -> int:
     """Note a request by REST; the seconds to wait if it is one too many, else 0."""
     if key.requests_per_min is not None and not _within_rate(key, key.requests_per_min, now=now):
         return max(1, 60 - now.second)
-    _unwritten[key.pk] = _unwritten.get(key.pk, 0) + 1
+    count_unwritten(key.pk)
     if key.last_used_at is None or now - key.last_used_at > WRITTEN_EVERY:
         ApiKey.objects.filter(pk=key.pk).update(last_used_at=now)
         add(key.pk, now=now, rest_requests=_unwritten.pop(key.pk, 0))
     return 0
+
+
+def count_unwritten(key_pk: int) -> None:
+    """Note a request of a key without a rate; `count_request` writes it down with the next."""
+    _unwritten[key_pk] = _unwritten.get(key_pk, 0) + 1
 
 
 def add(key_pk: int, *, now: datetime, **counts: int) -> None:

@@ -42,7 +42,7 @@ def count_requests(get_response: Any) -> Any:
         async def answer_async(request: HttpRequest) -> HttpResponseBase:
             began_s = time.perf_counter()
             response: HttpResponseBase = await get_response(request)
-            _count(request, response, time.perf_counter() - began_s)
+            count(request.method, response, time.perf_counter() - began_s)
             return response
 
         return answer_async
@@ -50,13 +50,14 @@ def count_requests(get_response: Any) -> Any:
     def answer(request: HttpRequest) -> HttpResponseBase:
         began_s = time.perf_counter()
         response: HttpResponseBase = get_response(request)
-        _count(request, response, time.perf_counter() - began_s)
+        count(request.method, response, time.perf_counter() - began_s)
         return response
 
     return answer
 
 
-def _count(request: HttpRequest, response: HttpResponseBase, seconds: float) -> None:
-    method = request.method if request.method in _METHODS else "other"
-    _REQUESTS.labels(method, str(response.status_code)).inc()
+def count(method: str | None, response: HttpResponseBase, seconds: float) -> None:
+    """Note an answer; what is answered without the middleware says so itself."""
+    known = method if method in _METHODS else "other"
+    _REQUESTS.labels(known, str(response.status_code)).inc()
     _SECONDS.observe(seconds)

@@ -193,6 +193,11 @@ class ProfileVersion(InCluster):
         return f"{self.profile.name}, version {self.number}"
 
 
+def lost_after() -> timedelta:
+    """The silence of a process that is more than a pause."""
+    return timedelta(seconds=settings.HELIX_NODE_LOST_AFTER_S)
+
+
 class Process(models.Model):
     """A process on a machine that joined with a token and dials in with a credential."""
 
@@ -211,8 +216,7 @@ class Process(models.Model):
         """Declared until it joins; lost after `HELIX_NODE_LOST_AFTER_S` of silence."""
         if self.joined_at is None or self.last_seen_at is None:
             return NodeState.DECLARED
-        lost_after = timedelta(seconds=settings.HELIX_NODE_LOST_AFTER_S)
-        return NodeState.LOST if now - self.last_seen_at > lost_after else NodeState.ONLINE
+        return NodeState.LOST if now - self.last_seen_at > lost_after() else NodeState.ONLINE
 
     @property
     def state(self) -> NodeState:

@@ -20,6 +20,8 @@ from django.core.handlers.base import BaseHandler
 from django.db.backends.signals import connection_created
 from django.urls import set_script_prefix
 
+from helixweb.common.rest.kept import KeptAnswers, version_of_database
+
 PREFIX = "/api/v1/"
 # Requests that wait for the database, or for a plan to be read, keep nobody else waiting.
 THREADS = 16
@@ -39,6 +41,7 @@ class Application(ASGIHandler):
         self._in_a_thread = BaseHandler()
         self._in_a_thread.load_middleware(is_async=False)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=_NAME)
+        self.kept = KeptAnswers(version_of_database())
         connection_created.connect(_keep)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,12 +72,15 @@ class Application(ASGIHandler):
         """In a thread: all but the sending, which for a stream goes on for hours."""
         set_script_prefix(get_script_prefix(scope))
         signals.request_started.send(sender=type(self), scope=scope)
-        request, refusal = self.create_request(scope, body)
-        response: Any = refusal if request is None else self._in_a_thread.get_response(request)
+        response = self.kept.answer(scope, body, lambda: self._made(scope, body))
         response._handler_class = type(self)
         if not response.streaming:
             response.close()
         return response
+
+    def _made(self, scope: Scope, body: Any) -> Any:
+        request, refusal = self.create_request(scope, body)
+        return refusal if request is None else self._in_a_thread.get_response(request)
 
 
 async def _until_left(sending: Any, receive: Receive) -> None:

@@ -1,6 +1,7 @@
 """Collections: lists and rows to read, to delete, and to edit."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, ClassVar, TypeVar
 
 from django.db import models, transaction
@@ -14,6 +15,7 @@ from rest_framework.response import Response
 from helixweb.common.pagination import Pages
 from helixweb.common.rest.batches import Batch, BatchSerializer
 from helixweb.common.rest.etags import check_if_match, edit_tag, tagged
+from helixweb.common.rest.kept import ALWAYS, let_keep
 from helixweb.common.rest.lists import (
     FIELDS,
     Filters,
@@ -37,6 +39,9 @@ class ReadViewSet(RestMixin, viewsets.ReadOnlyModelViewSet[Row]):
     action_parameters: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     # Fields of a row that change though nobody edits it.
     changing_by_itself: ClassVar[tuple[str, ...]] = ()
+    # Whether a list hangs on the database, on who asks and for what, and on nothing else: then it
+    # is the same until something is committed (see kept.py). No clock, no file, no other process.
+    shows_rows_alone: ClassVar[bool] = False
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         serializer: Any = self.get_serializer_class()
@@ -46,7 +51,13 @@ class ReadViewSet(RestMixin, viewsets.ReadOnlyModelViewSet[Row]):
             utc=timezone.get_current_timezone_name() == "UTC",
         )
         rows = self.filter_queryset(self.get_queryset())
-        return Pages().of(rows, reader, request)
+        response = Pages().of(rows, reader, request)
+        let_keep(response, request, until=self.same_until(response.data["results"]))
+        return response
+
+    def same_until(self, shown: Sequence[Mapping[str, Any]]) -> datetime | None:
+        """Until when a list is as it is `shown` if nothing is committed; None: nobody knows."""
+        return ALWAYS if self.shows_rows_alone else None
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         return self.row_response(self.get_object())
