@@ -132,7 +132,7 @@ from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from helixweb.common.api_keys import create_api_key
 call_command("migrate", verbosity=0)
-ada = get_user_model().objects.create_user("ada")
+ada = get_user_model().objects.create_superuser("ada")
 print(create_api_key(name="e2e", user=ada, scopes=["read", "write"]).secret)
 """
 BACKENDS = [
