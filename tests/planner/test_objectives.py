@@ -81,20 +81,23 @@ def two_sites():
     return replace(problem, cluster=cluster)
 
 
+SEEDS = (0, 1, 2)  # of one, lengths drawn can make up for a worse placement
+
+
 @pytest.mark.parametrize("policy", [RUNTIME_POLICY, PUBLISHED_POLICY])
 def test_the_plan_serves_no_less_than_any_baseline_under_the_same_policy(policy):
     plan = solve(policy=policy)
     held = trials(policy=policy)
     span = Span(warm_up=1.0, window=1.0)
     ours = held.simulated(
-        held.estimated(plan.placement, placer="ours"), seeds=(0,), span=span
+        held.estimated(plan.placement, placer="ours"), seeds=SEEDS, span=span
     ).decode_tokens_per_s
     placed = {name: place(PROBLEM) for name, place in BASELINES.items()}
     assert sum(placement is not None for placement in placed.values()) > 1
     for name, layers in placed.items():
         if layers is not None:
             baseline = held.estimated(layers, placer=name)
-            figures = held.simulated(baseline, seeds=(0,), span=span)
+            figures = held.simulated(baseline, seeds=SEEDS, span=span)
             assert ours >= figures.decode_tokens_per_s
 
 
