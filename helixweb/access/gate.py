@@ -11,6 +11,7 @@ from typing import Any
 from django.apps import apps
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest
+from django.urls import ResolverMatch
 from django.utils.translation import gettext as _
 
 from helixweb.access.needs import NAMED_IN_BODIES, SAFE, Need, need_of, row_of
@@ -54,6 +55,25 @@ def admit(
     elif rights.highest < need.role.rank:
         raise Refused(_says(need, _("a cluster")))
     return rights
+
+
+def would_admit(request: HttpRequest, name: str, *, method: str, cluster: int | None) -> bool:
+    """Whether the operation is for whoever asks, on a cluster or, without one, on any."""
+    need, rights = need_of(name, method), rights_of_request(request)
+    if need.role is None or _enough_on_site(rights, need):
+        return True
+    if need.of_site:
+        return False
+    rank = rights.highest if cluster is None else rights.on(cluster)
+    return rank >= need.role.rank
+
+
+def cluster_named_by(match: ResolverMatch) -> int | None:
+    """The id of the cluster that an address names, if it names one."""
+    row = row_of(match.route)
+    if row is None or row.model != "inventory.Cluster":
+        return None
+    return int(match.kwargs[row.argument])
 
 
 def check_named(read_body: Callable[[], Any], *, request: HttpRequest) -> None:

@@ -58,8 +58,12 @@ class Grant(models.Model):
         ]
 
     def __str__(self) -> str:
-        holder = self.user or self.group
-        return f"{self.role} {holder} on {self.cluster or 'the site'}"
+        return f"{self.role} {self.holder} on {self.cluster or 'the site'}"
+
+    @property
+    def holder(self) -> str:
+        """The name of whoever has it."""
+        return str(self.user or self.group)
 
 
 class Identity(models.Model):

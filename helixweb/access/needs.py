@@ -48,6 +48,7 @@ OWN = frozenset(
         "session-end", "api-key-list", "api-key-detail", "api-session-list", "api-session-detail",
         "api-session-end-others", "api-me",
         "events", "api-events",  # every topic is looked at by itself
+        "api-docs", "schema",
     }
 )  # fmt: skip
 # By the name of a URL; what its safe methods need, and what the others do.
@@ -59,6 +60,7 @@ _LOOKING = {
     )
 } | {
     "api-grant-list": GOVERN, "api-grant-detail": GOVERN,
+    **dict.fromkeys(("what-if", "replan", "profile-estimate"), CHANGE),  # forms
     # The address of a webhook often holds a key of its own.
     **dict.fromkeys(
         (

@@ -103,7 +103,8 @@ def withdraw(request: HttpRequest, pk: int) -> HttpResponse:
     grant = get_object_or_404(Grant.objects.select_related("user", "group", "cluster"), pk=pk)
     roles_of_holders.withdraw(grant)
     messages.success(request, _("The role is taken back."))
-    if grant.cluster_id is not None and not governs_site(request):
+    from_cluster = request.POST.get("from") == "cluster" or not governs_site(request)
+    if grant.cluster_id is not None and from_cluster:
         return redirect("cluster-access", pk=grant.cluster_id)
     if grant.user_id is not None:
         return redirect("user", pk=grant.user_id)

@@ -7,6 +7,8 @@ from django.http import HttpRequest
 from helixweb.common.zones import zone_of
 
 THEMES = ("light", "dark")
+# Pages of settings by their menu, whose addresses are elsewhere.
+OF_SETTINGS = frozenset({"changes", "api"})
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:
@@ -15,6 +17,6 @@ def shell(request: HttpRequest) -> dict[str, Any]:
     section = request.path.strip("/").split("/")[0] or "overview"
     return {
         "theme": theme if theme in THEMES else "",
-        "section": section,
+        "section": "settings" if section in OF_SETTINGS else section,
         "zone": zone_of(request).key,
     }

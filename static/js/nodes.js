@@ -7,8 +7,10 @@
   const boxes = () => [...form.querySelectorAll("input[name=node]")];
   const chosen = new Set();
   const everything = form.querySelector("[name=all]");
+  const told = form.querySelector("[data-chosen]");
   const count = () => {
-    form.querySelector("[data-chosen]").textContent = everything?.checked
+    if (!told) return; // nothing to choose for who may only look
+    told.textContent = everything?.checked
       ? gettext("all chosen") : HelixTexts.fill(gettext("%(count)s chosen"), { count: chosen.size });
     const whole = form.querySelector("[data-choose-all]");
     const on = boxes().filter((box) => box.checked).length;

@@ -21,12 +21,13 @@ MODULES = (
     monitoring_urls,
     alerting_urls,
 )
-# For monitoring by others, the stream that the mark "Live" tells of, and what scripts say.
-NOT_FOR_PEOPLE = {"healthz", "readyz", "events", "texts", "metrics"}
+# For monitoring by others, the stream that the mark "Live" tells of, what scripts say, and where a
+# provider of single sign-on sends people, if one is set.
+NOT_FOR_PEOPLE = {"healthz", "readyz", "events", "texts", "metrics", "sso-begin", "sso-callback"}
 # What buttons post to, and what scripts or htmx ask for: no pages of their own.
 ANSWERS = {
     "user-log-out", "grant-withdraw", "group-delete", "session-end", "sessions-end",
-    "sso-begin", "sso-callback", "changes-csv",
+    "changes-csv",
     "logout", "user-keep-out", "user-let-in", "api-key-revoke", "nodes-bulk", "nodes-csv",
     "join-token-revoke", "cluster-demo", "cluster-join", "cluster-export", "plan-run-preview",
     "plan-run-starts", "plan-run-cancel", "plan-run-accept", "plan-run-extend", "replan-adopt",

@@ -3,9 +3,10 @@
 import json
 from typing import Any
 
+import httpx
 from selenium.webdriver.common.keys import Keys
 
-from tests.e2e.person import Person
+from tests.e2e.person import PATIENCE_S, Person
 from tests.helixweb.conftest import TINY_PROBLEM
 
 World = dict[str, Any]
@@ -15,6 +16,8 @@ def act_in_settings(person: Person, world: World, theme: str) -> None:
     look_of_pages(person, theme)
     api_keys(person)
     users(person, world)
+    groups(person, world)
+    log_ins(person)
     person.open("/settings/join-tokens/")
     person.click("Revoke", within="main tbody")
     person.see("[role=status].note-box", "admits nobody any more")
@@ -93,10 +96,63 @@ def users(person: Person, world: World) -> None:
     person.see("#login-link", "/login/link/")
     person.click("Copy")
     person.see("[data-copy]", "Copied")
+    log_in_elsewhere(person.base_url, link=person.text("#login-link"))
+    person.click(guest, within="main")
+    person.click("Log out everywhere")
+    person.see("[role=status].note-box", f"{guest} is logged out.")
+    person.click("Users", within="main nav")
     person.click(f"Keep out {guest}")
     person.see("[role=status].note-box", f"{guest} is logged out")
     person.click(f"Let in {guest}")
     person.see("[role=status].note-box", f"{guest} may log in again")
+    person.click(guest, within="main")
+    person.choose("cluster", f"{world['name']}-spare")
+    person.click("Give")
+    person.see("[role=status].note-box", "The role is given.")
+    person.click(f"Take back viewer on {world['name']}-spare")
+    person.see("[role=status].note-box", "The role is taken back.")
+    person.submit(f"/clusters/{world['spare']}/access/", {"name": guest}, "Give")
+    person.see("main tbody", guest)
+    person.click(f"Take back viewer of {guest}")
+    person.see("[role=status].note-box", "The role is taken back.")
+
+
+def log_in_elsewhere(base_url: str, *, link: str) -> None:
+    """As whoever was sent the link, in a browser of their own."""
+    with httpx.Client(base_url=base_url, timeout=PATIENCE_S) as browser:
+        path = httpx.URL(link).path
+        browser.get(path)
+        token = {"csrfmiddlewaretoken": browser.cookies["csrftoken"]}
+        answer = browser.post(path, data=token, headers={"Referer": base_url})
+        assert answer.status_code == 302, answer.text
+
+
+def groups(person: Person, world: World) -> None:
+    """One is made, given a role and other members, and deleted."""
+    name, guest = f"{world['name']}-shift", f"{world['name']}-guest"
+    person.submit("/settings/groups/", {"name": name, "members": guest}, "Make the group")
+    person.see("h1", name)
+    person.choose("role", "operator")
+    person.click("Give")
+    person.see("main tbody", "operator")
+    person.click("Take back operator on the whole site")
+    person.see("[role=status].note-box", "The role is taken back.")
+    person.fill("members", world["user"])
+    person.click("Keep the members")
+    person.see("[role=status].note-box", "The members are kept.")
+    person.click("Delete…")
+    person.click("Delete the group")
+    person.see("[role=status].note-box", f"Group {name} is deleted.")
+
+
+def log_ins(person: Person) -> None:
+    """By the link, before by the password: both are one's own."""
+    person.open("/settings/sessions/")
+    person.see("main tbody", "this one")
+    person.tap("main tbody button")
+    person.see("[role=status].note-box", "That log-in is ended.")
+    person.click("Log out everywhere else")
+    person.see("[role=status].note-box", "You are logged out everywhere else.")
 
 
 def act_on_clusters(person: Person, world: World) -> None:

@@ -52,7 +52,7 @@ def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
         "name": name,
         "user": user.username,
         "person": user.pk,
-        "group": _group(user, serving),
+        "group": _group(f"{name}-night-shift", user, serving),
         "login_link": login_links.create(user),
         "coordinator": _authorization(doubles.coordinator),
         "front": doubles.coordinator.row.pk,
@@ -97,12 +97,12 @@ def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
     return ids | _others(name, spare=spare, user=user, plan=plan, now=now)
 
 
-def _group(user: Any, serving: Any) -> int:
+def _group(name: str, user: Any, serving: Any) -> int:
     """With a member, and a role on one cluster."""
     from helixweb.access import roles_of_holders
     from helixweb.access.roles import Role
 
-    group = roles_of_holders.make_group("night-shift")
+    group = roles_of_holders.make_group(name)
     roles_of_holders.set_members(group, [user])
     roles_of_holders.give(group, Role.OPERATOR, cluster=serving)
     return int(group.pk)

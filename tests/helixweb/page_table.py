@@ -14,12 +14,12 @@ _PAGES: dict[tuple[Need, Need], tuple[str, ...]] = {
         "alert-deliveries", "alert-rule-delete", "alert-rule-edit", "alert-rule-new",
         "alert-silence-new", "cluster-edit", "coordinator-delete", "deployment-new", "link-delete",
         "link-edit", "link-new", "model-mix-new", "node-delete", "node-edit", "node-new",
-        "plan-run-new", "profile-delete", "profile-import", "profile-new", "region-link-delete",
-        "region-link-edit", "region-link-new", "shared-bandwidth-delete", "shared-bandwidth-edit",
-        "shared-bandwidth-new",
+        "plan-run-new", "profile-delete", "profile-estimate", "profile-import", "profile-new",
+        "replan", "region-link-delete", "region-link-edit", "region-link-new",
+        "shared-bandwidth-delete", "shared-bandwidth-edit", "shared-bandwidth-new", "what-if",
     ),
     ("own", "own"): (
-        "api-key-revoke", "api-keys", "events", "logout", "session-end", "sessions",
+        "api-docs", "api-key-revoke", "api-keys", "events", "logout", "session-end", "sessions",
         "sessions-end", "settings", "texts",
     ),
     ("site-admin", "site-admin"): (
@@ -35,7 +35,7 @@ _PAGES: dict[tuple[Need, Need], tuple[str, ...]] = {
         "cluster-access", "grant-withdraw",
     ),
     ("viewer", "operator"): (
-        "about", "api-docs", "alert-acknowledge", "alert-channel-secret", "alert-channel-test",
+        "about", "alert-acknowledge", "alert-channel-secret", "alert-channel-test",
         "alert-delivery-again", "alert-rules", "alert-silence-end", "alert-silences", "alerts",
         "alerts-bell", "changes", "changes-csv", "cluster", "cluster-export", "cluster-join",
         "clusters",
@@ -47,9 +47,8 @@ _PAGES: dict[tuple[Need, Need], tuple[str, ...]] = {
         "nodes-csv", "overview", "plan-explanation", "plan-run", "plan-run-accept",
         "plan-run-cancel", "plan-run-extend", "plan-run-preview", "plan-run-starts", "plan-runs",
         "plan-simulations", "plans-compare", "playground", "predictions", "profile",
-        "profile-estimate", "profile-export", "profile-version-use", "profiles", "repair-deploy",
-        "repair-dismiss", "replan", "replan-adopt", "request", "requests", "simulation-cancel",
-        "what-if",
+        "profile-export", "profile-version-use", "profiles", "repair-deploy",
+        "repair-dismiss", "replan-adopt", "request", "requests", "simulation-cancel",
     ),
     ("viewer", "site-admin"): (
         "user-keep-out", "user-let-in", "user-log-out",

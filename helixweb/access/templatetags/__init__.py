@@ -1,0 +1,1 @@
+"""Tags by which pages ask what whoever reads them may do."""

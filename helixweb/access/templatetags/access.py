@@ -1,0 +1,76 @@
+"""What a page shows of what its reader may do, and of where somebody is logged in."""
+
+import re
+from urllib.parse import urlsplit
+
+from django import template
+from django.urls import resolve
+
+from helixweb.access import gate
+from helixweb.access.rights import rights_of_request
+from helixweb.access.roles import NO_ROLE, Role
+
+register = template.Library()
+
+# What the header `User-Agent` says, the most particular first: nearly all say Chrome and Safari.
+_BROWSERS = (
+    (r"Edg[A-Z]*/", "Edge"), (r"OPR/", "Opera"), (r"Firefox/", "Firefox"),
+    (r"Chrome/", "Chrome"), (r"Version/(?=.*Safari/)", "Safari"),
+)  # fmt: skip
+_SYSTEMS = (
+    ("Android", "Android"), ("iPhone", "iOS"), ("iPad", "iPadOS"), ("Windows", "Windows"),
+    ("Mac OS X", "macOS"), ("CrOS", "ChromeOS"), ("Linux", "Linux"),
+)  # fmt: skip
+
+
+@register.filter
+def browser_in_words(header: str) -> str:
+    """`Chrome 156, Linux` of a `User-Agent`; one that is of no known browser as it is."""
+    for pattern, name in _BROWSERS:
+        if found := re.search(rf"{pattern}(\d+)", header):
+            system = next((word for mark, word in _SYSTEMS if mark in header), "")
+            return f"{name} {found[1]}{', ' if system else ''}{system}"
+    return header
+
+
+@register.simple_block_tag(takes_context=True)
+def may(
+    context: template.Context, content: str, name: str, cluster: int | None = None,
+    *, method: str = "POST",
+) -> str:  # fmt: skip
+    """Shows its content to whoever may do that: the URL of this name, with this method, on this
+    cluster; without one, on any. It asks what the gate asks."""
+    request = context.get("request")
+    if request is None or gate.would_admit(request, name, method=method, cluster=cluster):
+        return content
+    return ""
+
+
+@register.simple_tag(takes_context=True)
+def allowed(context: template.Context, name: str, cluster: int | None = None) -> bool:
+    """As `may`, for pages that show something else instead: `{% allowed 'x' pk as changes %}`."""
+    request = context.get("request")
+    return request is None or gate.would_admit(request, name, method="POST", cluster=cluster)
+
+
+@register.simple_tag(takes_context=True)
+def may_open(context: template.Context, address: str) -> bool:
+    """Whether the page at that address of this site is for whoever looks."""
+    request = context.get("request")
+    if request is None or not address:
+        return True
+    match = resolve(urlsplit(address).path)
+    cluster = gate.cluster_named_by(match)
+    return gate.would_admit(request, str(match.url_name), method="GET", cluster=cluster)
+
+
+@register.simple_tag(takes_context=True)
+def own_role(context: template.Context) -> Role | None:
+    """What whoever looks may be at most, on the page's cluster or anywhere; None: nothing."""
+    request = context.get("request")
+    if request is None or not request.user.is_authenticated:
+        return None
+    rights = rights_of_request(request)
+    cluster = request.resolver_match and gate.cluster_named_by(request.resolver_match)
+    rank = rights.highest if cluster is None else rights.on(cluster)
+    return next((role for role in Role if role.rank == rank and rank > NO_ROLE), None)
