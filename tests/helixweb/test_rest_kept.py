@@ -181,6 +181,50 @@ def test_no_row_is_older_than_what_was_committed_before_it_was_asked_for(ask: As
     assert first(ask())["bandwidth_bytes_per_s"] == times
 
 
+def test_after_a_commit_what_many_ask_for_is_made_once(
+    site: Application, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask()
+    Link.objects.update(bandwidth_bytes_per_s=9.0)
+    make, read, made, looked = site._made, site.kept.database.read, [], []
+    all_looked = threading.Event()
+
+    def make_late(scope: Any, body: Any) -> Any:
+        made.append(1)
+        assert all_looked.wait(30)
+        return make(scope, body)
+
+    def look() -> Any:
+        version = read()
+        looked.append(1)
+        if len(looked) == 4:
+            all_looked.set()
+        return version
+
+    monkeypatch.setattr(site, "_made", make_late)
+    monkeypatch.setattr(site.kept.database, "read", look)
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(elsewhere, ask) for _ in range(4)]
+        assert [first(one.result(60))["bandwidth_bytes_per_s"] for one in asked] == [9.0] * 4
+    assert len(made) == 1
+
+
+def test_what_was_not_kept_before_is_made_for_each_at_once(
+    site: Application, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, both = site._made, threading.Barrier(2)
+
+    def make_together(scope: Any, body: Any) -> Any:
+        both.wait(30)
+        return make(scope, body)
+
+    monkeypatch.setattr(site, "_made", make_together)
+    with ThreadPoolExecutor(2) as threads:
+        path = "/api/v1/events/"
+        asked = [threads.submit(elsewhere, lambda: ask(path, query="wait=0")) for _ in range(2)]
+        assert len({one.result(60).status_code for one in asked}) == 1
+
+
 def test_whoever_may_not_look_any_more_does_not_see_what_is_kept(ask: Ask, user: Any) -> None:
     def refused(change: Callable[[], Any]) -> int:
         ask()

@@ -15,6 +15,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -53,6 +54,10 @@ class Answer:
     made_at: datetime
     headers: tuple[tuple[str, str], ...]
     content: bytes
+
+    def is_right_at(self, now: datetime) -> bool:
+        """If nothing was committed since."""
+        return self.made_at <= now < self.terms.until
 
 
 def let_keep(response: Any, request: Any, *, until: datetime | None) -> None:
@@ -96,7 +101,7 @@ class VersionOfSqlite:
                 found = os.stat(path)
                 opened = self._opened_at(path, (path, found.st_dev, found.st_ino))
                 (commits,) = opened.execute("PRAGMA data_version").fetchone()
-            except (sqlite3.OperationalError, FileNotFoundError):  # in memory, or away: views tell
+            except (sqlite3.DatabaseError, OSError):  # in memory, or away: views tell
                 self._close()
                 return None
             return self._opened, commits
@@ -122,16 +127,19 @@ class VersionOfSqlite:
 
 
 class VersionOfPostgres:
-    """Which transactions a statement sees: where these are the same, all rows are."""
+    """Which transactions a statement sees: where these are the same, all rows are.
+
+    A server that started anew may have been put back to where its transactions were before.
+    """
 
     def read(self) -> Hashable | None:
         try:
             with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_current_snapshot()::text")
-                found: tuple[str] = cursor.fetchone()
+                cursor.execute("SELECT pg_current_snapshot()::text, pg_postmaster_start_time()")
+                found: tuple[Hashable, ...] = cursor.fetchone()
         except (OperationalError, InterfaceError):  # the view will meet it, and tell
             return None
-        return found[0]
+        return found
 
     def close(self) -> None:
         """The connection is the thread's."""
@@ -151,27 +159,31 @@ class KeptAnswers:
         self._version: Hashable = None
         self._answers: dict[bytes, Answer] = {}
         self._bytes = 0
+        self._before: frozenset[bytes] = frozenset()  # what was kept of the version before
+        self._making: dict[tuple[bytes, Hashable], Future[Answer | None]] = {}
         # Requests hold keys, which are not to lie in memory as long as answers do.
         self._secret = secrets.token_bytes(32)
 
     def answer(self, scope: Scope, body: BinaryIO, make: Callable[[], Any]) -> Any:
         """As before, if nothing it hangs on can have changed since; else as `make` makes it."""
-        began_s, now = time.perf_counter(), timezone.now()
+        began_s = time.perf_counter()
         name = None if body.read(1) else self._name_of(scope)
         body.seek(0)
         version = None if name is None else self.database.read()
         if name is None or version is None:
             return make()
-        kept = self._find(name, version=version, now=now)
+        kept, ours = self._found(name, version=version)
         if kept is not None:
             response = _given_again(kept, scope)
             web_requests.count("GET", response, time.perf_counter() - began_s)
             return response
-        response = make()
-        made = _answer_of(response, made_at=now)
-        if made is not None:
-            self._keep(name, made, version=version)
-        return response
+        made, now = None, timezone.now()
+        try:
+            response = make()
+            made = _answer_of(response, made_at=now)
+            return response
+        finally:
+            self._keep(name, made, version=version, ours=ours)
 
     def _name_of(self, scope: Scope) -> bytes | None:
         """The same for requests that say the same; None: its answer is not kept."""
@@ -185,22 +197,46 @@ class KeptAnswers:
         text = repr((where, scope["path"], scope["query_string"], said))
         return blake2b(text.encode(), key=self._secret, digest_size=32).digest()
 
-    def _find(self, name: bytes, *, version: Hashable, now: datetime) -> Answer | None:
-        with self._lock:
-            answer = self._answers.get(name) if version == self._version else None
-        if answer is None or not answer.made_at <= now < answer.terms.until:
-            return None
-        return answer
+    def _found(
+        self, name: bytes, *, version: Hashable
+    ) -> tuple[Answer | None, Future[Answer | None]]:
+        """What is kept, or what somebody makes of the same version just now; None: to be made.
 
-    def _keep(self, name: bytes, answer: Answer, *, version: Hashable) -> None:
+        Whatever was kept before a commit is made once after it, however many ask. Only those wait
+        who ask for what could be kept before: others may wait for events, each for their own.
+        """
+        ours: Future[Answer | None] = Future()
+        with self._lock:
+            kept = self._answers.get(name) if version == self._version else None
+            if kept is not None and kept.is_right_at(timezone.now()):
+                return kept, ours
+            theirs = self._making.setdefault((name, version), ours)
+            waits = theirs is not ours and (name in self._answers or name in self._before)
+        kept = theirs.result() if waits else None
+        is_right = kept is not None and kept.is_right_at(timezone.now())
+        return kept if is_right else None, ours
+
+    def _keep(
+        self,
+        name: bytes,
+        answer: Answer | None,
+        *,
+        version: Hashable,
+        ours: Future[Answer | None],
+    ) -> None:
         """`version`: of the database before the answer was made. What was committed meanwhile,
         and may be in it in part, made another, so that it will not be found."""
         with self._lock:
-            if version != self._version or self._bytes + len(answer.content) > MOST_BYTES:
-                self._version, self._answers, self._bytes = version, {}, 0
-            before = self._answers.get(name)
-            self._bytes += len(answer.content) - (len(before.content) if before else 0)
-            self._answers[name] = answer
+            if self._making.get((name, version)) is ours:
+                del self._making[name, version]
+            if answer is not None:
+                if version != self._version or self._bytes + len(answer.content) > MOST_BYTES:
+                    self._before = frozenset(self._answers)
+                    self._version, self._answers, self._bytes = version, {}, 0
+                before = self._answers.get(name)
+                self._bytes += len(answer.content) - (len(before.content) if before else 0)
+                self._answers[name] = answer
+        ours.set_result(answer)
 
 
 def _answer_of(response: Any, *, made_at: datetime) -> Answer | None:
