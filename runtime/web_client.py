@@ -4,10 +4,11 @@ Every call has a timeout. Errors are `WebError`: the server could not be reached
 """
 
 import asyncio
+import hashlib
 import json
 import logging
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from types import TracebackType
 from typing import Self, TypeVar
@@ -63,15 +64,20 @@ class ServerUnreachable(WebError):
 class ServerRefused(WebError):
     """An answer that is not the one asked for; RFC 9457's title and detail where it has them."""
 
-    def __init__(self, *, status: int, title: str, detail: str) -> None:
+    def __init__(
+        self, *, status: int, title: str, detail: str, asks_for_later: bool = False
+    ) -> None:
         super().__init__(f"{status} {title}: {detail}" if detail else f"{status} {title}")
         self.status = status
         self.title = title
         self.detail = detail
+        self._asks_for_later = asks_for_later  # by Retry-After
 
     @property
     def is_final(self) -> bool:
         """The same call would be refused again (4xx, but for timeout and too many requests)."""
+        if self._asks_for_later:
+            return False
         return 400 <= self.status < 500 and self.status not in (408, 425, 429)
 
 
@@ -123,8 +129,13 @@ class WebClient:
         await self._http.aclose()
 
     async def register(self, request: RegisterRequest) -> RegisterReply:
-        """Join with a token; uses it up. Keeps the credential for later calls. Raises WebError."""
-        answer = await self._call("POST", "/api/v1/agent/register", request)
+        """Join with a token; uses it up. Keeps the credential for later calls. Raises WebError.
+
+        Asked again after its answer was lost, the server gives the answer of the first time.
+        """
+        token = hashlib.sha256(request.join_token.encode()).hexdigest()
+        once = {"Idempotency-Key": f"join-{request.node_uuid}-{token[:16]}"}
+        answer = await self._call("POST", "/api/v1/agent/register", request, headers=once)
         reply = _read(RegisterReply, answer)
         self.credential = reply.credential
         return reply
@@ -214,9 +225,16 @@ class WebClient:
         except httpx.HTTPError as error:
             raise _unreachable(self._http.base_url, error) from error
 
-    async def _call(self, method: str, path: str, body: BaseModel | None = None) -> httpx.Response:
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        body: BaseModel | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
         content = None if body is None else body.model_dump_json()
-        headers = {**self._headers(), "Content-Type": "application/json"}
+        headers = {**self._headers(), **(headers or {}), "Content-Type": "application/json"}
         try:
             answer = await self._http.request(method, path, content=content, headers=headers)
         except httpx.HTTPError as error:
@@ -265,6 +283,7 @@ def _refusal(answer: httpx.Response) -> ServerRefused:
         status=answer.status_code,
         title=str(problem.get("title") or answer.reason_phrase),
         detail=" ".join(str(problem.get("detail") or "").split()),
+        asks_for_later="Retry-After" in answer.headers,
     )
 
 

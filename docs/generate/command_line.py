@@ -108,9 +108,10 @@ def _helix_agent(words: list[str]) -> object:
 def _manage(words: list[str]) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
     import django
-    from django.core.management import load_command_class
+    from django.core.management import get_commands, load_command_class
 
     django.setup()
-    app = "helixweb.monitoring" if words[0] == "simulate_traffic" else "helixweb.common"
-    parser = load_command_class(app, words[0]).create_parser("manage.py", words[0])
+    parser = load_command_class(get_commands()[words[0]], words[0]).create_parser(
+        "manage.py", words[0]
+    )
     sys.stdout.write(parser.format_help())

@@ -29,7 +29,7 @@ def kept(streams: int) -> dict[str, Any]:
     }  # fmt: skip
     run = {
         "streams": streams, "seconds": 10.0, "tokens_per_s": 1.0, "answered": [answered],
-        "failed": 0, "stats_before": {}, "stats_after": {},
+        "failed": 0, "stats_before": {}, "stats_after": {}, "page": [],
     }  # fmt: skip
     foreseen = forecast_of(found, run)
     answered["first_s"] = foreseen.ttft.p50_s

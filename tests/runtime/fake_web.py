@@ -59,6 +59,8 @@ class FakeWeb:
         self.streams_opened = 0
         self.troubled_answers = 0  # so many calls are answered 503
         self.proxy_answers = 0  # so many joins are answered by something else
+        self.lost_answers = 0  # so many joins are done, and their answers are lost
+        self._kept: dict[str, RegisterReply] = {}  # by Idempotency-Key
         self._heartbeat_interval_s = heartbeat_interval_s
         self.farewells = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -132,6 +134,9 @@ class FakeWeb:
             self.proxy_answers -= 1
             return HTMLResponse("<h1>some proxy</h1>", status_code=502)
         message = RegisterRequest.model_validate_json(await request.body())
+        key = request.headers["Idempotency-Key"]
+        if key in self._kept:
+            return answer(self._kept[key], status=201)
         if message.join_token not in self.unused_tokens:
             return problem(403, "Forbidden", "The join token is unknown or used; copy a fresh one.")
         self.unused_tokens.discard(message.join_token)
@@ -147,6 +152,10 @@ class FakeWeb:
             credential=credential,
             heartbeat_interval_s=self._heartbeat_interval_s,
         )
+        self._kept[key] = reply
+        if self.lost_answers:
+            self.lost_answers -= 1
+            return problem(409, "Conflict", "It is at work.", headers={"Retry-After": "1"})
         return answer(reply, status=201)
 
     async def _identity(self, request: Request) -> Response:
@@ -219,9 +228,12 @@ def answer(message: object, *, status: int = 200) -> Response:
     )
 
 
-def problem(status: int, title: str, detail: str) -> Response:
+def problem(
+    status: int, title: str, detail: str, headers: dict[str, str] | None = None
+) -> Response:
     return JSONResponse(
         {"type": "about:blank", "title": title, "status": status, "detail": detail},
         status_code=status,
+        headers=headers,
         media_type="application/problem+json",
     )

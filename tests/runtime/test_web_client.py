@@ -69,7 +69,7 @@ def test_a_registered_client_is_admitted_and_a_used_token_is_refused_with_the_re
             assert reply.cluster == "test"
             assert await client.agent_desired() == DesiredState(generation=0)
             with pytest.raises(ServerRefused) as used:
-                await client.register(REQUEST)
+                await client.register(REQUEST.model_copy(update={"node_uuid": "1" * 32}))
             assert (used.value.status, used.value.title) == (403, "Forbidden")
             assert used.value.detail == "The join token is unknown or used; copy a fresh one."
 
@@ -107,6 +107,20 @@ def test_an_answer_that_is_no_problem_document_is_shown(web: FakeWeb) -> None:
             assert not refused.value.is_final
 
     asyncio.run(talk())
+
+
+def test_a_join_whose_answer_was_lost_is_asked_for_again_and_done_once(web: FakeWeb) -> None:
+    web.lost_answers = 1
+
+    async def talk() -> str:
+        async with WebClient(web.url) as client:
+            with pytest.raises(ServerRefused, match="at work") as refused:
+                await client.register(REQUEST)
+            assert not refused.value.is_final
+            return (await client.register(REQUEST)).credential
+
+    assert asyncio.run(talk()) in web.credentials
+    assert len(web.registrations) == 1
 
 
 def test_an_answer_of_another_kind_is_named(web: FakeWeb) -> None:
