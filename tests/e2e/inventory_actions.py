@@ -82,8 +82,11 @@ def api_keys(person: Person) -> None:
     person.see(".errorlist", "Choose at least one.")
     person.script_errors()  # the refusal, 422, is an error to the browser
     person.tap("input[value=serve]")
+    person.click("Limits")
+    person.fill("requests_per_min", "60")
     person.click("Create key")
     person.see("#new-key", "hlx_")
+    person.see("main tbody", "60 requests a minute")
     person.click("Copy")
     person.see("[data-copy]", "Copied")
     person.click("Revoke laptop")
