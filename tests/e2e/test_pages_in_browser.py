@@ -70,6 +70,8 @@ def test_every_page_of_a_new_site_says_what_to_do_next(
         log_in(person, site.login_link())
         assert dict(problems(person, EMPTY, name="empty")) == {}
         for path in EMPTY[1:]:
+            if path == "/changes/":
+                continue  # has the log-in
             person.open(path)
             assert person.text("main .empty"), path
 
