@@ -80,7 +80,9 @@ def stop_what_runs(person: Person, world: World) -> None:
 
 def replan(person: Person, world: World) -> None:
     person.open(f"/plans/{world['replan_run']}/")
+    before = person.browser.current_url
     person.click("Make it a plan")
+    person.until(lambda: person.browser.current_url != before)  # both say what they are around
     person.see("#run-state", "around plan")
     fields = {"budget_gb": "0", "time_limit_s": "1"}
     person.submit(f"/plans/by-id/{world['plan']}/replan", fields, "Replan")
