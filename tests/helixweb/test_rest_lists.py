@@ -12,12 +12,16 @@ from django.utils import timezone
 from rest_framework.renderers import JSONRenderer
 from rest_framework.test import APIClient
 
+from helixweb.access.models import Grant
+from helixweb.access.roles import Role
+from helixweb.common.rest import lists
 from helixweb.common.rest.lists import ordered_columns, parameters_of_list, shown_fields
 from helixweb.common.rest.rendering import JsonRenderer
 from helixweb.common.rest.rows import reader_of
 from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.deployment.models import Profiling
 from helixweb.deployment.services import drain
+from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, LanguageModel, Node
 from tests.e2e.site_world import make_world
 from tests.helixweb.rest_collections import collections
@@ -207,3 +211,19 @@ def test_readers_are_kept() -> None:
     view = collections()["/api/v1/nodes/"](action="list")
     serializer = cast(Any, view.get_serializer_class())
     assert reader_of(serializer, utc=True) is reader_of(serializer, utc=True)
+
+
+@pytest.mark.django_db
+def test_what_one_reader_may_choose_is_not_kept_for_the_next(
+    cluster: Cluster, api: APIClient, django_user_model: Any
+) -> None:
+    lists._filterset_of.cache_clear()
+    other = services.create(Cluster, name="other")
+    vera = django_user_model.objects.create_user("vera")
+    Grant.objects.create(user=vera, cluster=cluster, role=Role.VIEWER)
+    viewer = APIClient()
+    viewer.force_authenticate(vera)
+    assert viewer.get("/api/v1/nodes/", {"cluster": cluster.pk}).status_code == 200
+    assert viewer.get("/api/v1/nodes/", {"cluster": other.pk}).status_code == 400
+    assert api.get("/api/v1/nodes/", {"cluster": other.pk}).status_code == 200
+    assert api.get("/api/v1/nodes/", {"cluster__in": other.pk}).status_code == 200

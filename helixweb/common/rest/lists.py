@@ -4,11 +4,12 @@ All lists understand the same parameters, and refuse by name what they do not un
 """
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from django.db import models
 from django.db.models import F
+from django_filters.filters import QuerySetRequestMixin
 from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework import exceptions, filters, serializers
 from rest_framework.request import Request
@@ -53,7 +54,16 @@ def _filterset_of(model: Any, names: tuple[str, ...], base: Any) -> Any:
     """Made once: django-filter would make one for each request."""
     asked = {name: _lookups_of(model, name) for name in names}
     meta = type("Meta", (), {"model": model, "fields": asked})
-    return type(f"{model.__name__}Filters", (base,), {"Meta": meta})
+    made: Any = type(f"{model.__name__}Filters", (base,), {"Meta": meta})
+    for one in made.base_filters.values():
+        if isinstance(one, QuerySetRequestMixin):
+            one.queryset = partial(_rows_within_reach, one.queryset.model)
+    return made
+
+
+def _rows_within_reach(model: Any, _request: Any) -> Any:
+    """Asked for with each request: what its reader sees is no other's choice."""
+    return model._default_manager.all()
 
 
 def _lookups_of(model: Any, path: str) -> tuple[str, ...]:
