@@ -38,7 +38,7 @@ class Nodes:
         self._connection = connection
 
     def page(self, **filters: Unpack[NodesFilters]) -> Page[schemas.Node]:
-        """Lists, creates, changes and deletes through the services."""
+        """A list of processes, in which one becomes lost by its silence alone."""
         answer = self._connection.call("GET", "/nodes/", query=with_commas(dict(filters), 'cluster__in', 'fields', 'name__in', 'ordering', 'profile_name__in', 'region__in'))
         return Page(count=answer["count"], results=answer["results"])
 
@@ -47,11 +47,11 @@ class Nodes:
         return self._connection.pages("/nodes/", query=with_commas(dict(filters), 'cluster__in', 'fields', 'name__in', 'ordering', 'profile_name__in', 'region__in'))
 
     def create(self, body: schemas.NodeRequest, *, idempotency_key: str | None = None) -> schemas.Node:
-        """Lists, creates, changes and deletes through the services."""
+        """A list of processes, in which one becomes lost by its silence alone."""
         return cast('schemas.Node', self._connection.call('POST', "/nodes/", body=body, headers={'Idempotency-Key': idempotency_key}))
 
     def get(self, id: int, *, fields: list[Literal['cluster', 'data_endpoint', 'hardware', 'id', 'joined_at', 'last_seen_at', 'name', 'price_per_hour', 'profile_name', 'region', 'state', 'tags', 'uuid', 'version']] | None = None) -> schemas.Node:
-        """Lists, creates, changes and deletes through the services."""
+        """A list of processes, in which one becomes lost by its silence alone."""
         return cast('schemas.Node', self._connection.call('GET', f"/nodes/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
 
     def get_tagged(self, id: int) -> Tagged[schemas.Node]:
@@ -59,11 +59,11 @@ class Nodes:
         return self._connection.tagged(f"/nodes/{path_part(id)}/")
 
     def update(self, id: int, body: schemas.PatchedNodeRequest | None = None, *, if_match: str | None = None) -> schemas.Node:
-        """Lists, creates, changes and deletes through the services."""
+        """A list of processes, in which one becomes lost by its silence alone."""
         return cast('schemas.Node', self._connection.call('PATCH', f"/nodes/{path_part(id)}/", body=body, headers={'If-Match': if_match}))
 
     def delete(self, id: int, *, if_match: str | None = None) -> None:
-        """Lists, creates, changes and deletes through the services."""
+        """A list of processes, in which one becomes lost by its silence alone."""
         self._connection.call('DELETE', f"/nodes/{path_part(id)}/", headers={'If-Match': if_match})
 
     def log(self, id: int, *, level: Literal['debug', 'info', 'warning', 'error'] | None = None, limit: int | None = None) -> list[schemas.NodeLogLine]:
