@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -162,7 +163,7 @@ class ArchiveReader:
                 else:
                     while piece := file.read(_PIECE_BYTES):
                         yield piece
-        except (KeyError, zipfile.BadZipFile, EOFError) as error:
+        except (KeyError, zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise NoBackup(f"the backup is damaged at {name}: {error}") from error
 
     def verify(self) -> None:
@@ -203,7 +204,7 @@ def _manifest(file: zipfile.ZipFile, path: Path) -> tuple[Manifest, bytes]:
             raise NoBackup(f"{path} is no backup: its manifest is too large")
         content = file.read(MANIFEST)
         form = json.loads(content).get("format")
-    except (KeyError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+    except (KeyError, ValueError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         raise NoBackup(f"{path} is no backup of HelixWeb: it has no {MANIFEST}") from error
     if form != FORMAT:
         raise NoBackup(f"{path} has the format {form!r}; this version reads {FORMAT!r}")
