@@ -118,9 +118,9 @@ def post(
     """The status of the answer. Raises Refused, NotDelivered."""
     target = parse_target(url)
     address = checked_address(target, allowed=allowed, resolve=resolve)
-    sending = _post(target, address, body=body, headers=headers, verify=verify)
+    sending = _post(target, address, body=body, headers=headers, verify=verify, within_s=within_s)
     try:
-        return asyncio.run(asyncio.wait_for(sending, within_s))
+        return asyncio.run(sending)
     except (TimeoutError, httpx.TimeoutException) as error:
         raise NotDelivered(f"no whole answer within {within_s:g} s") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -134,12 +134,14 @@ async def _post(
     body: bytes,
     headers: dict[str, str],
     verify: ssl.SSLContext | bool,
+    within_s: float,
 ) -> int:
     host = f"[{address}]" if ":" in address else address
     client = httpx.AsyncClient(
         trust_env=False, follow_redirects=False, timeout=WITHIN_S, verify=verify
     )
     async with (
+        asyncio.timeout(within_s),
         client,
         client.stream(
             "POST",

@@ -169,7 +169,8 @@ async def stream(
         del missed  # the stream may stay open for hours
         while not subscription.overflowed and time.monotonic() - began_s < longest_s:
             try:
-                frame = await asyncio.wait_for(subscription.queue.get(), KEEP_ALIVE_S)
+                async with asyncio.timeout(KEEP_ALIVE_S):
+                    frame = await subscription.queue.get()
             except TimeoutError:
                 yield b": keep-alive\n\n"
                 continue

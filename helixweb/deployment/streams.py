@@ -62,7 +62,8 @@ def _read(read_state: ReadState) -> str | None:
 async def _nudge(subscription: Subscription, *, timeout_s: float) -> None:
     """Return after the next event, taking all that have come; or after the timeout."""
     try:
-        await asyncio.wait_for(subscription.queue.get(), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            await subscription.queue.get()
     except TimeoutError:
         return
     while not subscription.queue.empty():

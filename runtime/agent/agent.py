@@ -220,7 +220,8 @@ class Agent:
                 continue
             await asyncio.sleep(_MIN_HEARTBEAT_GAP_S)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._to_tell.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self._to_tell.wait()
 
     async def _tell(self) -> None:
         if not self._is_announced:
@@ -258,7 +259,8 @@ class Agent:
                 again_s = look_again_at_s(self._desired, local)
                 wait_s = None if again_s is None else max(0.0, again_s - self._clock())
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._to_reconcile.wait(), wait_s)
+                    async with asyncio.timeout(wait_s):
+                        await self._to_reconcile.wait()
 
     def _observe(self, desired: DesiredState) -> ObservedState:
         observed = observe(desired, self._supervisor.local, now_s=self._clock())

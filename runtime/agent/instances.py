@@ -93,9 +93,10 @@ class InstanceKeeper:
             await self._step()
             self._tell_changes()
             self._to_look.clear()
+            idle = not self._wanted and not self._kept
             with suppress(TimeoutError):
-                idle = not self._wanted and not self._kept
-                await asyncio.wait_for(self._to_look.wait(), None if idle else _LOOK_S)
+                async with asyncio.timeout(None if idle else _LOOK_S):
+                    await self._to_look.wait()
 
     async def stop(self, *, hurry: asyncio.Event, within_s: float) -> None:
         """End them all: after their requests, unless in a `hurry` or that lasts too long."""

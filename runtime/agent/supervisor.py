@@ -183,7 +183,8 @@ class Supervisor:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         try:
-            await asyncio.wait_for(asyncio.shield(watching), self._stop_patience_s)
+            async with asyncio.timeout(self._stop_patience_s):
+                await asyncio.shield(watching)
         except TimeoutError:
             logger.warning("stage %d does not stop; killing it", process.pid)
             with contextlib.suppress(ProcessLookupError):

@@ -272,7 +272,8 @@ class Answer:
             if left_s <= 0:
                 return None
             try:
-                await asyncio.wait_for(waiter.called.wait(), min(QUIET_S, left_s))
+                async with asyncio.timeout(min(QUIET_S, left_s)):
+                    await waiter.called.wait()
             except TimeoutError:
                 if client is not None and left_s > QUIET_S:
                     await client.live(None)

@@ -154,7 +154,8 @@ class SupervisedInstance:
             await asyncio.sleep(seconds)
             return
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._process.gone(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._process.gone()
 
     async def _look(self) -> None:
         async with self._looking:

@@ -2,46 +2,29 @@
 
 import asyncio
 import os
-import random
 import signal
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import fake_profiler
 import fake_stage
 import psutil
 import pytest
+from agent_house import ANNOUNCEMENT, Node, run, wants
 from fake_web import PATIENCE_S, TOKEN, FakeWeb, wait_until
 
-from runtime.agent.agent import Agent, NodeRemoved
+from runtime.agent.agent import NodeRemoved
 from runtime.agent.identity import DataDir, DataDirError
-from runtime.agent.instance_specs import InstanceSettings
-from runtime.agent.joining import Applicant, Joined, JoinRefused, join
+from runtime.agent.joining import JoinRefused
 from runtime.agent.main import main
-from runtime.agent.node_log import NodeLog
-from runtime.agent.profiling import PROFILE_COMMAND
-from runtime.agent.supervisor import StageSettings
 from runtime.protocol.control import (
-    AgentIdentity,
     DesiredState,
-    Hardware,
     Phase,
-    Role,
-    StageAssignment,
 )
 from runtime.protocol.profiling import ProfileOrder
-from runtime.web_client import WebClient
-
-ANNOUNCEMENT = AgentIdentity(
-    hardware=Hardware(hostname="h", cpu_count=1, memory_bytes=9, memory_budget_bytes=5),
-    data_endpoint="tcp://127.0.0.1:5",
-    data_public_key="k" * 40,
-    version="1",
-)
 
 
 @pytest.fixture(autouse=True)
@@ -53,125 +36,6 @@ def _children_import_what_we_import(monkeypatch: pytest.MonkeyPatch) -> None:
 def web() -> Iterator[FakeWeb]:
     with FakeWeb() as fake:
         yield fake
-
-
-def wants(generation: int, behaviour: str = "serves") -> DesiredState:
-    return DesiredState(
-        generation=generation,
-        assignment=StageAssignment(
-            deployment_id=1,
-            generation=generation,
-            model_name="tiny",
-            checkpoint=behaviour,
-            first=0,
-            end=4,
-            num_layers=8,
-            max_context_tokens=128,
-            peers=(),
-        ),
-    )
-
-
-class Node:
-    """One machine's agent, started as often as wanted from one data directory."""
-
-    def __init__(self, directory: Path, web: FakeWeb) -> None:
-        self.data_dir = DataDir(directory / "data")
-        self.record = directory / "record"
-        self.web = web
-        self.stopped, self.hurry = asyncio.Event(), asyncio.Event()
-        self.profile_command = PROFILE_COMMAND
-
-    async def join(self, *, token: str | None = None, name: str | None = "n1") -> Joined:
-        async with WebClient(self.web.url) as client:
-            return await self._join(client, token=token, name=name)
-
-    async def _join(self, client: WebClient, *, token: str | None, name: str | None) -> Joined:
-        applicant = Applicant(
-            role=Role.NODE,
-            name=name,
-            region="eu",
-            join_token=token,
-            announcement=ANNOUNCEMENT,
-        )
-        identity = self.data_dir.load_identity(fresh_uuid="a" * 32)
-        return await join(client, self.data_dir, identity, applicant, rng=random.Random(1))
-
-    @asynccontextmanager
-    async def running(
-        self, *, token: str | None = None, in_a_hurry: bool = True, leave_within_s: float = 20.0
-    ) -> AsyncIterator["asyncio.Task[None]"]:
-        """The agent's life as a task; stopped on leaving."""
-        self.stopped, self.hurry = asyncio.Event(), asyncio.Event()
-        async with WebClient(self.web.url, rng=random.Random(2)) as client:
-            agent = Agent(
-                web=client,
-                joined=await self._join(client, token=token, name="n1"),
-                announcement=ANNOUNCEMENT,
-                data_dir=self.data_dir,
-                node_log=NodeLog(),
-                settings=StageSettings(
-                    name="n1",
-                    bind=ANNOUNCEMENT.data_endpoint,
-                    secret_key_file=str(self.data_dir.key_file),
-                    public_key=ANNOUNCEMENT.data_public_key,
-                    memory_budget_bytes=5,
-                    relative_speed=1.0,
-                    threads=1,
-                    leave_within_s=leave_within_s,
-                ),
-                instance_settings=InstanceSettings(
-                    host="127.0.0.1",
-                    memory_budget_bytes=5,
-                    gpus=0,
-                    gpu_budgets_bytes=(),
-                    relative_speed=1.0,
-                    threads=1,
-                    emulated=False,
-                ),
-                rng=random.Random(3),
-                stage_command=(sys.executable, fake_stage.__file__, str(self.record)),
-                profile_command=self.profile_command,
-            )
-            life = asyncio.create_task(agent.run(self.stopped, hurry=self.hurry))
-            try:
-                yield life
-            finally:
-                if in_a_hurry:
-                    self.hurry.set()
-                self.stopped.set()
-                await asyncio.wait([life])
-        if life.exception() is None:
-            assert not self.living()
-
-    @property
-    def starts(self) -> list[tuple[int, int]]:
-        """(pid, generation) of each stage that was started."""
-        if not self.record.exists():
-            return []
-        lines = self.record.read_text().splitlines()
-        return [(int(line.split()[0]), int(line.split()[1])) for line in lines]
-
-    def living(self) -> list[int]:
-        return [pid for pid, _ in self.starts if psutil.pid_exists(pid)]
-
-    async def until(self, condition: Callable[[], object], *, what: str) -> None:
-        await asyncio.to_thread(wait_until, condition, what=what)
-
-    async def until_ready(self, generation: int) -> None:
-        def is_ready() -> bool:
-            last = self.web.last
-            return (
-                last is not None
-                and (last.generation, last.phase) == (generation, Phase.READY)
-                and last.stage == fake_stage.STATS
-            )
-
-        await self.until(is_ready, what=f"generation {generation} is ready")
-
-
-def run(work: Coroutine[None, None, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 3 * PATIENCE_S))
 
 
 def test_a_node_joins_once_and_runs_what_is_pushed_until_told_otherwise(
@@ -374,6 +238,30 @@ def test_a_stage_that_hangs_is_ended_told_and_started_again(
         assert any(
             seen.phase is Phase.FAILED and "the stage hung" in seen.message for seen in web.observed
         )
+
+    run(life())
+
+
+def test_an_agent_stops_though_something_changes_at_that_very_moment(
+    tmp_path: Path, web: FakeWeb
+) -> None:
+    """Each wait of its loops is over as it is cancelled, which must not be taken for a wake-up."""
+
+    async def life() -> None:
+        node = Node(tmp_path, web)
+        web.desired = wants(1)  # a stage's silence is waited for with a timeout
+        await node.join(token=TOKEN)
+        for ticks in range(5):
+            web.observed.clear()
+            async with node.running() as task:
+                await node.until_ready(1)
+                node.stopped.set()
+                for _ in range(ticks):
+                    await asyncio.sleep(0)
+                assert node.agent is not None
+                node.agent._want(wants(2))
+                async with asyncio.timeout(PATIENCE_S):
+                    await asyncio.wait([task])
 
     run(life())
 

@@ -159,7 +159,8 @@ async def _frames(topics: frozenset[str], place: Place, *, wait_s: float) -> lis
         if frames or not wait_s:
             return frames
         try:
-            await asyncio.wait_for(subscription.queue.get(), wait_s)
+            async with asyncio.timeout(wait_s):
+                await subscription.queue.get()
         except TimeoutError:
             return []
         # Read anew: with the places of a reader that was at `place`.
