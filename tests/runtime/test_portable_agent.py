@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from fake_web import wait_until
 
 from runtime.platforms import kill_session
 
@@ -175,8 +176,8 @@ def test_without_sessions_a_process_is_ended_with_what_descends_from_it(
     async def run() -> None:
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", starts)
         known = psutil.Process(process.pid)
-        while not (children := known.children()):  # noqa: ASYNC110 - nothing tells of it
-            await asyncio.sleep(0.02)
+        await asyncio.to_thread(wait_until, known.children, what="the process has a child")
+        children = known.children()
         monkeypatch.delattr("os.killpg")
         await asyncio.to_thread(kill_session, process.pid)
         await process.wait()
