@@ -23,3 +23,14 @@ def positive_seconds(text: str) -> float:
     if 0 < number < float("inf"):
         return number
     raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+
+
+def ratio(text: str) -> float:
+    """A share of what is possible; 0 would be nothing."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if 0 < number <= 1:
+        return number
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and up to 1")

@@ -26,7 +26,7 @@ from runtime.agent.instance_specs import InstanceSettings
 from runtime.agent.joining import Applicant, JoinRefused, join
 from runtime.agent.node_log import NodeLog, NodeLogHandler
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings
-from runtime.command_numbers import port_number, positive_int, positive_seconds
+from runtime.command_numbers import port_number, positive_int, positive_seconds, ratio
 from runtime.http_process import CannotListen
 from runtime.metrics_port import metrics_port
 from runtime.platforms import on_signals
@@ -206,7 +206,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--relative-speed",
-        type=_ratio,
+        type=ratio,
         default=1.0,
         help="below 1: pause after each step, to act as a slower node (default %(default)s)",
     )
@@ -248,13 +248,3 @@ def _parser() -> argparse.ArgumentParser:
         help="processes that share each layer, e.g. one per GPU (default: as deployed, usually 1)",
     )
     return parser
-
-
-def _ratio(text: str) -> float:
-    try:
-        ratio = float(text)
-    except ValueError:
-        ratio = 0.0
-    if 0 < ratio <= 1:
-        return ratio
-    raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and up to 1")

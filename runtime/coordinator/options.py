@@ -6,6 +6,7 @@ from pathlib import Path
 
 from planner.domain.cluster import COORDINATOR
 from planner.routers.choice import ROUTER_NAMES, RouterName
+from runtime.command_numbers import port_number, positive_seconds
 from runtime.coordinator.dispatcher import MIGRATE_AFTER_S
 from runtime.coordinator.tracing import MOST_PER_REPORT
 from runtime.protocol.data_security import DataSecurity
@@ -49,10 +50,14 @@ def parse_options(argv: list[str]) -> Options:
     add("--region", default="local", help="region it is in (default %(default)s)")
     add("--data-dir", required=True, type=Path, help="keeps keys, credential and the last plan")
     add("--host", default="127.0.0.1", help="address for chat clients (default %(default)s)")
-    add("--port", type=_port, default=8100, help="port for chat clients (default %(default)s)")
+    add(
+        "--port", type=port_number, default=8100, help="port for chat clients (default %(default)s)"
+    )
     add("--public-url", default="", help="where clients reach it, if not http://HOST:PORT")
     add("--data-host", default="127.0.0.1", help="address for stages (default %(default)s)")
-    add("--data-port", type=_port, default=0, help="port for stages (default: any, then kept)")
+    add(
+        "--data-port", type=port_number, default=0, help="port for stages (default: any, then kept)"
+    )
     add(
         "--data-security",
         type=DataSecurity,
@@ -64,14 +69,14 @@ def parse_options(argv: list[str]) -> Options:
     add(
         "--request-timeout",
         dest="request_timeout_s",
-        type=_seconds,
+        type=positive_seconds,
         default=120.0,
         help="seconds without progress after which a request fails (default %(default)g)",
     )
     add(
         "--migrate-after",
         dest="migrate_after_s",
-        type=_seconds,
+        type=positive_seconds,
         default=MIGRATE_AFTER_S,
         help="seconds after which requests of a plan that another follows go on under that one, "
         "and those on a node that is drained around it, which costs them a prefill; layers are "
@@ -80,7 +85,7 @@ def parse_options(argv: list[str]) -> Options:
     add(
         "--shutdown-grace",
         dest="shutdown_grace_s",
-        type=_seconds,
+        type=positive_seconds,
         default=30.0,
         metavar="SECONDS",
         help="after SIGTERM: how long requests may take to end, while new ones are refused; "
@@ -108,7 +113,7 @@ def parse_options(argv: list[str]) -> Options:
     )
     add(
         "--metrics-port",
-        type=_port,
+        type=port_number,
         help="answer /metrics there too, without a key and to this machine only (default: only at "
         "--port, with a key)",
     )
@@ -122,24 +127,13 @@ def parse_options(argv: list[str]) -> Options:
     return Options(**vars(parser.parse_args(argv)))
 
 
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65535:
-        raise argparse.ArgumentTypeError(f"{port} is no port; ports run from 0 to 65535")
-    return port
-
-
 def _rate(text: str) -> float:
-    rate = float(text)
-    if not 0 <= rate <= MOST_PER_REPORT:
-        raise argparse.ArgumentTypeError(
-            f"{text} requests a second cannot be traced; give 0 to {MOST_PER_REPORT}"
-        )
-    return rate
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
-    return seconds
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1.0
+    if 0 <= rate <= MOST_PER_REPORT:
+        return rate
+    raise argparse.ArgumentTypeError(
+        f"{text!r} requests a second cannot be traced; give 0 to {MOST_PER_REPORT}"
+    )

@@ -12,6 +12,7 @@ import torch
 
 from planner.domain.problem import Workload
 from planner.serialization.problem_file import profile_to_dict
+from runtime.command_numbers import positive_int, ratio
 from runtime.engine.limits import EngineLimits
 from runtime.models.checkpoint import CheckpointError
 from runtime.models.config import ModelConfig, read_config
@@ -175,13 +176,15 @@ def _parser() -> argparse.ArgumentParser:
         help="may be given several times; the machine is measured once",
     )
     parser.add_argument("--name", default="this-machine")
-    parser.add_argument("--memory-budget-bytes", type=int)
-    parser.add_argument("--relative-speed", type=float, default=1.0)
+    parser.add_argument("--memory-budget-bytes", type=positive_int)
+    parser.add_argument("--relative-speed", type=ratio, default=1.0)
     parser.add_argument("--mean-prompt-tokens", type=float, default=64.0)
     parser.add_argument("--mean-output-tokens", type=float, default=32.0)
-    parser.add_argument("--page-tokens", type=int, default=16)
-    parser.add_argument("--max-batch-tokens", type=int, default=512)
-    parser.add_argument("--max-context-tokens", type=int, help="default: that of the checkpoint")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--page-tokens", type=positive_int, default=16)
+    parser.add_argument("--max-batch-tokens", type=positive_int, default=512)
+    parser.add_argument(
+        "--max-context-tokens", type=positive_int, help="default: that of the checkpoint"
+    )
+    parser.add_argument("--threads", type=positive_int, default=1)
     parser.add_argument("--output", type=Path, help="write there instead of printing")
     return parser

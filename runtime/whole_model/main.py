@@ -30,6 +30,7 @@ from runtime.agent.data_address import AddressError, choose_port, data_endpoint
 from runtime.agent.hardware import detect_hardware, gpu_budgets_bytes
 from runtime.agent.stage_log import StageLog
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings, Supervisor
+from runtime.command_numbers import port_number, positive_int, positive_seconds, ratio
 from runtime.coordinator.access import ApiKeys
 from runtime.coordinator.app import create_app
 from runtime.coordinator.dispatcher import Dispatcher
@@ -297,17 +298,21 @@ def parse_options(argv: list[str]) -> Options:
     add("--checkpoint", required=True, type=Path, help="directory of a Hugging Face checkpoint")
     add("--model-name", help="what clients ask for (default: the directory's name)")
     add("--host", default=LOOPBACK, help="address for clients (default %(default)s)")
-    add("--port", type=int, default=8000, help="port for clients (default %(default)s)")
-    add("--memory-budget-bytes", type=int, help="default: 90 %% of a GPU, or half of main memory")
-    add("--max-context-tokens", type=int, help="default: that of the checkpoint")
-    add("--relative-speed", type=float, default=1.0, help="below 1: slowed on purpose")
-    add("--tensor-parallel", type=int, default=1, help="ranks, a GPU each")
-    add("--threads", type=int, default=1, help="of a stage on CPU (default %(default)s)")
-    add("--request-timeout", dest="request_timeout_s", type=float, default=120.0)
+    add("--port", type=port_number, default=8000, help="port for clients (default %(default)s)")
+    add(
+        "--memory-budget-bytes",
+        type=positive_int,
+        help="default: 90 %% of a GPU, or half of main memory",
+    )
+    add("--max-context-tokens", type=positive_int, help="default: that of the checkpoint")
+    add("--relative-speed", type=ratio, default=1.0, help="below 1: slowed on purpose")
+    add("--tensor-parallel", type=positive_int, default=1, help="ranks, a GPU each")
+    add("--threads", type=positive_int, default=1, help="of a stage on CPU (default %(default)s)")
+    add("--request-timeout", dest="request_timeout_s", type=positive_seconds, default=120.0)
     add(
         "--shutdown-grace",
         dest="shutdown_grace_s",
-        type=float,
+        type=positive_seconds,
         default=20.0,
         metavar="SECONDS",
         help="after SIGTERM: how long requests may take to end, while new ones are refused; "

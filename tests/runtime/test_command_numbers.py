@@ -1,0 +1,50 @@
+"""Numbers that cannot be are refused on every command line of the runtime, with the value."""
+
+from collections.abc import Callable
+
+import pytest
+
+from runtime.coordinator.options import parse_options as parse_coordinator
+from runtime.profiler.main import main as profile
+from runtime.whole_model.main import parse_options as parse_serve
+
+COORDINATOR = ["--server", "http://helix.example.org", "--data-dir", "x"]
+SERVE = ["--checkpoint", "x"]
+PROFILE = ["--checkpoint", "x"]
+
+
+@pytest.mark.parametrize(
+    ("parse", "needed", "option", "value", "told"),
+    [
+        (parse_coordinator, COORDINATOR, "--port", "http", "'http' is no port; give 0 to 65535"),
+        (parse_coordinator, COORDINATOR, "--data-port", "65536", "'65536' is no port"),
+        (parse_coordinator, COORDINATOR, "--metrics-port", "-1", "'-1' is no port"),
+        (
+            parse_coordinator, COORDINATOR, "--request-timeout", "soon",
+            "'soon' is not a number of seconds above 0",
+        ),
+        (parse_coordinator, COORDINATOR, "--migrate-after", "0", "'0' is not a number of seconds"),
+        (parse_coordinator, COORDINATOR, "--shutdown-grace", "inf", "'inf' is not a number of"),
+        (parse_coordinator, COORDINATOR, "--traces-per-s", "all", "'all' requests a second cannot"),
+        (parse_coordinator, COORDINATOR, "--traces-per-s", "nan", "'nan' requests a second cannot"),
+        (parse_serve, SERVE, "--port", "70000", "'70000' is no port; give 0 to 65535"),
+        (parse_serve, SERVE, "--memory-budget-bytes", "0", "'0' is not a whole number above 0"),
+        (parse_serve, SERVE, "--relative-speed", "2", "'2' is not a number above 0 and up to 1"),
+        (parse_serve, SERVE, "--request-timeout", "nan", "'nan' is not a number of seconds"),
+        (parse_serve, SERVE, "--shutdown-grace", "-1", "'-1' is not a number of seconds above 0"),
+        (profile, PROFILE, "--threads", "0", "'0' is not a whole number above 0"),
+        (profile, PROFILE, "--relative-speed", "-1", "'-1' is not a number above 0 and up to 1"),
+    ],
+)  # fmt: skip
+def test_a_number_that_cannot_be_is_refused_with_its_value_and_what_would_be_right(
+    capsys: pytest.CaptureFixture[str],
+    parse: Callable[[list[str]], object],
+    needed: list[str],
+    option: str,
+    value: str,
+    told: str,
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse([*needed, f"{option}={value}"])
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
