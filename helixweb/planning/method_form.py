@@ -54,6 +54,10 @@ class MethodForm(forms.Form):
                 _("Instances are weighed by decode throughput only: choose '%(choice)s'.")
                 % {"choice": _(CHOICES["decode"])},
             )
+        method = cleaned.get("method") or options.DEFAULTS.method
+        refused = options.why_no_degree(method, cleaned.get("tensor_parallel"))
+        if refused:
+            self.add_error("tensor_parallel", refused)
         return cleaned
 
     def method_options(self) -> dict[str, Any]:

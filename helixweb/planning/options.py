@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, get_args
 
+from django.utils.translation import gettext as _
 from pydantic import TypeAdapter, ValidationError
 
 from planner.compute_plan import BASELINES as PLANNER_BASELINES
@@ -33,6 +34,19 @@ DEFAULTS = PlanOptions()
 
 
 _JSON = TypeAdapter(PlanOptions)
+
+
+def why_no_degree(method: str, degree: int | None) -> str:
+    """Why no plan by `method` has instances of `degree` GPUs; blank: it can.
+
+    Rows from before this was refused may hold both; their runs never read the degree.
+    """
+    if degree is None or method != "pipelines":
+        return ""
+    return _(
+        "%(value)s GPUs of an instance mean nothing to pipelines, which have none: choose the "
+        "method 'instances' or 'mixed', or leave them out."
+    ) % {"value": degree}
 
 
 def options_to_json(options: PlanOptions) -> dict[str, Any]:

@@ -100,8 +100,15 @@ class PlanOptionsSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
         max_value=options.MAX_DEGREE,
         allow_null=True,
         default=None,
-        help_text="GPUs of every instance; null: the best number on each machine.",
+        help_text="GPUs of every instance; null: the best number on each machine. Pipelines have "
+        "no instances, so only null goes with them.",
     )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        refused = options.why_no_degree(attrs["method"], attrs["tensor_parallel"])
+        if refused:
+            raise serializers.ValidationError({"tensor_parallel": [refused]})
+        return attrs
 
 
 class FlowOptionsSerializer(PlanOptionsSerializer):

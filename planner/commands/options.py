@@ -15,6 +15,7 @@ from planner.domain.plan_forecast import LimitPercentile, Objective
 from planner.domain.problem import Problem
 from planner.domain.rules import InvalidRules, PlacementRules
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
+from planner.placers.base import InvalidOptions
 from planner.placers.choice import PlacerName
 from planner.placers.solvers.choice import SolverName
 from planner.timing import attach_layer_times
@@ -147,6 +148,11 @@ def add_method_options(command: argparse.ArgumentParser) -> None:
 
 def with_method(options: PlanOptions, parsed: argparse.Namespace) -> PlanOptions:
     """The same search for the method that was asked for. Raises InvalidOptions."""
+    if parsed.method == "pipelines" and parsed.tensor_parallel is not None:
+        raise InvalidOptions(
+            f"--tensor-parallel {parsed.tensor_parallel} means nothing to pipelines, which have no "
+            "instances; choose --method instances or mixed, or leave it out"
+        )
     return replace(
         options,
         method=parsed.method,

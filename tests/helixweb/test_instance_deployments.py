@@ -345,6 +345,42 @@ def test_instances_with_another_objective_are_refused(api: APIClient, two: Insta
     refused(answer, "decode")
 
 
+@pytest.mark.parametrize(
+    "path", ["/api/v1/plan-runs/", "/api/v1/plans/{plan}/replan/", "/api/v1/plans/{plan}/what-if/"]
+)
+def test_gpus_of_instances_are_refused_where_pipelines_are_asked_for(
+    api: APIClient, two: Instances, path: str
+) -> None:
+    body: dict[str, Any] = {"options": {"tensor_parallel": 2}}
+    if "{plan}" not in path:
+        body |= {"cluster": two.cluster.pk, "model": two.model.pk}
+    before = PlanRun.objects.count()
+    answer = api.post(path.format(plan=two.plan.pk), body, format="json")
+    assert answer.status_code == 400, answer.content
+    (error,) = answer.json()["errors"]
+    assert error["field"] == "options.tensor_parallel"
+    said = error["message"]
+    assert "2 GPUs" in said
+    assert "'instances' or 'mixed'" in said
+    assert PlanRun.objects.count() == before
+
+
+def test_the_form_refuses_gpus_of_instances_for_pipelines_at_their_field(
+    browser: Client, two: Instances
+) -> None:
+    form = {
+        "cluster": two.cluster.pk, "model": two.model.pk, "time_limit_s": "60",
+        "objective": "decode", "placer": "auto", "solver": "auto", "seed": "0",
+        "warm_start": "best", "gap_percent": "0.1", "method": "pipelines", "tensor_parallel": "2",
+    }  # fmt: skip
+    before = PlanRun.objects.count()
+    answer = browser.post("/plans/new", form)
+    assert answer.status_code == 422
+    assert list(answer.context["form"].errors) == ["tensor_parallel"]
+    assert PlanRun.objects.count() == before
+    assert browser.post("/plans/new", form | {"tensor_parallel": ""}).status_code == 302
+
+
 def test_pipelines_beside_instances_have_a_row_of_their_own(
     api: APIClient, browser: Client, two: Instances
 ) -> None:

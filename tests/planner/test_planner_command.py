@@ -83,6 +83,10 @@ def test_solve_replaces_an_old_plan(problem_path, tmp_path):
         (["solve", "{problem}", "--output", "{tmp}/o", "--time-limit", "x"], ["invalid float"]),
         (["solve", "{problem}", "--output", "{tmp}/o", "--warm-start", "x"], ["warm_start is 'x'"]),
         (["solve", "{problem}", "--output", "{tmp}/o", "--solver", "x"], ["invalid choice: 'x'"]),
+        (
+            ["solve", "{problem}", "--output", "{tmp}/o", "--tensor-parallel", "2"],
+            ["--tensor-parallel 2", "choose --method instances or mixed"],
+        ),
         (["solve", "{latin1}", "--output", "{tmp}/o"], ["latin1.yaml", "not UTF-8"]),
         (["solve", "{broken}", "--output", "{tmp}/o"], ["broken.json: line 1", "not valid JSON"]),
         (
