@@ -94,13 +94,14 @@ async def open_chat(
                 headers={
                     "Authorization": f"Bearer {endpoint.key}",
                     "Content-Type": "application/json",
+                    "Accept-Encoding": "identity",
                     HEADER: REQUEST_ID.get(),
                     **({trace_context.HEADER: traceparent} if traceparent else {}),
                 },
             )
         )
         headers = {name: answer.headers[name] for name in PASSED_HEADERS if name in answer.headers}
-        if answer.status_code == 200 and _is(answer, EVENT_STREAM):
+        if answer.status_code == 200 and _is(answer, EVENT_STREAM) and _is_plain(answer):
             headers["Content-Type"] = EVENT_STREAM
             relayed = _relay(answer, stack.pop_all())
             return Answer(status=200, headers=headers, content=relayed)
@@ -120,18 +121,23 @@ def _is(answer: httpx.Response, media_type: str) -> bool:
     return str(answer.headers.get("Content-Type", "")).split(";")[0].strip() == media_type
 
 
+def _is_plain(answer: httpx.Response) -> bool:
+    """Coordinators compress nothing; what unfolds could become any length."""
+    return str(answer.headers.get("Content-Encoding", "identity")).strip().lower() == "identity"
+
+
 async def _refusal(answer: httpx.Response) -> bytes | None:
     """The OpenAI error object it is; None for anything else, which no page of ours shall show."""
-    if answer.status_code < 400 or not _is(answer, JSON):
+    if answer.status_code < 400 or not _is(answer, JSON) or not _is_plain(answer):
         return None
     content = b""
-    async for chunk in answer.aiter_bytes():
+    async for chunk in answer.aiter_raw():
         content += chunk
         if len(content) > LONGEST_REFUSAL:
             return None
     try:
         document = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return content if isinstance(document, dict) and "error" in document else None
 
@@ -139,7 +145,7 @@ async def _refusal(answer: httpx.Response) -> bytes | None:
 async def _relay(answer: httpx.Response, closing: AsyncExitStack) -> AsyncIterator[bytes]:
     async with closing:
         try:
-            async for chunk in answer.aiter_bytes():
+            async for chunk in answer.aiter_raw():
                 yield chunk
         except httpx.HTTPError as error:
             yield b"data: " + json.dumps(broken_off(error)).encode() + b"\n\n"

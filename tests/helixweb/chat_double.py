@@ -28,20 +28,22 @@ WAIT_S = 10.0
 class ChatDouble:
     """Answers each chat with the words of `words`; a context manager.
 
-    `refusal` (status, body, headers) is answered instead if it is set. `hold` keeps the stream open
+    `refusal` (status, body, headers) is answered instead if it is set, its body as JSON unless it
+    is bytes. `hold` keeps the stream open
     after its first word until the client hangs up, which sets `hung_up`; `break_off` ends the
     connection after it. `request` is the number that every answer gives itself.
     """
 
     def __init__(self, *words: str) -> None:
         self.words = words
-        self.refusal: tuple[int, dict[str, Any], dict[str, str]] | None = None
+        self.refusal: tuple[int, Any, dict[str, str]] | None = None
         self.hold = False
         self.request = HELIX["request"]
         self.break_off = False
         self.hung_up = threading.Event()
         self.bodies: list[dict[str, Any]] = []
         self.keys: list[str] = []
+        self.encodings: list[str] = []
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
         app = Starlette(routes=[Route("/v1/chat/completions", self._chat, methods=["POST"])])
@@ -69,8 +71,11 @@ class ChatDouble:
     async def _chat(self, request: Request) -> Response:
         self.bodies.append(await request.json())
         self.keys.append(request.headers["Authorization"].removeprefix("Bearer "))
+        self.encodings.append(request.headers["Accept-Encoding"])
         if self.refusal is not None:
             status, body, headers = self.refusal
+            if isinstance(body, bytes):
+                return Response(body, status_code=status, headers=headers)
             return JSONResponse(body, status_code=status, headers=headers)
         return StreamingResponse(self._events(request), media_type="text/event-stream")
 

@@ -1,6 +1,7 @@
 """A chat from the browser reaches the coordinator, and its answer comes back as it is made."""
 
 import asyncio
+import gzip
 import json
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -22,6 +23,7 @@ from tests.helixweb.process_doubles import FakeCluster
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
+JSON = "application/json"
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
@@ -139,6 +141,31 @@ def test_what_answers_and_is_no_coordinator_is_not_shown(
     assert response.headers["Content-Type"] == "application/json"
     assert "is no coordinator" in json.loads(content)["error"]["message"]
     assert b"secret" not in content
+
+
+def folded(content: bytes, **headers: str) -> tuple[bytes, dict[str, str]]:
+    return gzip.compress(content), {"Content-Encoding": "gzip", **headers}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("status", "body", "headers"),
+    [
+        (400, *folded(b'{"error": "' + b"secret" * 1_000_000 + b'"}', **{"Content-Type": JSON})),
+        (400, *folded(b'{"error": "secret"}', **{"Content-Type": JSON})),
+        (200, *folded(b"data: secret\n\n" * 100_000, **{"Content-Type": "text/event-stream"})),
+        (400, b"[" * 60_000, {"Content-Type": JSON}),
+    ],
+)
+def test_no_answer_unfolds_in_the_site(
+    reachable: int, chat_server: ChatDouble, user: Any, status: int, body: bytes, headers: Any
+) -> None:
+    chat_server.refusal = (status, body, headers)
+    response, content = ask(user, {"deployment": reachable, "messages": HELLO})
+    assert response.status_code == 502
+    assert "is no coordinator" in json.loads(content)["error"]["message"]
+    assert b"secret" not in content
+    assert chat_server.encodings == ["identity"]
 
 
 @pytest.mark.django_db(transaction=True)
