@@ -10,7 +10,7 @@ from django.apps import apps
 from django.core.cache import cache
 from django.utils import timezone
 
-from helixweb.common.actor import current_actor, current_request
+from helixweb.common.actor import current_actor, current_batch, current_request
 from helixweb.common.auth import sha256_hex
 
 # Refusals of one actor or address that are written down within a minute; more say nothing new.
@@ -22,7 +22,7 @@ Values = Mapping[str, Any]
 
 
 def by_whom() -> dict[str, Any]:
-    """The columns of a line that say who did it, and when."""
+    """The columns of a line that say who did it, when, and together with which others."""
     actor = current_actor()
     return {
         "actor": actor.name,
@@ -31,6 +31,7 @@ def by_whom() -> dict[str, Any]:
         "address": actor.address,
         "request_id": actor.request_id,
         "comment": actor.comment,
+        "batch": current_batch(),
         "at": timezone.now(),
     }
 

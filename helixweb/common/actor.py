@@ -5,6 +5,7 @@ the user through all of them would put a parameter into each signature that one 
 """
 
 import getpass
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -25,6 +26,7 @@ COMMENT_LENGTH = 200
 
 _REQUEST: ContextVar[HttpRequest | None] = ContextVar("helixweb_request", default=None)
 _COMMAND: ContextVar[str] = ContextVar("helixweb_command", default="")
+_BATCH: ContextVar[uuid.UUID | None] = ContextVar("helixweb_batch", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,21 @@ def commanding(command: str) -> Iterator[None]:
         yield
     finally:
         _COMMAND.reset(token)
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Within, all lines of the change log share one batch, since one action causes them."""
+    token = _BATCH.set(_BATCH.get() or uuid.uuid4())
+    try:
+        yield
+    finally:
+        _BATCH.reset(token)
+
+
+def current_batch() -> uuid.UUID | None:
+    """Of the action that changes several rows; None: whatever is changed is changed alone."""
+    return _BATCH.get()
 
 
 def current_request() -> HttpRequest | None:

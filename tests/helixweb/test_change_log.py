@@ -133,6 +133,33 @@ def test_programs_read_the_log_and_change_many_nodes_at_once(
     assert "is no tag" in wrong.json()["detail"]
 
 
+def test_lines_of_one_batch_over_rest_share_it_and_are_found_by_it(
+    api: APIClient, browser: Client, cluster: Cluster
+) -> None:
+    known = dict(cluster.nodes.values_list("name", "pk"))
+    sent = {
+        "delete": [known["mini"]],
+        "update": {known["tower"]: {"region": "moon"}},
+        "create": [{"cluster": cluster.pk, "name": "new", "region": "home"}],
+    }
+    headers = {"X-Request-ID": "move-7"}
+    assert api.post("/api/v1/nodes/batch/", sent, headers=headers).status_code == 200
+    services.update(Node.objects.get(name="laptop"), region="moon")
+    by_request = api.get("/api/v1/changes/", {"request_id": "move-7"}).json()["results"]
+    assert {line["name"] for line in by_request} == {"mini", "tower", "new"}
+    (batch,) = {line["batch"] for line in by_request}
+    assert api.get("/api/v1/changes/", {"batch": batch}).json()["results"] == by_request
+    assert Change.objects.get(name="laptop").batch is None
+    page = browser.get("/changes/").content.decode()
+    assert page.count(f'href="?batch={batch}"') == 3
+    page = browser.get("/changes/", {"batch": batch}).content.decode()
+    assert "new" in page
+    assert "laptop" not in page
+    lines = b"".join(browser.get("/changes/changes.csv", {"batch": batch})).decode().splitlines()
+    assert len(lines) == 4
+    assert all(batch in line for line in lines[1:])
+
+
 def test_a_number_that_no_row_can_have_is_refused(api: APIClient) -> None:
     beyond = api.post("/api/v1/nodes/bulk/", {"nodes": [1187198643019772134764314624]})
     assert beyond.status_code == 400

@@ -12,6 +12,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from helixweb.common.actor import together
 from helixweb.common.pagination import Pages
 from helixweb.common.rest.batches import Batch, BatchSerializer
 from helixweb.common.rest.etags import check_if_match, edit_tag, tagged
@@ -151,7 +152,7 @@ class EditViewSet(DeleteViewSet[Row]):
             saved: Row = serializer.save()
             return saved
 
-        with transaction.atomic():
+        with together(), transaction.atomic():
             deleted = list(work.each("delete", dict.fromkeys(given["delete"]), delete))
             updated = list(
                 work.each("update", given["update"], lambda pk, item: save(found(pk), item))

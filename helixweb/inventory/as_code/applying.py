@@ -1,6 +1,5 @@
 """Does the steps of an import in one transaction; one batch in the change log, in bulk."""
 
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -11,6 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from helixweb.common import events
+from helixweb.common.actor import together
 from helixweb.common.sentences import sentence
 from helixweb.inventory.as_code.diff import Action, Step
 from helixweb.inventory.as_code.kinds import CLUSTERS, MODELS, NODES, PROFILES, Kind
@@ -29,15 +29,14 @@ _ACTIONS = {
 
 def apply(steps: Sequence[Step]) -> None:
     """Call it in a transaction, with steps that were checked in it. Raises NameTaken."""
-    batch = uuid.uuid4()
     ids = _Ids()
     try:
-        with transaction.atomic():
+        with together(), transaction.atomic():
             for (action, kind, cluster), group in groupby(
                 steps, key=lambda step: (step.action, step.kind, step.cluster)
             ):
                 for part in _parts(group):
-                    _DO[action](kind, cluster, part, ids, batch)
+                    _DO[action](kind, cluster, part, ids)
     except IntegrityError as error:  # between the look and the insert
         raise NameTaken(
             _("Somebody made a row of the same name at the same moment; import the file again.")
@@ -63,7 +62,7 @@ class _Ids:
         return self._models[name]
 
 
-def _add(kind: Kind, cluster: str, part: Sequence[Step], ids: _Ids, batch: uuid.UUID) -> None:
+def _add(kind: Kind, cluster: str, part: Sequence[Step], ids: _Ids) -> None:
     made = [
         kind.row(**_columns(kind, step.after, ids), **_place(kind, cluster, ids)) for step in part
     ]
@@ -74,10 +73,10 @@ def _add(kind: Kind, cluster: str, part: Sequence[Step], ids: _Ids, batch: uuid.
         kind.row._default_manager.bulk_create(made, batch_size=_AT_ONCE)
     if kind is NODES:
         _add_tags(zip(made, (step.after.get("tags", ()) for step in part), strict=True))
-    _log(change_of(row, Change.Action.ADDED, after=values_of(row), batch=batch) for row in made)
+    _log(change_of(row, Change.Action.ADDED, after=values_of(row)) for row in made)
 
 
-def _change(kind: Kind, cluster: str, part: Sequence[Step], ids: _Ids, batch: uuid.UUID) -> None:
+def _change(kind: Kind, cluster: str, part: Sequence[Step], ids: _Ids) -> None:
     found = kind.row._default_manager.in_bulk([step.pk for step in part])
     changed, lines, names = [], [], set[str]()
     for step in part:
@@ -93,9 +92,7 @@ def _change(kind: Kind, cluster: str, part: Sequence[Step], ids: _Ids, batch: uu
             told_before["tags"], told_after["tags"] = [
                 list(tags) for tags in (step.before["tags"], step.after["tags"])
             ]
-        lines.append(
-            change_of(row, Change.Action.CHANGED, before=told_before, after=told_after, batch=batch)
-        )
+        lines.append(change_of(row, Change.Action.CHANGED, before=told_before, after=told_after))
     if names:
         if any(field.name == "recorded_at" for field in kind.row._meta.concrete_fields):
             names.add("recorded_at")
@@ -109,12 +106,9 @@ def _change(kind: Kind, cluster: str, part: Sequence[Step], ids: _Ids, batch: uu
     _log(lines)
 
 
-def _remove(kind: Kind, cluster: str, part: Sequence[Step], ids: _Ids, batch: uuid.UUID) -> None:
+def _remove(kind: Kind, cluster: str, part: Sequence[Step], ids: _Ids) -> None:
     found = kind.row._default_manager.in_bulk([step.pk for step in part])
-    _log(
-        change_of(row, Change.Action.REMOVED, before=values_of(row), batch=batch)
-        for row in found.values()
-    )
+    _log(change_of(row, Change.Action.REMOVED, before=values_of(row)) for row in found.values())
     if kind is NODES:
         forget_members(ids.cluster(cluster), {step.key[0] for step in part})
     kind.row._default_manager.filter(pk__in=list(found)).delete()

@@ -1,6 +1,5 @@
 """Changes many nodes at once: one transaction, one batch in the change log, one event a cluster."""
 
-import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,6 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from helixweb.common import events
+from helixweb.common.actor import together
 from helixweb.common.sentences import sentence
 from helixweb.inventory.models import Change, Cluster, Link, Node, NodeTag
 from helixweb.inventory.services.change_log import Values, change_of, values_of
@@ -57,8 +57,7 @@ class NodeChanges:
 
 def change_nodes(node_ids: Iterable[int], changes: NodeChanges) -> int:
     """Returns how many nodes differ from before. Raises InvalidProblem, and then changes none."""
-    batch = uuid.uuid4()
-    with transaction.atomic():
+    with together(), transaction.atomic():
         nodes = _nodes(node_ids)
         _check_profile(nodes.values(), changes.profile_name)
         columns = {
@@ -79,7 +78,6 @@ def change_nodes(node_ids: Iterable[int], changes: NodeChanges) -> int:
                 Change.Action.CHANGED,
                 before=_told(nodes[key]),
                 after=_told(node),
-                batch=batch,
             )
             for key, node in _nodes(nodes).items()
         ]
@@ -91,12 +89,10 @@ def change_nodes(node_ids: Iterable[int], changes: NodeChanges) -> int:
 
 def delete_nodes(node_ids: Iterable[int]) -> int:
     """With their links; agents that have joined stop. Returns how many there were."""
-    batch = uuid.uuid4()
-    with transaction.atomic():
+    with together(), transaction.atomic():
         nodes = _nodes(node_ids)
         lines = [
-            change_of(node, Change.Action.REMOVED, before=_told(node), batch=batch)
-            for node in nodes.values()
+            change_of(node, Change.Action.REMOVED, before=_told(node)) for node in nodes.values()
         ]
         Change.objects.bulk_create([line for line in lines if line is not None], batch_size=AT_ONCE)
         _announce(nodes.values(), "removed", _REMOVED)

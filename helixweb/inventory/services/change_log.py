@@ -49,7 +49,6 @@ def change_of(
     before: Values | None = None,
     after: Values | None = None,
     text: str = "",
-    batch: uuid.UUID | None = None,
 ) -> Change | None:
     """The line, not stored yet; None: both sets of values are the same."""
     if before is not None and after is not None:
@@ -69,7 +68,6 @@ def change_of(
         name=str(row)[:200],
         action=action,
         text=text,
-        batch=batch,
         before=before,
         after=after,
         **by_whom(),

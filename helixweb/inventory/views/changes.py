@@ -2,6 +2,7 @@
 
 import csv
 import json
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -46,8 +47,8 @@ ACTIONS = {
     "refused": gettext_lazy("refused"),
 }
 COLUMNS = (
-    "at", "actor", "actor_kind", "api_key", "address", "request_id", "kind", "row_id", "name",
-    "cluster", "action", "text", "comment", "before", "after",
+    "at", "actor", "actor_kind", "api_key", "address", "request_id", "batch", "kind", "row_id",
+    "name", "cluster", "action", "text", "comment", "before", "after",
 )  # fmt: skip
 MOST_EXPORTED = 100_000
 # Of one row, where its name in the database is no word.
@@ -108,6 +109,7 @@ class ChangeFilter:
     actor: str = ""
     action: str = ""
     request_id: str = ""
+    batch: uuid.UUID | None = None
 
     @classmethod
     def from_query(cls, request: HttpRequest) -> "ChangeFilter":
@@ -119,6 +121,7 @@ class ChangeFilter:
             actor=request.GET.get("actor", "")[:150],
             action=action if action in Change.Action.values else "",
             request_id=request.GET.get("request_id", "")[:64],
+            batch=_uuid(request.GET.get("batch", "")),
         )
 
     def rows(self) -> QuerySet[Change]:
@@ -130,6 +133,7 @@ class ChangeFilter:
             "actor": self.actor,
             "action": self.action,
             "request_id": self.request_id,
+            "batch": self.batch,
         }
         found = Change.objects.select_related("cluster")
         return found.filter(**{name: value for name, value in wanted.items() if value})
@@ -138,7 +142,7 @@ class ChangeFilter:
 @require_GET
 @never_cache
 def changes(request: HttpRequest) -> HttpResponse:
-    """`?cluster=`, `?kind=`, `?row=`, `?actor=`, `?action=`, `?request_id=` narrow it."""
+    """Narrowed by what `ChangeFilter` knows of the query."""
     asked = ChangeFilter.from_query(request)
     page = Paginator(asked.rows(), CHANGES_PER_PAGE).get_page(request.GET.get("page"))
     context = {
@@ -168,6 +172,13 @@ def changes_csv(request: HttpRequest) -> StreamingHttpResponse:
     return response
 
 
+def _uuid(text: str) -> uuid.UUID | None:
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        return None
+
+
 class _Echo:
     """What csv writes to: gives each line back."""
 
@@ -179,6 +190,7 @@ def _csv_line(row: Change) -> list[str]:
     values = {
         "cluster": row.cluster.name if row.cluster else row.cluster_name,
         "at": row.at.isoformat(),
+        "batch": row.batch or "",
         "before": json.dumps(row.before) if row.before is not None else "",
         "after": json.dumps(row.after) if row.after is not None else "",
     }
