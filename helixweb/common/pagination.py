@@ -11,12 +11,23 @@ from rest_framework.response import Response
 if TYPE_CHECKING:
     from helixweb.common.rest.rows import RowReader
 
+MAX_OFFSET = 2**31 - 1
+
 
 class Pages(LimitOffsetPagination):
     """Refuses what it cannot do, instead of answering with something else."""
 
     default_limit = 50
     max_limit = 1000
+
+    def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
+        """DRF's, with the numbers that are taken."""
+        bounds = {"limit": (1, self.max_limit), "offset": (0, MAX_OFFSET)}
+        parameters: list[dict[str, Any]] = super().get_schema_operation_parameters(view)
+        for one in parameters:
+            least, most = bounds[one["name"]]
+            one["schema"] |= {"minimum": least, "maximum": most}
+        return parameters
 
     def of(self, rows: QuerySet[Any], reader: "RowReader", request: Request) -> Response:
         """One page of `rows`, as `reader` shows them."""
@@ -31,7 +42,7 @@ class Pages(LimitOffsetPagination):
         return _number(request, "limit", least=1, most=self.max_limit, default=self.default_limit)
 
     def get_offset(self, request: Request) -> int:
-        return _number(request, "offset", least=0, most=2**31 - 1, default=0)
+        return _number(request, "offset", least=0, most=MAX_OFFSET, default=0)
 
 
 def _number(request: Request, name: str, *, least: int, most: int, default: int) -> int:

@@ -7,6 +7,7 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 
 from helixweb.common.problems import CONTENT_TYPE
+from helixweb.common.rest.lists import SEARCH
 
 
 class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
@@ -56,7 +57,8 @@ _WRITING = {
 
 
 def document_problems(result: dict[str, Any], **hook: Any) -> dict[str, Any]:
-    """drf-spectacular's hook: adds to every operation the refusals it may answer with."""
+    """drf-spectacular's hook: adds to every operation the refusals it may answer with, and that
+    no parameter is empty."""
     result["components"]["schemas"]["Problem"] = PROBLEM
     for operations in result["paths"].values():
         for method, operation in operations.items():
@@ -70,6 +72,9 @@ def document_problems(result: dict[str, Any], **hook: Any) -> dict[str, Any]:
                         },
                     },
                 )
+            for one in operation.get("parameters", ()):
+                if one["in"] == "query" and one["name"] != SEARCH:
+                    _is_never_empty(one["schema"])
             if "If-None-Match" in _headers(operation):
                 unchanged = {"description": "The client has this version of the row already."}
                 operation["responses"].setdefault("304", unchanged)
@@ -80,6 +85,11 @@ def _refusals(method: str, operation: dict[str, Any]) -> Iterator[tuple[int, str
     yield from (_READING if method == "get" else _WRITING).items()
     for name in _headers(operation) & _BY_HEADER.keys():
         yield _BY_HEADER[name]
+
+
+def _is_never_empty(schema: dict[str, Any]) -> None:
+    if schema.get("type") == "string" and not schema.keys() & {"enum", "format"}:
+        schema.setdefault("minLength", 1)
 
 
 def _headers(operation: dict[str, Any]) -> set[str]:

@@ -13,8 +13,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 from rest_framework.serializers import BaseSerializer
-from rest_framework.views import APIView
 
+from helixweb.common.rest.views import RestView
 from helixweb.common.rest.viewsets import DeleteViewSet, ReadViewSet
 from helixweb.deployment import services
 from helixweb.deployment.instance_view import instances_view
@@ -165,8 +165,11 @@ class RepairViewSet(ReadViewSet[Repair]):
         return Response(RepairSerializer(self.get_object()).data)
 
 
-class NodeLogView(APIView):
+class NodeLogView(RestView):
     """The last lines that a node's agent and stage logged, the newest last."""
+
+    def query_parameters(self) -> tuple[str, ...]:
+        return ("level", "limit")
 
     @extend_schema(parameters=[LogQuerySerializer], responses=NodeLogLineSerializer(many=True))
     def get(self, request: Request, pk: int) -> Response:

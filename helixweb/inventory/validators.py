@@ -24,12 +24,18 @@ def validate_positive(value: float) -> None:
         )
 
 
+validate_positive.in_schema = {"exclusiveMinimum": 0}  # type: ignore[attr-defined]
+
+
 def validate_not_negative(value: float) -> None:
     """A finite number, 0 or above."""
     if not (math.isfinite(value) and value >= 0):
         raise ValidationError(
             _("%(value)s is not allowed; give 0 or a greater number.") % {"value": value}
         )
+
+
+validate_not_negative.in_schema = {"minimum": 0}  # type: ignore[attr-defined]
 
 
 def validate_name(value: str) -> None:

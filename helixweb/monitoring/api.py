@@ -8,7 +8,6 @@ from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from helixweb.common.rest.views import RestView
 from helixweb.inventory.models import Cluster
@@ -32,7 +31,10 @@ from helixweb.monitoring.services import sample_document
 DEFAULT_LENGTH = timedelta(minutes=5)
 
 
-class SeriesView(APIView):
+class SeriesView(RestView):
+    def query_parameters(self) -> tuple[str, ...]:
+        return ("since", "step")
+
     @extend_schema(parameters=[SeriesQuerySerializer], responses=SeriesSerializer)
     def get(self, request: Request, pk: int) -> Response:
         """A cluster's metrics over time, at most seven days back and at most 900 points.
@@ -60,7 +62,10 @@ class SeriesView(APIView):
         return Response(SeriesSerializer(series).data)
 
 
-class LatestView(APIView):
+class LatestView(RestView):
+    def query_parameters(self) -> tuple[str, ...]:
+        return ("cluster",)
+
     @extend_schema(parameters=[LatestQuerySerializer], responses=SampleSerializer)
     def get(self, request: Request) -> Response:
         """The newest sample of a cluster, with every node; its `at` says how old it is."""

@@ -62,6 +62,30 @@ def test_every_body_has_an_example_that_its_schema_allows(document: dict[str, An
     assert seen > 300
 
 
+def test_it_says_of_requests_what_is_refused(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    asked_for = {
+        name
+        for _, operation in operations(document)
+        for name in re.findall(r"schemas/(\w+)", str(operation.get("requestBody")))
+        if schemas[name].get("type") == "object"
+    }
+    assert len(asked_for) > 40
+    assert not [name for name in asked_for if schemas[name].get("additionalProperties", True)]
+    link = schemas["LinkRequest"]["properties"]
+    assert link["bandwidth_bytes_per_s"]["exclusiveMinimum"] == link["latency_s"]["minimum"] == 0
+    asked = {one["name"]: one["schema"] for one in _parameters(document, "GET /api/v1/nodes/")}
+    assert asked["limit"] == {"type": "integer", "minimum": 1, "maximum": 1000}
+    assert asked["offset"]["minimum"] == 0
+    assert asked["region"]["minLength"] == 1
+    assert "minLength" not in asked["q"]
+
+
+def _parameters(document: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = dict(operations(document))[name]["parameters"]
+    return found
+
+
 def test_long_work_is_answered_with_where_to_look(document: dict[str, Any]) -> None:
     long = {f"POST /api/v1/{what}/" for what in ("plan-runs", "simulations", "model-mixes")}
     found = dict(operations(document))

@@ -194,6 +194,17 @@ def test_an_address_without_parameters_refuses_them(api: APIClient, cluster: Clu
     assert not Node.objects.filter(name="new").exists()
 
 
+def test_no_parameter_is_empty_so_that_an_empty_variable_does_not_mean_all_rows(
+    api: APIClient, cluster: Cluster
+) -> None:
+    for name in ("cluster", "name", "name__in", "uuid", "last_seen_at__gte", "limit", "ordering"):
+        assert told(api, "/api/v1/nodes/", **{name: ""}).keys() == {name}
+    refused = told(api, f"/api/v1/clusters/{cluster.pk}/metrics/", since="")
+    assert refused == {"since": "It is empty; give a value, or leave it out."}
+    assert told(api, "/api/v1/nodes/", name=["", "tower"]).keys() == {"name"}
+    assert rows(api, "/api/v1/nodes/", q="") == rows(api, "/api/v1/nodes/")
+
+
 def test_pages_of_an_order_with_equal_values_leave_no_row_out(
     api: APIClient, cluster: Cluster
 ) -> None:

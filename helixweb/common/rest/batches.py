@@ -74,7 +74,7 @@ def documented_batch(serializer: Any) -> tuple[Any, Any]:
         "created": serializer(many=True, read_only=True),
     }
     return (
-        type(f"{name}BatchSerializer", (serializers.Serializer,), request),
+        type(f"{name}BatchSerializer", (StrictFieldsMixin, serializers.Serializer), request),
         type(f"{name}BatchDoneSerializer", (serializers.Serializer,), answer),
     )
 

@@ -167,6 +167,14 @@ def refuse_unknown_parameters(request: Request, known: Iterable[str]) -> None:
         raise exceptions.ValidationError({name: [f"Unknown parameter; {text}"] for name in unknown})
 
 
+def refuse_empty_parameters(request: Request) -> None:
+    """A script whose variable is empty did not mean all rows; only words to search for may lack."""
+    empty = sorted(name for name, given in request.query_params.lists() if "" in given)
+    if wrong := [name for name in empty if name != SEARCH]:
+        text = "It is empty; give a value, or leave it out."
+        raise exceptions.ValidationError({name: [text] for name in wrong})
+
+
 def parameters_of_list(view: Any) -> Iterable[str]:
     """What a list of `view` understands."""
     yield from (*PAGING, FIELDS, ORDERING)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from drf_spectacular.extensions import OpenApiSerializerExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
@@ -57,6 +58,18 @@ LOCATION = OpenApiParameter(
 )
 
 
+class StrictFields(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
+    """What refuses unknown fields says so."""
+
+    target_class = "helixweb.common.serializers.StrictFieldsMixin"
+    match_subclasses = True
+
+    def map_serializer(self, auto_schema: AutoSchema, direction: Any) -> dict[str, Any]:
+        plain: Any = auto_schema._map_serializer
+        schema: dict[str, Any] = plain(self.target, direction, bypass_extensions=True)
+        return schema | {"additionalProperties": False} if direction == "request" else schema
+
+
 class RestSchema(AutoSchema):
     """drf-spectacular's, and the headers that the view's base class understands."""
 
@@ -75,6 +88,12 @@ class RestSchema(AutoSchema):
         if isinstance(view, RestMixin) and self.method == "POST":
             parameters += [IDEMPOTENCY_KEY, REPLAYED, LOCATION]
         return parameters
+
+    def _insert_field_validators(self, field: Any, schema: dict[str, Any]) -> None:
+        """Those of our own validators too, where they say how JSON Schema puts it."""
+        super()._insert_field_validators(field, schema)  # type: ignore[no-untyped-call]
+        for validator in getattr(field, "validators", ()):
+            schema.update(getattr(validator, "in_schema", {}))
 
     def get_request_serializer(self) -> Any:
         batch = self._batch()

@@ -7,11 +7,11 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from helixweb.common.rest.idempotency import answered_once
-from helixweb.common.rest.lists import refuse_unknown_parameters
+from helixweb.common.rest.lists import refuse_empty_parameters, refuse_unknown_parameters
 
 
 class RestMixin:
-    """Unknown parameters are refused, and POST is done once for each Idempotency-Key."""
+    """Unknown and empty parameters are refused, and POST is done once for each Idempotency-Key."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Once it is known who asks. (DRF looks up the handler after this.)"""
@@ -19,6 +19,7 @@ class RestMixin:
         known = self.query_parameters()
         if known is not None:
             refuse_unknown_parameters(request, known)
+        refuse_empty_parameters(request)
         if request.method == "POST":
             handler = getattr(self, "post", None)
             if handler is not None:
