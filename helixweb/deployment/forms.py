@@ -9,6 +9,7 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from helixweb.common.queries import parsed_id
 from helixweb.deployment.models import Deployment
 from helixweb.deployment.options import (
     DEFAULTS,
@@ -46,7 +47,7 @@ class RanksByNodeField(forms.Field):
                     )
                     % {"word": repr(word)}
                 )
-            if not 1 <= int(number) <= MAX_RANKS:
+            if parsed_id(number) not in range(1, MAX_RANKS + 1):
                 raise forms.ValidationError(
                     _("%(word)s: ranks are from 1 to %(max_ranks)s.")
                     % {"word": repr(word), "max_ranks": MAX_RANKS}

@@ -8,6 +8,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from helixweb.common.problems import Conflict
+from helixweb.common.queries import parsed_id
 from helixweb.deployment.models import STANDING, Profiling
 from helixweb.deployment.profiling import cancel_profiling, order_profiling
 from helixweb.inventory.models import LanguageModel, Node
@@ -17,8 +18,7 @@ from helixweb.inventory.models import LanguageModel, Node
 def node_measure(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
     """Beside what it serves, for the model that the form names."""
     node = _node(pk, node_pk)
-    wanted = request.POST.get("model", "")
-    model = LanguageModel.objects.filter(pk=wanted).first() if wanted.isdecimal() else None
+    model = LanguageModel.objects.filter(pk=parsed_id(request.POST.get("model", "")) or 0).first()
     try:
         if model is None:
             raise Conflict(_("Choose the model to measure the node for."))

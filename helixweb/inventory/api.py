@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from helixweb.common.problems import Conflict
+from helixweb.common.queries import parsed_id
 from helixweb.common.rest.kept import ALWAYS
 from helixweb.common.rest.viewsets import DeleteViewSet, EditViewSet, ReadViewSet
 from helixweb.inventory import services
@@ -112,9 +113,11 @@ class ClusterViewSet(RowViewSet):
 
 def _chosen_model(cluster: Cluster, wanted: str | None) -> LanguageModel:
     if wanted is not None:
-        if not wanted.isdecimal():
-            raise serializers.ValidationError({"model": [f"{wanted!r} is not the id of a model."]})
-        return get_object_or_404(LanguageModel, pk=wanted)
+        number = parsed_id(wanted)
+        if number is None:
+            told = f"{wanted[:20]!r} is not the id of a model."
+            raise serializers.ValidationError({"model": [told]})
+        return get_object_or_404(LanguageModel, pk=number)
     models = services.models_of(cluster)
     if len(models) != 1:
         names = ", ".join(f"{model.pk} ({model.name})" for model in models) or "none yet"

@@ -82,6 +82,7 @@ def test_the_form_takes_ranks_and_the_deployment_shows_them(
         ("=2", "write NODE=RANKS"),
         ("gpu-a=0", "ranks are from 1 to 64"),
         ("gpu-a=65", "ranks are from 1 to 64"),
+        (f"gpu-a={'9' * 5000}", "ranks are from 1 to 64"),
         ("gpu-a=2 gpu-a=4", "is there twice"),
     ],
 )

@@ -167,7 +167,8 @@ def test_a_problem_says_which_models_it_could_be_for(api: APIClient, cluster: Cl
     model = LanguageModel.objects.get()
     path = f"/api/v1/clusters/{cluster.pk}/problem/"
     assert api.get(path, {"model": model.pk}).json()["name"] == "tiny"
-    assert "not the id" in errors(api.get(path, {"model": "llama"}))["model"]
+    for wrong in ("llama", "9" * 5000):
+        assert "not the id" in errors(api.get(path, {"model": wrong}))["model"]
     empty = created(api, "clusters", {"name": "empty"})["id"]
     assert "none yet" in errors(api.get(f"/api/v1/clusters/{empty}/problem/"))["model"]
 

@@ -85,14 +85,15 @@ def test_bursts_wait_longer_than_single_arrivals(plan: Plan, user: Any) -> None:
         {"workload": "poisson", "share": 3.0},
         {"share": 0.5},
         {"workload": "bursts", "share": 0.5},
-        {"burst_size": 5},
+        {"burst_size": 5, "workload": Simulation.Workload.BACKLOG},
     ],
 )
 def test_a_workload_that_lacks_something_is_refused(
     plan: Plan, user: Any, changed: dict[str, Any]
 ) -> None:
-    with pytest.raises(InvalidWorkload):
+    with pytest.raises(InvalidWorkload) as refused:
         ask(plan, user, **changed)
+    assert "Simulation." not in str(refused.value)
 
 
 def test_a_cancelled_simulation_ends_without_a_forecast(plan: Plan, user: Any) -> None:

@@ -45,7 +45,7 @@ def start_simulation(
                 "burst_size is %(burst_size)s but the workload is %(workload)s; it is "
                 "for 'bursts', which need it"
             )
-            % {"burst_size": burst_size, "workload": repr(workload)}
+            % {"burst_size": burst_size, "workload": repr(str(workload))}
         )
     with transaction.atomic():
         asked = Simulation.objects.create(
