@@ -39,12 +39,18 @@ class HttpServer(uvicorn.Server):
     """uvicorn without its signal handlers: who uses it has more to stop."""
 
     def __init__(
-        self, app: ASGIApp, *, ssl_keyfile: str | None = None, ssl_certfile: str | None = None
+        self,
+        app: ASGIApp,
+        *,
+        ssl_keyfile: str | None = None,
+        ssl_certfile: str | None = None,
+        protocol: type[asyncio.Protocol] | None = None,
     ) -> None:
-        """By HTTPS where there are files for it."""
+        """By HTTPS where there are files for it; `protocol` in place of uvicorn's own."""
         super().__init__(
             uvicorn.Config(
                 app,
+                http=protocol or "auto",
                 ssl_keyfile=ssl_keyfile,
                 ssl_certfile=ssl_certfile,
                 log_config=None,

@@ -32,10 +32,7 @@ def choose_port(
     Waits a few seconds for a port that is in use, as the last run may still be leaving.
     Raises AddressError.
     """
-    if host in ("0.0.0.0", "::", "*", ""):  # noqa: S104 - refused, not bound
-        raise AddressError(
-            f"--data-host {host!r} is no address others can dial; give this machine's own"
-        )
+    _check_dialled(host)
     preferred = wanted or kept
     if preferred is not None:
         deadline_s = clock() + _PORT_WAIT_S
@@ -54,17 +51,34 @@ def choose_port(
     for _ in range(_DRAWS):
         with contextlib.suppress(OSError):
             return _bind_once(host, draw(_PORTS))
+    return _bind_any(host)
+
+
+def check_host(host: str) -> None:
+    """That peers can dial `host` and it is this machine's. Raises AddressError."""
+    _check_dialled(host)
+    _bind_any(host)
+
+
+def data_endpoint(host: str, port: int) -> str:
+    """As peers dial it."""
+    return f"tcp://{host}:{port}"
+
+
+def _check_dialled(host: str) -> None:
+    if host in ("0.0.0.0", "::", "*", ""):  # noqa: S104 - refused, not bound
+        raise AddressError(
+            f"--data-host {host!r} is no address others can dial; give this machine's own"
+        )
+
+
+def _bind_any(host: str) -> int:
     try:
         return _bind_once(host, 0)
     except OSError as error:
         raise AddressError(
             f"cannot receive on {host}: {error}; give --data-host an address of this machine"
         ) from error
-
-
-def data_endpoint(host: str, port: int) -> str:
-    """As peers dial it."""
-    return f"tcp://{host}:{port}"
 
 
 def _bind_once(host: str, port: int) -> int:

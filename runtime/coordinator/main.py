@@ -14,7 +14,7 @@ from typing import Any
 from starlette.applications import Starlette
 
 from planner.domain.cluster import COORDINATOR
-from runtime.agent.data_address import AddressError, choose_port, data_endpoint
+from runtime.agent.data_address import AddressError, data_endpoint
 from runtime.agent.hardware import detect_hardware
 from runtime.agent.identity import DataDir, DataDirError
 from runtime.agent.joining import Applicant, JoinRefused, join
@@ -31,9 +31,11 @@ from runtime.coordinator.metrics import NO_MODEL, metrics_page
 from runtime.coordinator.options import Options, parse_options
 from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.plan_store import PlanStore
+from runtime.coordinator.private_doors import PrivateDoor, private_doors
 from runtime.coordinator.reporter import build_report
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.routing import Routing
+from runtime.coordinator.shared_port import choose_data_port, shared_with
 from runtime.coordinator.stage_link import Sender
 from runtime.coordinator.telemetry import NoTelemetry, telemetry
 from runtime.coordinator.tracing import Tracer
@@ -48,7 +50,7 @@ from runtime.http_process import (
     told_to_end,
 )
 from runtime.instances.asking import PROBE_TIMEOUT_S
-from runtime.instances.command_lines import LOOPBACK, Door
+from runtime.instances.command_lines import Door
 from runtime.instances.pinned import instance_client
 from runtime.metrics_port import metrics_port
 from runtime.protocol.control import AgentIdentity, CoordinatorReport, Role
@@ -111,13 +113,27 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
 
     Raises JoinRefused, Removed, and what binding raises.
     """
+    with private_doors("stages", "pipelines") as (stages_door, pipelines_door):
+        await _run(options, data_dir, network, stages_door, pipelines_door)
+
+
+async def _run(
+    options: Options,
+    data_dir: DataDir,
+    network: EmulatedNetwork | None,
+    stages_door: PrivateDoor,
+    pipelines_door: PrivateDoor,
+) -> None:
     identity = data_dir.load_identity(fresh_uuid=str(uuid.uuid4()))
     curve_keys = KeyPair.load_or_create(data_dir.key_file)
     listener = listen(options.host, options.port)
-    data_port = choose_port(options.data_host, wanted=options.data_port, kept=identity.data_port)
+    port: int = listener.getsockname()[1]
+    data_port = choose_data_port(options, clients_port=port, kept=identity.data_port)
+    shares_port = data_port == port
+    stages_url = data_endpoint(options.data_host, data_port)
     transport = AsyncZmqTransport(
         name=COORDINATOR,
-        bind=data_endpoint(options.data_host, data_port),
+        bind=stages_door.zmq_endpoint if shares_port else stages_url,
         keys=curve_keys,
         security=options.data_security,
     )
@@ -143,7 +159,7 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
     )
     api_keys = ApiKeys(spending=stats.spending)
     own_key = secrets.token_urlsafe(32)
-    own_listener = listen(LOOPBACK, 0)
+    own_listener = pipelines_door.listen()
     asking = instance_client(timeout=PROBE_TIMEOUT_S)
     relaying = relay_client(options.request_timeout_s)
     instances = InstanceService(
@@ -153,7 +169,8 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
             asking=asking,
             relaying=relaying,
             pipelines=Door(
-                url=f"http://{LOOPBACK}:{own_listener.getsockname()[1]}",
+                url=pipelines_door.url,
+                socket_path=pipelines_door.path,
                 model="",
                 api_key=own_key,
                 lists_model=False,
@@ -199,7 +216,8 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
         RequestIds(
             Doorway(_pipelines_face(dispatcher, api_keys, metrics), instances),
             tells_traces=told_of_traces is not None,
-        )
+        ),
+        protocol=shared_with(stages_door) if shares_port else None,
     )
     own_server = HttpServer(
         RequestIds(
@@ -207,7 +225,6 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
             tells_traces=told_of_traces is not None,
         )
     )
-    port = listener.getsockname()[1]
     applicant = Applicant(
         role=Role.COORDINATOR,
         name=options.name,
@@ -215,12 +232,12 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
         join_token=options.token,
         announcement=AgentIdentity(
             hardware=detect_hardware(memory_budget_bytes=None, relative_speed=1.0),
-            data_endpoint=transport.endpoint,
+            data_endpoint=stages_url,
             data_public_key=curve_keys.public_key,
             http_url=options.public_url or f"http://{options.host}:{port}",
         ),
     )
-    logger.info("listening on http://%s:%d and %s", options.host, port, transport.endpoint)
+    logger.info("listening on http://%s:%d and %s", options.host, port, stages_url)
 
     async def control() -> None:
         rng = random.Random()  # noqa: S311 - jitter of retries

@@ -56,7 +56,11 @@ def parse_options(argv: list[str]) -> Options:
     add("--public-url", default="", help="where clients reach it, if not http://HOST:PORT")
     add("--data-host", default="127.0.0.1", help="address for stages (default %(default)s)")
     add(
-        "--data-port", type=port_number, default=0, help="port for stages (default: any, then kept)"
+        "--data-port",
+        type=port_number,
+        default=0,
+        help="port for stages (default: that of chat clients, if it stays, --host and --data-host "
+        "are one address and frames are encrypted; else any, then kept)",
     )
     add(
         "--data-security",

@@ -43,6 +43,7 @@ class Door:
     be a /metrics. `tells_usage`: a stream ends with token counts if it is asked to. `hears_asker`:
     the hash of the client's key is passed on behind `api_key` and a dot, within one process.
     `certificate` (PEM): the only one that is taken there; empty: what everybody takes.
+    `socket_path`: the Unix socket at which it answers, whatever the host in `url`.
     """
 
     url: str
@@ -53,6 +54,7 @@ class Door:
     tells_usage: bool = True
     hears_asker: bool = False
     certificate: str = ""
+    socket_path: str = ""
 
 
 def door_of(

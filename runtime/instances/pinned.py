@@ -1,5 +1,5 @@
 """HTTP to instances, of which some are known by one certificate: that one is taken, whatever its
-name, and no other, whoever signed it."""
+name, and no other, whoever signed it. One within this process may answer at a Unix socket."""
 
 import ssl
 from collections import OrderedDict
@@ -8,13 +8,16 @@ import httpx
 
 from runtime.instances.command_lines import Door
 
-_EXTENSION = "helix_certificate"
+_CERTIFICATE = "helix_certificate"
+_SOCKET_PATH = "helix_socket_path"
 _MOST_PINNED = 512  # connections to those asked least lately are closed beyond
 
 
 def pinned_to(door: Door) -> dict[str, str]:
     """Extensions of a request to `door`, which a client of `instance_client` heeds."""
-    return {_EXTENSION: door.certificate} if door.certificate else {}
+    if door.socket_path:
+        return {_SOCKET_PATH: door.socket_path}
+    return {_CERTIFICATE: door.certificate} if door.certificate else {}
 
 
 def instance_client(
@@ -26,7 +29,7 @@ def instance_client(
 
 
 class PinnedTransport(httpx.AsyncBaseTransport):
-    """A pool of connections for every certificate, and one for all that have none."""
+    """A pool of connections for every certificate and socket, and one for all others."""
 
     def __init__(self, limits: httpx.Limits) -> None:
         self._limits = limits
@@ -34,8 +37,7 @@ class PinnedTransport(httpx.AsyncBaseTransport):
         self._pinned: OrderedDict[str, httpx.AsyncHTTPTransport] = OrderedDict()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        certificate = request.extensions.get(_EXTENSION, "")
-        pool = self._others if not certificate else await self._pool_of(certificate, request)
+        pool = await self._pool_for(request)
         return await pool.handle_async_request(request)
 
     async def aclose(self) -> None:
@@ -43,16 +45,24 @@ class PinnedTransport(httpx.AsyncBaseTransport):
             await pool.aclose()
         self._pinned.clear()
 
-    async def _pool_of(self, certificate: str, request: httpx.Request) -> httpx.AsyncHTTPTransport:
-        pool = self._pinned.get(certificate)
+    async def _pool_for(self, request: httpx.Request) -> httpx.AsyncHTTPTransport:
+        path: str = request.extensions.get(_SOCKET_PATH, "")
+        certificate: str = request.extensions.get(_CERTIFICATE, "")
+        if not path and not certificate:
+            return self._others
+        pool = self._pinned.get(path or certificate)
         if pool is None:
-            context = _context_of(certificate, request)
-            pool = httpx.AsyncHTTPTransport(verify=context, limits=self._limits, trust_env=False)
-            self._pinned[certificate] = pool
+            pool = httpx.AsyncHTTPTransport(
+                uds=path or None,
+                verify=_context_of(certificate, request) if certificate else True,
+                limits=self._limits,
+                trust_env=False,
+            )
+            self._pinned[path or certificate] = pool
             if len(self._pinned) > _MOST_PINNED:
                 _, oldest = self._pinned.popitem(last=False)
                 await oldest.aclose()
-        self._pinned.move_to_end(certificate)
+        self._pinned.move_to_end(path or certificate)
         return pool
 
 

@@ -1,7 +1,9 @@
-"""Whether anybody still listens where a connection broke: one TCP connection, nothing is said.
+"""Whether anybody still listens where a connection broke: one TCP connection, on which nothing is
+said but how every greeting of ZeroMQ begins.
 
-A ZeroMQ socket greets whoever connects. Refused, or closed without a greeting: the process has
-ended. No greeting: it is frozen, or the link is, which heartbeats find out.
+A ZeroMQ socket greets whoever connects, and a port that it shares with HTTP whoever begins so.
+Refused, or closed without a greeting: the process has ended. No greeting: it is frozen, or the link
+is, which heartbeats find out.
 """
 
 import contextlib
@@ -9,7 +11,8 @@ import errno
 import socket
 from enum import Enum
 
-_REFUSED = (errno.ECONNREFUSED, errno.ECONNRESET)
+_BEGINNING = b"\xff"
+_REFUSED = (errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE)
 
 
 class Answer(Enum):
@@ -53,8 +56,10 @@ class Knock:
             return None
         if self._failed:
             return Answer.NOBODY if self._failed in _REFUSED else Answer.UNKNOWN
-        self._is_connected = True
         try:
+            if not self._is_connected:
+                self._is_connected = True
+                self._socket.send(_BEGINNING)
             return Answer.SOMEBODY if self._socket.recv(1) else Answer.NOBODY
         except BlockingIOError:
             return None

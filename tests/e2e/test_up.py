@@ -113,13 +113,19 @@ def test_one_command_runs_a_site_that_mends_itself_and_ends_whole(tmp_path: Path
 
         children = up.children()
         assert set(children) == {"web", "worker", "coordinator"}
-        listening = [
-            connection.laddr.ip
-            for child in children.values()
-            for connection in child.net_connections("tcp")
-            if connection.status == psutil.CONN_LISTEN
-        ]
-        assert set(listening) == {"127.0.0.1"}
+        listening = {
+            name: [
+                tuple(connection.laddr)
+                for connection in child.net_connections("tcp")
+                if connection.status == psutil.CONN_LISTEN
+            ]
+            for name, child in children.items()
+        }
+        assert listening == {
+            "web": [("127.0.0.1", httpx.URL(up.url).port)],
+            "worker": [],
+            "coordinator": [("127.0.0.1", up.coordinator_port)],
+        }
 
         children["web"].kill()
         # Whoever asks meanwhile waits for the next: the supervisor keeps the port.

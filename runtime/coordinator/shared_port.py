@@ -1,0 +1,161 @@
+"""One port for chat clients and for stages: the first byte tells who calls.
+
+A ZeroMQ greeting begins with 0xFF, which no HTTP request does. What stages send, which is tokens,
+is handed on to a private door; who they are is proven there, as at a port of its own.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, cast
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from runtime.agent.data_address import check_host, choose_port
+from runtime.coordinator.options import Options
+from runtime.coordinator.private_doors import PrivateDoor
+from runtime.protocol.data_security import DataSecurity
+
+logger = logging.getLogger(__name__)
+
+GREETING = 0xFF  # the first byte of ZMTP, all versions since 2.0
+SILENT_S = 30.0  # whoever connects and says nothing for so long
+
+
+def choose_data_port(options: Options, *, clients_port: int, kept: int | None) -> int:
+    """The port for stages: that of chat clients wherever it can be.
+
+    That is: where no other is wanted, or known to stages from earlier starts; clients are listened
+    to at the same address and a port that stays; and who sends proves who it is by a secret.
+    Raises AddressError.
+    """
+    is_one_address = options.host in (options.data_host, "0.0.0.0")  # noqa: S104 - not bound here
+    is_proven = options.data_security is DataSecurity.CURVE
+    may_share = is_one_address and is_proven and options.port != 0
+    preferred = options.data_port or kept or clients_port
+    if not may_share or preferred != clients_port:
+        return choose_port(options.data_host, wanted=options.data_port, kept=kept)
+    check_host(options.data_host)
+    return clients_port
+
+
+def shared_with(stages: PrivateDoor) -> type[asyncio.Protocol]:
+    """What uvicorn takes in place of its protocol for HTTP."""
+
+    class SharedPort(_FirstByte):
+        door = stages
+
+    return SharedPort
+
+
+class _FirstByte(asyncio.Protocol):
+    """A connection of which nothing is known yet."""
+
+    door: PrivateDoor
+
+    def __init__(self, *, server_state: Any, **of_http: Any) -> None:
+        self._state = server_state
+        self._of_http = of_http
+        self._transport: asyncio.Transport
+        self._silent: asyncio.TimerHandle
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._silent = asyncio.get_running_loop().call_later(SILENT_S, transport.close)
+        self._state.connections.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._forget()
+
+    def data_received(self, data: bytes) -> None:
+        self._forget()
+        if data[0] == GREETING:
+            relayed = _Relayed(self._transport, self._state.connections)
+            self._transport.set_protocol(relayed)
+            relayed.open(self.door, data)
+            return
+        make_http = cast(Callable[..., asyncio.Protocol], AutoHTTPProtocol)
+        http = make_http(server_state=self._state, **self._of_http)
+        self._transport.set_protocol(http)
+        http.connection_made(self._transport)
+        http.data_received(data)
+
+    def shutdown(self) -> None:
+        """Called by uvicorn when it ends."""
+        self._transport.close()
+
+    def _forget(self) -> None:
+        self._silent.cancel()
+        self._state.connections.discard(self)
+
+
+class _Relayed(asyncio.Protocol):
+    """A stage's connection, handed on both ways; the end of either is the end of both."""
+
+    def __init__(self, transport: asyncio.Transport, connections: set[Any]) -> None:
+        self._transport = transport
+        self._connections = connections
+        self._inner: _Inner | None = None
+        self._opening: asyncio.Task[None] | None = None
+        connections.add(self)
+
+    def open(self, door: PrivateDoor, first: bytes) -> None:
+        self._transport.pause_reading()
+        self._opening = asyncio.get_running_loop().create_task(self._open(door, first))
+
+    async def _open(self, door: PrivateDoor, first: bytes) -> None:
+        inner = _Inner(self._transport)
+        try:
+            inner.transport = await door.connect(inner)
+        except OSError as error:
+            logger.error("a stage's connection cannot be handed on: %s", error)
+            self._transport.close()
+            return
+        self._inner = inner
+        if self._transport.is_closing():
+            inner.transport.close()
+            return
+        inner.transport.write(first)
+        self._transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        if self._inner is not None:
+            self._inner.transport.write(data)
+
+    def pause_writing(self) -> None:
+        if self._inner is not None:
+            self._inner.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._inner is not None:
+            self._inner.transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._connections.discard(self)
+        if self._inner is not None:
+            self._inner.transport.close()  # once it has read all that the stage said
+
+    def shutdown(self) -> None:
+        """Called by uvicorn when it ends: requests have, by then."""
+        self._transport.abort()
+
+
+class _Inner(asyncio.Protocol):
+    """The other half, at the private door."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, outer: asyncio.Transport) -> None:
+        self._outer = outer
+
+    def data_received(self, data: bytes) -> None:
+        self._outer.write(data)
+
+    def pause_writing(self) -> None:
+        self._outer.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._outer.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._outer.abort()  # what waits to be sent there is of a session that has ended

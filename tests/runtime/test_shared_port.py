@@ -1,0 +1,253 @@
+"""Chat clients and stages at one port of a coordinator."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from runtime.agent.data_address import AddressError
+from runtime.coordinator import private_doors as doors
+from runtime.coordinator import shared_port
+from runtime.coordinator.options import Options, parse_options
+from runtime.coordinator.private_doors import PrivateDoor, private_doors
+from runtime.coordinator.shared_port import choose_data_port, shared_with
+from runtime.http_process import HttpServer
+from runtime.protocol.control import PeerAddress
+from runtime.protocol.data import Kind, Message
+from runtime.transport.async_zmq_transport import AsyncZmqTransport
+from runtime.transport.keys import KeyPair
+from runtime.transport.knock import Answer, Knock
+
+PATIENCE_S = 30.0
+
+
+async def hello(request: Request) -> Response:
+    return PlainTextResponse("hello " + (await request.body()).decode())
+
+
+class House:
+    """A server whose port leads to a door, too, and what listens behind it."""
+
+    def __init__(self, door: PrivateDoor) -> None:
+        self.door = door
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.listener.getsockname()[1]
+        app = Starlette(routes=[Route("/", hello, methods=["POST"])])
+        self.server = HttpServer(app, protocol=shared_with(door))
+
+
+def in_house(work: Callable[[House], Awaitable[None]]) -> None:
+    async def run() -> None:
+        with private_doors("stages") as (door,):
+            house = House(door)
+            serving = asyncio.create_task(house.server.serve(sockets=[house.listener]))
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    await work(house)
+            finally:
+                house.server.should_exit = True
+                await serving
+
+    asyncio.run(run())
+
+
+def test_requests_are_answered_and_frames_arrive_at_one_port() -> None:
+    async def work(house: House) -> None:
+        keys = {name: KeyPair.generate() for name in ("coordinator", "stage")}
+        coordinator = AsyncZmqTransport(
+            name="coordinator", bind=house.door.zmq_endpoint, keys=keys["coordinator"]
+        )
+        stage = AsyncZmqTransport(name="stage", bind="tcp://127.0.0.1:0", keys=keys["stage"])
+        try:
+            coordinator.set_peers([address("stage", stage.endpoint, keys["stage"])])
+            shared = f"tcp://127.0.0.1:{house.port}"
+            stage.set_peers([address("coordinator", shared, keys["coordinator"])])
+            stage.send("coordinator", Message(kind=Kind.LEAVING, generation=7))
+            (received,) = await coordinator.receive()
+            assert received.sender == "stage"
+            assert received.message.generation == 7
+            async with httpx.AsyncClient() as client:
+                answer = await client.post(f"http://127.0.0.1:{house.port}/", content="x" * 100_000)
+            assert answer.text == "hello " + "x" * 100_000
+        finally:
+            stage.close()
+            coordinator.close()
+
+    in_house(work)
+
+
+def test_a_stranger_gets_nothing_through_at_the_port_of_clients() -> None:
+    async def work(house: House) -> None:
+        keys = {name: KeyPair.generate() for name in ("coordinator", "stage", "stranger")}
+        coordinator = AsyncZmqTransport(
+            name="coordinator", bind=house.door.zmq_endpoint, keys=keys["coordinator"]
+        )
+        sending = {
+            name: AsyncZmqTransport(name="stage", bind="tcp://127.0.0.1:0", keys=keys[name])
+            for name in ("stranger", "stage")
+        }
+        try:
+            known = address("stage", sending["stage"].endpoint, keys["stage"])
+            coordinator.set_peers([known])
+            shared = f"tcp://127.0.0.1:{house.port}"
+            for generation, name in enumerate(sending):
+                sending[name].set_peers([address("coordinator", shared, keys["coordinator"])])
+                sending[name].send("coordinator", Message(kind=Kind.LEAVING, generation=generation))
+            (received,) = await coordinator.receive()
+            assert received.message.generation == 1  # the stranger's, sent before, is not there
+        finally:
+            for transport in (*sending.values(), coordinator):
+                transport.close()
+
+    in_house(work)
+
+
+def address(name: str, endpoint: str, keys: KeyPair) -> PeerAddress:
+    return PeerAddress(name=name, endpoint=endpoint, public_key=keys.public_key)
+
+
+def test_what_is_said_goes_both_ways_and_the_end_of_one_side_is_the_end_of_the_other() -> None:
+    async def work(house: House) -> None:
+        heard: asyncio.Queue[asyncio.StreamReader] = asyncio.Queue()
+        writers: list[asyncio.StreamWriter] = []
+
+        def came(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heard.put_nowait(reader)
+            writers.append(writer)
+
+        server = await asyncio.start_server(came, sock=house.door.listen())
+        reader, writer = await asyncio.open_connection("127.0.0.1", house.port)
+        writer.write(b"\xffa")
+        inner = await heard.get()
+        assert await inner.readexactly(2) == b"\xffa"
+        much = bytes(range(256)) * 40_000  # more than any buffer holds
+        writer.write(much)
+        assert await inner.readexactly(len(much)) == much
+        writers[0].write(much)
+        assert await reader.readexactly(len(much)) == much
+        writer.write(b"last words")
+        writer.close()
+        assert await inner.read() == b"last words"
+        writers[0].close()
+        other, another = await asyncio.open_connection("127.0.0.1", house.port)
+        another.write(b"\xff")
+        await heard.get()
+        writers[1].close()
+        assert await other.read() == b""
+        another.close()
+        server.close()
+
+    in_house(work)
+
+
+def test_a_knock_is_greeted_while_somebody_listens_behind_and_only_then() -> None:
+    async def work(house: House) -> None:
+        keys = KeyPair.generate()
+        assert await knocked(house.port) is Answer.NOBODY  # closed: nobody is behind the door
+        coordinator = AsyncZmqTransport(name="c", bind=house.door.zmq_endpoint, keys=keys)
+        assert await knocked(house.port) is Answer.SOMEBODY
+        coordinator.close()
+
+    in_house(work)
+
+
+async def knocked(port: int) -> Answer:
+    knock = Knock(("127.0.0.1", port), socket.AF_INET)
+    while (answer := knock.answer()) is None:  # noqa: ASYNC110 - polled as it is by its user
+        await asyncio.sleep(0.01)
+    knock.close()
+    return answer
+
+
+def test_who_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_port, "SILENT_S", 0.05)
+
+    async def work(house: House) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", house.port)
+        assert await reader.read() == b""
+        writer.close()
+
+    in_house(work)
+
+
+def test_a_server_ends_though_somebody_is_connected_and_says_nothing() -> None:
+    async def work(house: House) -> None:
+        _, silent = await asyncio.open_connection("127.0.0.1", house.port)
+        stage = socket.create_connection(("127.0.0.1", house.port))
+        stage.send(b"\xff")
+        house.server.should_exit = True
+        while house.server.server_state.connections:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.01)
+        silent.close()
+        stage.close()
+
+    in_house(work)
+
+
+def test_without_sockets_in_files_doors_are_ports_of_loopback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doors, "_FAMILY", None)
+    with private_doors("a", "b") as (a, b):
+        assert a.zmq_endpoint == f"tcp://127.0.0.1:{a.port}"
+        assert b.url == f"http://127.0.0.1:{b.port}"
+        with b.listen() as listening:
+            assert listening.getsockname() == ("127.0.0.1", b.port)
+
+
+def test_nobody_else_may_open_the_folder_of_the_doors() -> None:
+    with private_doors("a") as (a,):
+        folder = Path(a.path).parent
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert not folder.exists()
+
+
+def options(*words: str) -> Options:
+    return parse_options(["--server", "http://127.0.0.1:1", "--data-dir", "x", *words])
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ((), None),
+        ((), 8100),
+        (("--host", "0.0.0.0"), None),  # noqa: S104 - where it listens is what is tested
+        (("--data-port", "8100"), None),
+    ],
+)
+def test_stages_come_to_the_port_of_chat_clients(words: tuple[str, ...], kept: int | None) -> None:
+    assert choose_data_port(options(*words), clients_port=8100, kept=kept) == 8100
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (("--data-security", "clear"), None),
+        (("--port", "0"), None),
+        (("--host", "127.0.0.2"), None),
+        (("--data-port", "0"), 23_456),
+    ],
+)
+def test_where_they_cannot_stages_have_a_port_of_their_own(
+    words: tuple[str, ...], kept: int | None
+) -> None:
+    chosen = choose_data_port(options(*words), clients_port=8100, kept=kept)
+    assert chosen != 8100
+    assert kept in (None, chosen)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1"])  # noqa: S104 - refused, not bound
+def test_an_address_that_stages_cannot_dial_is_refused(host: str) -> None:
+    with pytest.raises(AddressError, match=host):
+        choose_data_port(
+            options("--host", "0.0.0.0", "--data-host", host),  # noqa: S104
+            clients_port=8100,
+            kept=None,
+        )
