@@ -11,8 +11,15 @@ from rest_framework.exceptions import ParseError
 from helixweb.common.problems import TooLarge
 
 
+# In one body: what is wrong with each costs far more time than its bytes.
+MOST_VALUES = 100_000
+
+
 class JsonParser(parsers.JSONParser):
-    """DRF's, with a limit on size and a refusal of what is nested too deeply."""
+    """DRF's, with limits on size and on the number of values, and a refusal of what is nested too
+    deeply."""
+
+    most_values: int | None = MOST_VALUES
 
     def parse(
         self,
@@ -24,7 +31,18 @@ class JsonParser(parsers.JSONParser):
         content = stream.read(most + 1)
         if len(content) > most:
             raise TooLarge
+        values = content.count(b",")  # and those in texts
+        if self.most_values is not None and values > self.most_values:
+            raise TooLarge(
+                f"The body has {values:,} values; send at most {self.most_values:,} at once."
+            )
         try:
             return super().parse(BytesIO(content), media_type, parser_context)
         except RecursionError as error:
             raise ParseError("The JSON is nested too deeply to be read.") from error
+
+
+class DocumentParser(JsonParser):
+    """Of whole clusters, whose readers count for themselves what is wrong."""
+
+    most_values = None

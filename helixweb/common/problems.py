@@ -1,7 +1,9 @@
 """Errors of the REST API as RFC 9457 problem documents."""
 
 import logging
+from collections.abc import Iterator
 from http import HTTPStatus
+from itertools import islice
 from typing import Any
 
 from django.conf import settings
@@ -16,6 +18,9 @@ from helixweb.common.request_ids import request_id_of
 from planner.domain.errors import PlannerError
 
 CONTENT_TYPE = "application/problem+json"
+# Of one request that are told; who sends a long list of wrong things gets no longer one back.
+MOST_ERRORS = 1000
+LONGEST_NAME = 200
 
 logger = logging.getLogger(__name__)
 
@@ -87,11 +92,12 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
 
 def problem(error: exceptions.APIException) -> dict[str, Any]:
     """The document: type, title, status, detail, and one entry per bad field under `errors`."""
-    fields = list(_fields(error.detail, "")) if isinstance(error.detail, dict | list) else []
+    is_of_fields = isinstance(error.detail, dict | list)
+    fields = _told(error.detail) if is_of_fields else []
     detail = "; ".join(
         f"{name}: {text}" if name not in ("", "detail") else text for name, text in fields
     )
-    codes = error.get_codes()
+    codes = None if is_of_fields else error.get_codes()
     document: dict[str, Any] = {
         "type": f"about:blank#{codes if isinstance(codes, str) else error.default_code}",
         "title": HTTPStatus(error.status_code).phrase,
@@ -103,10 +109,19 @@ def problem(error: exceptions.APIException) -> dict[str, Any]:
     return document
 
 
-def _fields(detail: Any, path: str) -> Any:
+def _told(detail: Any) -> list[tuple[str, str]]:
+    """The first errors, and whether there are more."""
+    every = _fields(detail, "")
+    told = list(islice(every, MOST_ERRORS))
+    if next(every, None) is not None:
+        told.append(("…", "There are more errors; mend these first, and send it again."))
+    return told
+
+
+def _fields(detail: Any, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(detail, dict):
         for key, value in detail.items():
-            name = "" if key == "non_field_errors" else str(key)
+            name = "" if key == "non_field_errors" else _short(str(key))
             yield from _fields(value, f"{path}.{name}".strip("."))
     elif isinstance(detail, list):
         for index, value in enumerate(detail):
@@ -114,3 +129,8 @@ def _fields(detail: Any, path: str) -> Any:
             yield from _fields(value, f"{path}[{index}]" if nested else path)
     else:
         yield path, str(detail)
+
+
+def _short(name: str) -> str:
+    """Of a key that somebody made up."""
+    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"

@@ -5,13 +5,17 @@ from typing import Any
 from rest_framework import serializers
 
 
+# Of a body with more unknown keys these are told.
+MOST_TOLD = 100
+
+
 class StrictFieldsMixin:
     """Unknown keys are an error that names them, never silently ignored."""
 
     def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, dict):
             fields = self.fields  # type: ignore[attr-defined]
-            unknown = sorted(set(data) - set(fields))
+            unknown = sorted(set(data) - set(fields))[:MOST_TOLD]
             if unknown:
                 known = ", ".join(name for name, field in fields.items() if not field.read_only)
                 raise serializers.ValidationError(

@@ -13,6 +13,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from helixweb.common.parsers import DocumentParser
 from helixweb.common.problems import Conflict
 from helixweb.common.queries import parsed_id
 from helixweb.common.rest.kept import ALWAYS
@@ -74,7 +75,10 @@ class ClusterViewSet(RowViewSet):
     action_parameters = {"problem": ("model",)}
 
     @extend_schema(request=ImportSerializer, responses={201: ClusterSerializer})
-    @action(detail=False, methods=["post"], url_path="import", filter_backends=[])
+    @action(
+        detail=False, methods=["post"], url_path="import", filter_backends=[],
+        parser_classes=[DocumentParser],
+    )  # fmt: skip
     def import_problem(self, request: Request) -> Response:
         """Store a problem file as a cluster, all or nothing."""
         asked = ImportSerializer(data=request.data)
@@ -266,7 +270,10 @@ class ProfileViewSet(RowViewSet):
         return Response(ProfileSerializer(row).data, status=status.HTTP_201_CREATED)
 
     @extend_schema(request=ProfileImportSerializer, responses={201: ProfileVersionSerializer})
-    @action(detail=False, methods=["post"], url_path="import", filter_backends=[])
+    @action(
+        detail=False, methods=["post"], url_path="import", filter_backends=[],
+        parser_classes=[DocumentParser],
+    )  # fmt: skip
     def import_profile(self, request: Request) -> Response:
         """Store such a document as a profile, or as the next version of the one of that name."""
         asked = ProfileImportSerializer(data=request.data)

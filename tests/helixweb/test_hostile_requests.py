@@ -171,6 +171,28 @@ def test_a_body_that_is_too_much_is_refused(api: APIClient, body: bytes, status:
 
 
 @pytest.mark.parametrize(
+    ("address", "body", "status"),
+    [
+        ("nodes/batch/", {"delete": [[]] * 20_000}, 400),
+        ("nodes/batch/", {"create": [{}] * 20_000}, 400),
+        ("nodes/bulk/", {"nodes": ["x"] * 20_000}, 400),
+        ("nodes/bulk/", {"nodes": [[]] * 100_002}, 413),
+        ("nodes/", {f"key {number}": 1 for number in range(20_000)}, 400),
+        ("nodes/", {"k" * 1_000_000: 1}, 400),
+    ],
+    ids=["lists", "objects", "words", "too many", "keys", "long key"],
+)
+def test_a_long_list_of_wrong_things_is_answered_with_a_short_one(
+    api: APIClient, address: str, body: Any, status: int
+) -> None:
+    answer = api.post(f"/api/v1/{address}", body)
+    assert answer.status_code == status, answer.content[:200]
+    assert len(answer.content) < 200_000
+    if status == 413:
+        assert "100,001 values" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
     "kind", ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain", "text/xml"]
 )
 def test_a_form_of_another_page_is_no_body_of_the_rest_api(api: APIClient, kind: str) -> None:

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import Role
-from helixweb.common.parsers import JsonParser
+from helixweb.common.parsers import DocumentParser
 from helixweb.common.rest.views import RestView
 from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.inventory.as_code.csv_files import KINDS, read_csv, write_csv
@@ -145,7 +145,7 @@ class ExportView(RestView):
 
 
 class ImportView(RestView):
-    parser_classes = (JsonParser, YamlBytes, CsvBytes)
+    parser_classes = (DocumentParser, YamlBytes, CsvBytes)
 
     def query_parameters(self) -> tuple[str, ...]:
         return ("dry_run", "prune", "expect", "cluster", "kind")
