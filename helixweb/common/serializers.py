@@ -4,7 +4,6 @@ from typing import Any
 
 from rest_framework import serializers
 
-
 # Of a body with more unknown keys these are told.
 MOST_TOLD = 100
 
