@@ -1,5 +1,7 @@
 """What a command has around it: streams, environment and, in tests, another way to the server."""
 
+import codecs
+import io
 import os
 import sys
 import time
@@ -9,14 +11,37 @@ from typing import TextIO
 
 import httpx
 
+_AS_JSON = "helixweb.as-json"
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """What a stream's encoding lacks as JSON escapes it, so that --json stays JSON."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    units = (lacking[at : at + 2].hex() for at in range(0, len(lacking), 2))
+    return "".join(f"\\u{unit}" for unit in units), error.end
+
+
+codecs.register_error(_AS_JSON, _escaped)
+
+
+def _writable(stream: TextIO | None) -> TextIO:
+    """None, of a shell's `>&-`, takes all and keeps nothing."""
+    if stream is None:
+        return open(os.devnull, "w", encoding="utf-8")
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors=_AS_JSON)
+    return stream
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """`arguments.surroundings` of every command."""
 
-    out: TextIO = field(default_factory=lambda: sys.stdout)
-    err: TextIO = field(default_factory=lambda: sys.stderr)
-    input: TextIO = field(default_factory=lambda: sys.stdin)
+    out: TextIO = field(default_factory=lambda: _writable(sys.stdout))
+    err: TextIO = field(default_factory=lambda: _writable(sys.stderr))
+    input: TextIO = field(default_factory=lambda: sys.stdin or io.StringIO())
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     sleep: Callable[[float], None] = time.sleep
     transport: httpx.BaseTransport | None = None
@@ -35,3 +60,8 @@ class Surroundings:
     def is_terminal(self) -> bool:
         """Whether a person looks at stdout."""
         return self.out.isatty()
+
+    @property
+    def can_draw(self) -> bool:
+        """Whether that terminal moves its cursor where it is told."""
+        return self.is_terminal and self.environ.get("TERM", "ansi") not in ("", "dumb")

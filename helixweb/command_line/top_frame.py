@@ -15,14 +15,12 @@ from helixweb.command_line.output import (
 )
 from helixweb.command_line.reading import Reading
 
-LEAST_COLUMNS, LEAST_LINES = 40, 10
 _BAR = 10
 _MOST_LINKS = 6
 
 
 def frame(reading: Reading, *, columns: int, lines: int) -> list[str]:
     """At most `lines` lines of at most `columns` columns; what does not fit is counted."""
-    columns, lines = max(columns, LEAST_COLUMNS), max(lines, LEAST_LINES)
     head = _head(reading)
     links = _links(reading.links)
     room = lines - len(head) - 1 - (len(links) + 1 if links else 0)

@@ -7,6 +7,7 @@ from helixweb.client import Event
 from helixweb.command_line import exit_codes
 from helixweb.command_line.completion_words import cluster_names
 from helixweb.command_line.output import json_line, one_line
+from helixweb.command_line.reader_gone import end_with_the_reader
 from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
 from helixweb.command_line.reporting import NoSuchName
 from helixweb.command_line.resolve import cluster_named
@@ -42,6 +43,7 @@ def _follow(site: Session, arguments: argparse.Namespace) -> int:
         topics = [f"cluster:{one['id']}" for one in clusters[:MOST_CLUSTERS]]
     if not topics:
         raise NoSuchName("there is no cluster yet, so nothing can happen in one")
+    end_with_the_reader(site.around.out)
     events = site.client.follow(topics, last_id=arguments.since, tell=site.around.warn)
     for event in itertools.islice(events, arguments.count):
         site.around.say(json_line(as_json(event)) if site.as_json else line(event))

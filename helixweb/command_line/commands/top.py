@@ -2,11 +2,15 @@
 
 import argparse
 import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 from helixweb.client import ServerFailed, TooManyRequests, Unreachable
 from helixweb.command_line import exit_codes
 from helixweb.command_line.completion_words import cluster_names
-from helixweb.command_line.output import json_line
+from helixweb.command_line.output import cut, json_line, one_line
 from helixweb.command_line.reading import read_cluster
 from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
 from helixweb.command_line.resolve import cluster_named
@@ -31,20 +35,41 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 def _top(site: Session, arguments: argparse.Namespace) -> int:
     number = cluster_named(site.client, arguments.cluster)["id"]
-    if arguments.once or site.as_json or not site.around.is_terminal:
+    if arguments.once or site.as_json or not site.around.can_draw:
         while True:
             _print(site, number)
             if arguments.once:
                 return exit_codes.OK
             site.around.sleep(arguments.interval)
-    site.around.out.write(_ENTER)
-    try:
+    with _other_screen(site):
         while True:
             _redraw(site, number)
             site.around.sleep(arguments.interval)
-    except KeyboardInterrupt:
-        return exit_codes.OK
+    return exit_codes.OK
+
+
+class _Ended(BaseException):
+    """By SIGTERM, or because the terminal is gone."""
+
+
+@contextmanager
+def _other_screen(site: Session) -> Iterator[None]:
+    """Within, the terminal shows nothing else; Ctrl-C and SIGTERM leave, and give it back."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise _Ended
+
+    names = ("SIGTERM", "SIGHUP")  # Windows has one of them
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        site.around.out.write(_ENTER)
+        yield
+    except (KeyboardInterrupt, _Ended):
+        pass
     finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
         site.around.out.write(_LEAVE)
         site.around.out.flush()
 
@@ -67,7 +92,7 @@ def _redraw(site: Session, cluster: int) -> None:
         reading = read_cluster(site.client, site.client.clusters.get(cluster))
         told = frame(reading, columns=columns, lines=lines - 1)
     except (ServerFailed, TooManyRequests, Unreachable) as error:
-        site.around.out.write(f"\x1b[{lines};1H{str(error)[: columns - 1]}{_TO_LINE_END}")
+        site.around.out.write(f"\x1b[{lines};1H{cut(one_line(error), columns - 1)}{_TO_LINE_END}")
     else:
         drawn = f"{_TO_LINE_END}\r\n".join(told)
         site.around.out.write(f"{_HOME}{drawn}{_TO_LINE_END}{_TO_SCREEN_END}")
