@@ -243,7 +243,8 @@ def test_a_key_is_looked_for_by_its_hash_so_that_no_comparison_tells_how_much_wa
     client = Client()
     with CaptureQueriesContext(connection) as captured:
         right = client.get("/api/v1/clusters/", headers={"Authorization": f"Bearer {secret}"})
-        wrong = client.get("/api/v1/clusters/", headers={"Authorization": f"Bearer {secret[:-1]}x"})
+        almost = secret[:-1] + ("y" if secret.endswith("x") else "x")
+        wrong = client.get("/api/v1/clusters/", headers={"Authorization": f"Bearer {almost}"})
     assert (right.status_code, wrong.status_code) == (200, 401)
     asked = " ".join(query["sql"] for query in captured.captured_queries)
     assert secret not in asked
