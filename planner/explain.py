@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from planner.capacity import max_layers, throughput_tokens_per_s
-from planner.compute_plan import PlanOptions
 from planner.domain.cluster import Cluster, Link, Node
 from planner.domain.flow import Flow, Price
 from planner.domain.placement import LayerRange, Placement
@@ -20,6 +19,7 @@ from planner.domain.problem import Problem
 from planner.feasibility import restricted_problem
 from planner.max_flow import max_flow
 from planner.placers.base import CancelToken, NeverCancelled
+from planner.plan_options import PlanOptions
 from planner.replan import ReplanOptions, replan
 
 ADDED_NODE = "added-node"

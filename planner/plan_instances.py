@@ -13,7 +13,7 @@ from dataclasses import replace
 from planner.bounds import upper_bound_tokens_per_s
 from planner.capacity import ModelDoesNotFit
 from planner.checked_plan import checked_plan
-from planner.compute_plan import NoPlacementFound, PlanOptions, compute_plan
+from planner.compute_plan import NoPlacementFound, compute_plan
 from planner.domain.errors import InvalidProblem
 from planner.domain.instance import MethodChoice, MethodForecast, PlanMethod
 from planner.domain.placement import LayerRange, Placement
@@ -24,6 +24,7 @@ from planner.feasibility import restricted_problem
 from planner.placers.base import CancelToken, Progress
 from planner.placers.instances import NoDegree
 from planner.placers.whole_machines import PlacedInstances, place_instances
+from planner.plan_options import PlanOptions
 
 PIPELINES: PlanMethod = "pipelines"
 INSTANCES: PlanMethod = "instances"

@@ -20,7 +20,7 @@ from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.bounds.node_kinds import NO_RULES, node_kinds
 from planner.bounds.pattern import pattern_bounds_tokens_per_s
 from planner.capacity import allowed_layers
-from planner.compute_plan import BASELINES, NoPlacementFound, PlanOptions, compute_plan
+from planner.compute_plan import NoPlacementFound, compute_plan
 from planner.domain.flow import Flow
 from planner.domain.placement import Placement
 from planner.domain.plan import Incumbent
@@ -38,6 +38,7 @@ from planner.placers.pattern_placing import NO_SOLVER
 from planner.placers.pattern_search import PatternLimits
 from planner.placers.solvers.choice import SolverName
 from planner.placers.stage_patterns import AlignedStages
+from planner.plan_options import BASELINES, PlanOptions
 
 _SPARES = 1
 _PATTERN_SHARE, _PLAIN_SHARE = 0.3, 0.2  # of the time

@@ -22,7 +22,6 @@ import numpy as np
 from benchmarks.planner.compare_objectives import MODELS, with_model
 from planner.commands.files import read_problem, read_text
 from planner.commands.options import POLICIES
-from planner.compute_plan import BASELINES
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
@@ -35,6 +34,7 @@ from planner.objectives.trial import Span, Trials
 from planner.placers.base import NeverCancelled, SearchOptions
 from planner.placers.decode_search import StageSearch
 from planner.placers.stage_patterns import StagePatternPlacer
+from planner.plan_options import BASELINES
 from planner.timing import attach_layer_times, timing_source
 
 _HOP_SHARES = (0.34, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0)

@@ -24,9 +24,10 @@ from helixweb.monitoring.traces import record_traces
 from helixweb.planning import attempts
 from helixweb.planning.models import Incumbent, Plan, PlanRun
 from helixweb.planning.options import options_to_json
-from planner.compute_plan import PlanOptions, compute_plan
+from planner.compute_plan import compute_plan
 from planner.generate import generated_cluster
 from planner.placers.base import NeverCancelled
+from planner.plan_options import PlanOptions
 from planner.serialization import problem_to_dict
 from runtime.protocol.control import Phase, StageStats
 from runtime.protocol.request_trace import RequestTrace

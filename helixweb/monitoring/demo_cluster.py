@@ -7,7 +7,8 @@ from helixweb.inventory.services import DEMO_NAME, demo_cluster, demo_problem
 from helixweb.planning.attempts import record_finished_run
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import options_to_json
-from planner.compute_plan import PlanOptions, compute_plan
+from planner.compute_plan import compute_plan
+from planner.plan_options import PlanOptions
 from planner.placers.base import NeverCancelled
 from planner.serialization import problem_to_dict
 

@@ -31,10 +31,10 @@ from helixweb.planning.rule_lines import (
 from helixweb.planning.services.fit import BASELINE_TITLES
 from helixweb.planning.services.simulating import MAX_BURST_SIZE, MAX_SHARE, MIN_SHARE
 from helixweb.planning.what_if import AddedNodes, Edits
-from planner.compute_plan import PlanOptions
 from planner.domain.cluster import Link
 from planner.domain.placement import LayerRange
 from planner.domain.rules import InvalidRules, PlacementRules
+from planner.plan_options import PlanOptions
 
 T = TypeVar("T")
 PERCENT = 100.0

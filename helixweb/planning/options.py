@@ -6,13 +6,13 @@ from typing import Any, get_args
 from django.utils.translation import gettext as _
 from pydantic import TypeAdapter, ValidationError
 
-from planner.compute_plan import BASELINES as PLANNER_BASELINES
-from planner.compute_plan import PlanOptions
 from planner.domain.instance import BACKENDS, PLAN_METHODS
 from planner.domain.plan_forecast import Objective
 from planner.placers.base import InvalidOptions
 from planner.placers.choice import PlacerName
 from planner.placers.solvers.choice import SolverName
+from planner.plan_options import BASELINES as PLANNER_BASELINES
+from planner.plan_options import PlanOptions
 
 METHODS, INSTANCE_BACKENDS = PLAN_METHODS, BACKENDS
 OBJECTIVES: tuple[str, ...] = get_args(Objective)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import get_args
 
 from planner.commands.files import read_problem, read_text
-from planner.compute_plan import BASELINES, PlanOptions
 from planner.domain.errors import InvalidPlacement, InvalidProblem
 from planner.domain.instance import BACKENDS, PLAN_METHODS
 from planner.domain.placement import LayerRange
@@ -18,6 +17,7 @@ from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
 from planner.placers.base import InvalidOptions
 from planner.placers.choice import PlacerName
 from planner.placers.solvers.choice import SolverName
+from planner.plan_options import BASELINES, PlanOptions
 from planner.timing import attach_layer_times
 
 DEFAULT_OBJECTIVE: Objective = "decode"

@@ -21,13 +21,13 @@ from planner.commands.options import (
     with_objective,
 )
 from planner.commands.progress import FORECAST, Interrupt, shown_progress
-from planner.compute_plan import PlanOptions
 from planner.domain.placement import Placement
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.feasibility import restricted_problem
 from planner.placers.base import Progress
 from planner.plan_instances import plan_by_method
+from planner.plan_options import PlanOptions
 from planner.robust import compute_robust_plan
 from planner.serialization import plan_to_dict
 from planner.serialization.forecasts import forecast_to_dict

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.capacity import ModelDoesNotFit
-from planner.compute_plan import NoPlacementFound, PlanOptions
+from planner.compute_plan import NoPlacementFound
 from planner.feasibility import restricted_problem
 from planner.multi_model.deal import Deal, Kind, gathered_deal, highest_deal, kinds_of
 from planner.multi_model.dealt import Dealt, nodes_of_models, planned
 from planner.multi_model.exchange import exchange_nodes
 from planner.multi_model.shares import ModelMix, ModelShare, NoDealFound, check_shares
 from planner.placers.base import CancelToken
+from planner.plan_options import PlanOptions
 
 _DEALS_SHARE_OF_TIME = 0.6
 _LEAST_SHARE_OF_TIME = 0.1

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from planner.compute_plan import PlanOptions
 from planner.domain.flow import Flow
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.max_flow import max_flow
 from planner.placers.budgeted_moves import moved_layers
 from planner.placers.flow_meter import FlowMeter
+from planner.plan_options import PlanOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

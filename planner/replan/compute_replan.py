@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from planner.bounds import upper_bound_tokens_per_s
-from planner.compute_plan import NoPlacementFound, PlanOptions, compute_plan
+from planner.compute_plan import NoPlacementFound, compute_plan
 from planner.domain.placement import Placement
 from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
@@ -27,6 +27,7 @@ from planner.flow_check import check_flow
 from planner.placers.alignment import aligned_to
 from planner.placers.base import CancelToken
 from planner.placers.flow_meter import FlowMeter
+from planner.plan_options import PlanOptions
 from planner.replan.answers import Front, Replan, ReplanPoint, ReplanProgress
 from planner.replan.around import Around
 from planner.replan.by_stages import ByStages

@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass, field
 
-from planner.compute_plan import PlanOptions
 from planner.placers.base import InvalidOptions
+from planner.plan_options import PlanOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

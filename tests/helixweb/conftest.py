@@ -18,8 +18,9 @@ from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import attempts
 from helixweb.planning import services as planning_services
 from helixweb.planning.models import Plan
-from planner.compute_plan import PlanOptions, compute_plan
+from planner.compute_plan import compute_plan
 from planner.placers.base import NeverCancelled
+from planner.plan_options import PlanOptions
 from planner.serialization import PROBLEM_FORMAT, problem_from_dict
 
 LINK = {"bandwidth_bytes_per_s": 1.25e9, "latency_s": 1e-4}

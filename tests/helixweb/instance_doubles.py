@@ -8,10 +8,10 @@ from helixweb.deployment.models import Deployment
 from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Profile
 from helixweb.planning.models import Plan
-from planner.compute_plan import PlanOptions
 from planner.domain.instance import PlanMethod
 from planner.placers.base import NeverCancelled
 from planner.plan_instances import plan_by_method
+from planner.plan_options import PlanOptions
 from planner.serialization import plan_to_dict, problem_from_dict, problem_to_dict
 from runtime.protocol.control import Phase
 from runtime.protocol.instance_orders import ObservedInstance

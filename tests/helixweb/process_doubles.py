@@ -10,8 +10,9 @@ from rest_framework.test import APIClient
 from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, Coordinator, Node
 from helixweb.planning.models import Plan
-from planner.compute_plan import PlanOptions, compute_plan
+from planner.compute_plan import compute_plan
 from planner.placers.base import NeverCancelled
+from planner.plan_options import PlanOptions
 from planner.serialization import plan_to_dict, problem_from_dict, problem_to_dict
 from runtime.protocol.control import (
     CoordinatorDesired,

@@ -17,10 +17,11 @@ from helixweb.charts.node_bars import NodeShare, node_bars
 from helixweb.charts.throughput import requests_in_system, throughput
 from helixweb.charts.utilisation import bottlenecks, utilisation
 from helixweb.common.plotly_finder import FOLDER, NAME, map_style_id
-from planner.compute_plan import PlanOptions, compute_plan
+from planner.compute_plan import compute_plan
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.placers.base import NeverCancelled
+from planner.plan_options import PlanOptions
 from planner.serialization import problem_from_dict
 
 

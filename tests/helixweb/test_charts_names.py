@@ -15,8 +15,9 @@ from helixweb.charts.network_matrix import MatrixCell, network_matrix
 from helixweb.charts.node_bars import NodeShare, node_bars
 from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
 from helixweb.charts.utilisation import utilisation
-from planner.compute_plan import PlanOptions, compute_plan
+from planner.compute_plan import compute_plan
 from planner.placers.base import NeverCancelled
+from planner.plan_options import PlanOptions
 from planner.serialization import problem_from_dict
 
 LINK = '<a href="//evil.example">tower</a>'

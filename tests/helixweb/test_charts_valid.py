@@ -29,10 +29,11 @@ from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
 from helixweb.charts.speed_curves import SpeedCurve, speed_curves
 from helixweb.charts.utilisation import utilisation
 from helixweb.common.templatetags.bulk import plain_json_script, table_rows
-from planner.compute_plan import PlanOptions, compute_plan
+from planner.compute_plan import compute_plan
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.placers.base import NeverCancelled
+from planner.plan_options import PlanOptions
 from planner.serialization import problem_from_dict
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -23,9 +23,10 @@ from helixweb.deployment.models import Deployment, Drain, Status
 from helixweb.inventory.models import Cluster, Coordinator, Node
 from helixweb.planning import attempts, explaining
 from helixweb.planning.models import Explanation, Plan, PlanRun
-from planner.compute_plan import PlanOptions, compute_plan
+from planner.compute_plan import compute_plan
 from planner.domain.plan import Incumbent
 from planner.placers.base import NeverCancelled
+from planner.plan_options import PlanOptions
 from planner.serialization import problem_from_dict
 from runtime.protocol.control import Phase
 

@@ -10,8 +10,9 @@ from helixweb.common.api_keys import create_api_key
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import attempts
 from helixweb.planning.models import Plan, PlanRun
-from planner.compute_plan import PlanOptions, compute_plan
+from planner.compute_plan import compute_plan
 from planner.placers.base import NeverCancelled
+from planner.plan_options import PlanOptions
 from planner.serialization import plan_from_dict, problem_from_dict
 
 RUNS = "/api/v1/plan-runs/"

@@ -11,8 +11,8 @@ from helixweb.common.problems import Conflict
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import explaining, services, solving
 from helixweb.planning.models import Explanation, Plan
-from planner.compute_plan import PlanOptions
 from planner.explain import marginal_values
+from planner.plan_options import PlanOptions
 from planner.robust import survival
 from planner.serialization import plan_from_dict, problem_from_dict
 

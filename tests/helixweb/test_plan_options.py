@@ -3,10 +3,10 @@
 import pytest
 
 from helixweb.planning.options import options_from_json, options_to_json
-from planner.compute_plan import PlanOptions
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.placers.base import InvalidOptions
+from planner.plan_options import PlanOptions
 
 
 def test_options_come_back_from_json_as_they_were() -> None:

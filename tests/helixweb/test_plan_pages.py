@@ -11,11 +11,12 @@ from helixweb.inventory.services import build_problem
 from helixweb.planning import attempts, services
 from helixweb.planning.models import Explanation, PlanRun, Simulation
 from helixweb.planning.options import options_from_json
-from planner.compute_plan import BASELINES, PlanOptions, compute_plan
+from planner.compute_plan import compute_plan
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 from planner.placers.base import NeverCancelled
+from planner.plan_options import BASELINES, PlanOptions
 from planner.serialization import problem_from_dict
 
 

@@ -24,11 +24,11 @@ from helixweb.planning.presentation import run_curve
 from helixweb.planning.solving import SearchKeeper
 from helixweb.planning.tasks import solve_plan_run
 from planner.capacity import ModelDoesNotFit
-from planner.compute_plan import PlanOptions
 from planner.domain import plan as domain
 from planner.domain.placement import LayerRange, Placement
 from planner.placers.base import InvalidOptions, NeverCancelled
 from planner.plan_instances import plan_by_method
+from planner.plan_options import PlanOptions
 from planner.robust import survival
 from planner.serialization import plan_from_dict, problem_from_dict
 

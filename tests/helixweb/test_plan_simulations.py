@@ -11,9 +11,10 @@ from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import attempts, services, simulating
 from helixweb.planning.models import Plan, PlanRun, Simulation
 from helixweb.planning.simulating import forecast_from_json
-from planner.compute_plan import PlanOptions, compute_plan
+from planner.compute_plan import compute_plan
 from planner.domain.serving_policy import RUNTIME_POLICY
 from planner.placers.base import NeverCancelled
+from planner.plan_options import PlanOptions
 from planner.serialization import plan_from_dict, problem_from_dict
 from planner.simulator.simulate import SimulationOptions, simulate
 from planner.workload.demand import Backlog

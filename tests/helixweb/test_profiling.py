@@ -14,10 +14,11 @@ from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile, ProfileVersion
 from helixweb.planning import attempts
 from helixweb.planning import services as planning
-from planner.compute_plan import PlanOptions, compute_plan
+from planner.compute_plan import compute_plan
 from planner.domain.errors import InvalidProblem
 from planner.domain.layer_times import LayerTimes
 from planner.placers.base import NeverCancelled
+from planner.plan_options import PlanOptions
 from planner.serialization import problem_from_dict
 from runtime.protocol.profiling import (
     FittedEquation,

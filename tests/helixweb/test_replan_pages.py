@@ -13,8 +13,8 @@ from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.planning import services, solving
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.searches import plan_of
-from planner.compute_plan import PlanOptions
 from planner.domain.placement import LayerRange, Placement
+from planner.plan_options import PlanOptions
 from planner.replan import zero_moves
 from planner.serialization import plan_from_dict, plan_to_dict, problem_from_dict
 

@@ -13,9 +13,10 @@ from rest_framework.test import APIClient
 from helixweb.inventory import services
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Node, SharedBandwidth
 from helixweb.planning.services import start_plan_run
-from planner.compute_plan import PlanOptions, compute_plan
+from planner.compute_plan import compute_plan
 from planner.domain.errors import InvalidProblem
 from planner.placers.base import NeverCancelled
+from planner.plan_options import PlanOptions
 from planner.serialization import problem_from_dict
 
 Document = dict[str, Any]

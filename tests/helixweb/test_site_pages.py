@@ -13,8 +13,9 @@ from helixweb.inventory.profile_view import profile_view
 from helixweb.planning import attempts
 from helixweb.planning import services as planning
 from helixweb.planning.models import Incumbent, Plan, PlanRun, Simulation
-from planner.compute_plan import PlanOptions, compute_plan
+from planner.compute_plan import compute_plan
 from planner.placers.base import NeverCancelled
+from planner.plan_options import PlanOptions
 from planner.serialization import problem_from_dict
 
 

@@ -15,7 +15,7 @@ from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import attempts, services, turns
 from helixweb.planning.models import Explanation, ModelMix, Plan, PlanRun, Simulation
 from helixweb.planning.tasks import explain_plan, plan_model_mix, simulate_plan
-from planner.compute_plan import PlanOptions
+from planner.plan_options import PlanOptions
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Status = LeasedTask.Status

@@ -6,7 +6,7 @@ import random
 import pytest
 from tiny_problems import all_placements, tiny_problem
 
-from planner.compute_plan import PlanOptions, compute_plan
+from planner.compute_plan import compute_plan
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.generate import generated_cluster
@@ -16,6 +16,7 @@ from planner.placers.around_pins import AroundPins
 from planner.placers.base import NeverCancelled, SearchOptions
 from planner.placers.stage_annealing import StageAnnealingPlacer
 from planner.placers.stage_patterns import StagePatternPlacer
+from planner.plan_options import PlanOptions
 
 QUIET = {"progress": lambda incumbent: None, "cancel": NeverCancelled()}
 PINNED = {"n1": LayerRange(first=2, end=4)}

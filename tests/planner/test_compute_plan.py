@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tiny_problems import all_placements, problems, tiny_problem
 
 from planner.capacity import ModelDoesNotFit
-from planner.compute_plan import NO_SOLVER, NoPlacementFound, PlanOptions, compute_plan
+from planner.compute_plan import NO_SOLVER, NoPlacementFound, compute_plan
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.feasibility import ModelOutOfReach
 from planner.flow_check import check_flow
@@ -19,6 +19,7 @@ from planner.placers.choice import PlacerName
 from planner.placers.petals import place_petals
 from planner.placers.separate_pipelines import place_separate_pipelines
 from planner.placers.swarm import place_swarm
+from planner.plan_options import PlanOptions
 
 # The best of all placements splits unevenly, overlaps, and none of the baselines finds it.
 UNEVEN = tiny_problem([[100.0, 60.0, 30.0], [50.0, 24.0], [50.0, 24.0], [30.0, 10.0]], num_layers=4)

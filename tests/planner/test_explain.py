@@ -7,12 +7,12 @@ from shared_networks import egress, sharing
 from tiny_problems import placed_problems, placement, tiny_problem
 
 from planner.capacity import max_layers
-from planner.compute_plan import PlanOptions
 from planner.domain.cluster import Link
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.rules import PlacementRules
 from planner.explain import explain_min_cut, marginal_values, with_one_more_node
 from planner.max_flow import max_flow
+from planner.plan_options import PlanOptions
 
 TWO_KINDS = tiny_problem([[90.0, 50.0], [40.0, 20.0], [40.0, 20.0]], num_layers=4)
 PLACED = placement(n0=(0, 2), n1=(2, 4), n2=(2, 4))

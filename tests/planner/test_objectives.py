@@ -9,7 +9,7 @@ import pytest
 from tiny_problems import placement, tiny_problem
 
 from planner.commands.forecasts import forecast_lines
-from planner.compute_plan import BASELINES, FOR_FLOW, PlanOptions, compute_plan
+from planner.compute_plan import FOR_FLOW, compute_plan
 from planner.domain.cluster import Cluster, Link, Node
 from planner.domain.placement import LayerRange
 from planner.domain.plan import Incumbent
@@ -24,6 +24,7 @@ from planner.objectives.trial import Span, Trials
 from planner.placers.base import InvalidOptions, NeverCancelled
 from planner.placers.replicas import place_replicas
 from planner.placers.separate_pipelines import place_separate_pipelines
+from planner.plan_options import BASELINES, PlanOptions
 from planner.serialization.plan_file import plan_from_dict, plan_to_dict
 from planner.serialization.problem_file import problem_from_dict, problem_to_dict
 

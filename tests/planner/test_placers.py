@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from tiny_problems import all_placements, placement, problems, tiny_problem
 
 from planner.bounds import upper_bound_tokens_per_s
-from planner.compute_plan import BASELINES
 from planner.domain.placement import Placement
 from planner.flow_graph import check_placement
 from planner.max_flow import max_flow
@@ -16,6 +15,7 @@ from planner.placers.separate_pipelines import (
     place_separate_pipelines_plus,
 )
 from planner.placers.swarm import place_swarm
+from planner.plan_options import BASELINES
 
 
 @pytest.mark.parametrize("name", BASELINES)

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from planner.compute_plan import PlanOptions
 from planner.domain.errors import InvalidProblem
 from planner.domain.instance import InstanceTimes, PlanMethod
 from planner.domain.layer_times import LayerTimes
@@ -15,6 +14,7 @@ from planner.domain.rules import PlacementRules
 from planner.placers.base import InvalidOptions, NeverCancelled
 from planner.placers.instances import NoDegree
 from planner.plan_instances import plan_by_method
+from planner.plan_options import PlanOptions
 from planner.serialization import (
     plan_from_dict,
     plan_to_dict,

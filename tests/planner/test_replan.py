@@ -4,13 +4,14 @@ import pytest
 from tiny_problems import all_placements, placement, tiny_problem
 
 from planner.bounds import knapsack_bound_tokens_per_s
-from planner.compute_plan import PlanOptions, compute_plan
+from planner.compute_plan import compute_plan
 from planner.domain.cluster import Link
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 from planner.placers.base import InvalidOptions, NeverCancelled
 from planner.placers.budgeted_moves import moved_layers
+from planner.plan_options import PlanOptions
 from planner.replan import ReplanOptions, replan, unmoved_tokens_per_s, zero_moves
 
 BYTES_PER_LAYER = 1e6

@@ -4,11 +4,11 @@ from dataclasses import replace
 import pytest
 from tiny_problems import all_placements, placement, tiny_problem
 
-from planner.compute_plan import PlanOptions
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 from planner.placers.budgeted_moves import moved_layers
+from planner.plan_options import PlanOptions
 from planner.replan import ReplanOptions
 from planner.replan.answers import Front
 from planner.replan.by_stages import ByStages

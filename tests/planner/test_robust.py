@@ -3,12 +3,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_problems import all_placements, placed_problems, placement, problems, tiny_problem
 
-from planner.compute_plan import PlanOptions
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.rules import PlacementRules
 from planner.generate import generated_cluster
 from planner.max_flow import max_flow
 from planner.placers.base import InvalidOptions, NeverCancelled
+from planner.plan_options import PlanOptions
 from planner.robust import compute_robust_plan, survival, survival_bounds_tokens_per_s
 
 OPTIONS = PlanOptions(objective="flow", solver="highs", time_limit_s=10.0)

@@ -14,7 +14,7 @@ from helixweb.deployment.services.instance_orders import pipelines_tokens_per_s
 from helixweb.planning.models import Plan
 from helixweb.planning.options import options_from_json
 from helixweb.planning.stored import stored_plan, stored_problem
-from planner.compute_plan import PlanOptions
+from planner.plan_options import PlanOptions
 from planner.domain import plan as domain
 from planner.domain.errors import PlannerError
 from planner.domain.instance import PlanMethod, instance_nodes

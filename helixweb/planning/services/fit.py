@@ -10,9 +10,9 @@ from helixweb.inventory.services import build_problem
 from helixweb.planning.options import DEFAULTS
 from planner.bounds import upper_bound_tokens_per_s
 from planner.capacity import max_layers
-from planner.compute_plan import BASELINES
 from planner.domain.problem import Problem
 from planner.placers.flow_meter import FlowMeter
+from planner.plan_options import BASELINES
 
 # Clusters and models, whose answers are kept: baselines of a thousand nodes take a moment.
 KEPT = 16

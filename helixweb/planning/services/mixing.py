@@ -15,11 +15,11 @@ from helixweb.inventory.services import build_problem
 from helixweb.planning import tasks
 from helixweb.planning.models import MixShare, ModelMix
 from helixweb.planning.options import options_to_json
-from planner.compute_plan import PlanOptions
 from planner.domain.errors import InvalidProblem
 from planner.domain.rules import InvalidRules
 from planner.feasibility import check_rules
 from planner.multi_model import ModelShare
+from planner.plan_options import PlanOptions
 from planner.serialization import problem_to_dict
 
 LEAST_MODELS = 2

@@ -19,10 +19,10 @@ from helixweb.planning.options import options_from_json, options_to_json
 from helixweb.planning.searches import plan_of
 from helixweb.planning.services.starting import announce_start
 from helixweb.planning.stored import stored_plan, stored_problem
-from planner.compute_plan import PlanOptions
 from planner.domain.problem import Problem
 from planner.feasibility import check_rules
 from planner.placers.base import InvalidOptions
+from planner.plan_options import PlanOptions
 from planner.replan import ReplanOptions, unmoved_tokens_per_s
 from planner.serialization import problem_from_dict, problem_to_dict
 

@@ -21,12 +21,12 @@ from helixweb.planning.options import (
     options_from_json,
     options_to_json,
 )
-from planner.compute_plan import PlanOptions
 from planner.domain.problem import Problem
 from planner.feasibility import check_rules, restricted_problem
 from planner.objectives.goal import goal_for
 from planner.placers.base import InvalidOptions
 from planner.placers.whole_machines import check_instances
+from planner.plan_options import PlanOptions
 from planner.serialization import problem_to_dict
 
 

@@ -15,8 +15,8 @@ from helixweb.planning import services
 from helixweb.planning.forms import ReplanForm, initial_from
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import DEFAULTS, options_from_json
-from planner.compute_plan import PlanOptions
 from planner.domain.errors import PlannerError
+from planner.plan_options import PlanOptions
 
 TIME_LIMIT_S = 10.0
 
