@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from asgiref.sync import sync_to_async
 from django.db import Error
@@ -50,15 +51,21 @@ class Subscription:
     def __init__(self, topics: Iterable[str]) -> None:
         self.topics = frozenset(topics)
         self.queue: asyncio.Queue[Frame] = asyncio.Queue(QUEUE_LENGTH)
-        self.overflowed = False
+        self.is_over = False
 
     def offer(self, frame: Frame) -> None:
-        if frame.topic not in self.topics or self.overflowed:
+        if frame.topic not in self.topics or self.is_over:
             return
         try:
             self.queue.put_nowait(frame)
         except asyncio.QueueFull:
-            self.overflowed = True  # the stream ends; its client reconnects and replays
+            self.is_over = True  # the stream ends; its client reconnects and replays
+
+    def end(self) -> None:
+        """Nothing will come any more; who waits for something need not."""
+        self.is_over = True
+        if self.queue.empty():
+            self.queue.put_nowait(Frame(pk=0, topic="", content=b""))
 
 
 class Broadcaster:
@@ -80,6 +87,7 @@ class Broadcaster:
             # Set without waiting in between, so that streams that open together share one poll.
             self._started = asyncio.Event()
             self._poll = asyncio.create_task(self._run(self._started))
+            self._poll.add_done_callback(partial(self._poll_ended, self._started))
         try:
             await self._started.wait()
         except asyncio.CancelledError:
@@ -98,6 +106,15 @@ class Broadcaster:
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._woken.set)
+
+    def _poll_ended(self, started: asyncio.Event, poll: asyncio.Task[None]) -> None:
+        """It is cancelled when nobody listens; that it fails is a bug, and nobody waits for it."""
+        if poll.cancelled():
+            return
+        logger.error("the event outbox is read no more; its streams end", exc_info=poll.exception())
+        for subscription in self._subscriptions:
+            subscription.end()
+        started.set()
 
     async def _run(self, started: asyncio.Event) -> None:
         self._loop, self._woken = asyncio.get_running_loop(), asyncio.Event()
@@ -167,14 +184,14 @@ async def stream(
         for frame in missed:
             yield frame.content
         del missed  # the stream may stay open for hours
-        while not subscription.overflowed and time.monotonic() - began_s < longest_s:
+        while not subscription.is_over and time.monotonic() - began_s < longest_s:
             try:
                 async with asyncio.timeout(KEEP_ALIVE_S):
                     frame = await subscription.queue.get()
             except TimeoutError:
                 yield b": keep-alive\n\n"
                 continue
-            if frame.topic == until:
+            if frame.topic in (until, ""):
                 return
             if frame.pk not in replayed:
                 yield frame.content

@@ -1,5 +1,6 @@
 """The event outbox reaches every open stream once, and a stream that reconnects misses nothing."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,6 +18,7 @@ from helixweb.common.event_place import MOST_MISSING, Place, missing_of
 from helixweb.common.models import Event
 from helixweb.common.queries import parsed_id
 
+WAIT_S = 30.0
 emit = sync_to_async(returns_connection(events.emit))
 
 
@@ -103,11 +105,47 @@ def test_the_last_stream_to_close_stops_the_polling() -> None:
     scenario()
 
 
+@pytest.mark.django_db(transaction=True)  # the poll gives its connection back
+@pytest.mark.parametrize("broken", ["_skip_to_now", "_fetch"])
+def test_a_poll_that_fails_ends_the_streams_instead_of_leaving_them_waiting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    """Those that begin, and those that are open; the next finds a poll that works."""
+    ours = broadcaster.Broadcaster()
+    monkeypatch.setattr(broadcaster, "BROADCASTER", ours)
+
+    def fail() -> None:
+        raise ZeroDivisionError("a bug")
+
+    async def told(stream: AsyncIterator[bytes]) -> list[bytes]:
+        async with asyncio.timeout(WAIT_S):
+            return [piece async for piece in stream]
+
+    @async_to_sync
+    async def scenario() -> None:
+        is_open = broadcaster.stream(["cluster:1"], place=None)
+        if broken == "_fetch":
+            await anext(is_open)
+        with monkeypatch.context() as patched:
+            patched.setattr(ours, broken, fail)
+            assert await told(is_open) == ([] if broken == "_fetch" else [b"retry: 2000\n\n"])
+        assert "the event outbox is read no more" in caplog.text
+        assert "a bug" in caplog.text
+        again = broadcaster.stream(["cluster:1"], place=None)
+        await anext(again)
+        await emit("cluster:1", "node", {"name": "tower"})
+        (event,) = await next_events(again, 1)
+        assert event["data"]["name"] == "tower"
+        await again.aclose()
+
+    scenario()
+
+
 def test_a_stream_that_does_not_keep_up_is_ended_so_that_its_client_replays() -> None:
     slow = Subscription(["cluster:1"])
     for number in range(QUEUE_LENGTH + 1):
         slow.offer(Frame(pk=number, topic="cluster:1", content=b""))
-    assert slow.overflowed
+    assert slow.is_over
 
 
 def test_the_stream_of_a_page_names_its_topics(browser: Client) -> None:
