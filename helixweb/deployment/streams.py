@@ -39,7 +39,7 @@ async def desired_frames(
     try:
         yield b"retry: 1000\n\n"
         sent = None
-        while not subscription.overflowed:
+        while not subscription.is_over:
             state = await sync_to_async(_read)(read_state)
             if state is None:
                 return

@@ -1,5 +1,7 @@
 """Event streams: of rows that one may not see, and after one may no longer see them."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -71,6 +73,39 @@ def test_a_stream_asks_anew_in_the_end_who_reads_it() -> None:
 
     assert scenario() == [b"retry: 2000\n\n"]
     assert 0 < LONGEST_STREAM_S <= 3600
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("waits_at_once", [True, False], ids=["waiting", "just asked"])
+def test_who_waits_for_events_hears_none_after_the_right_to_them_has_ended(
+    viewer: Any, cluster: Cluster, waits_at_once: bool
+) -> None:
+    new = api_keys.create_api_key(name="k", user=viewer, scopes=["read"])
+    topic = f"cluster:{cluster.pk}"
+    emit = sync_to_async(returns_connection(events.emit))
+
+    async def body(answer: Any) -> Any:
+        return json.loads(b"".join([part async for part in answer.streaming_content]))
+
+    @async_to_sync
+    async def scenario() -> None:
+        client, asked = AsyncClient(), {"topics": topic, "wait": 60}
+        key = {"Authorization": f"Bearer {new.secret}"}
+        answer: Any = await client.get("/api/v1/events/", asked, headers=key)
+        assert answer.status_code == 200, answer.content
+        waiting = asyncio.create_task(body(answer)) if waits_at_once else None
+        if waiting is not None:
+            done, _ = await asyncio.wait({waiting}, timeout=0.05)
+            assert not done
+        await sync_to_async(returns_connection(demoted))(viewer, new.row, Client())
+        await emit(topic, "node", {"secret": 1})
+        async with asyncio.timeout(30):
+            told = await (waiting or body(answer))
+        assert told["events"] == []
+        refused: Any = await client.get("/api/v1/events/", asked, headers=key)
+        assert refused.status_code in (400, 403), refused.content
+
+    scenario()
 
 
 async def ends(stream: AsyncIterator[bytes], topic: str) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -28,6 +29,16 @@ MAX_TOPICS = 100
 # At once; whoever asks again gets the rest.
 MAX_EVENTS = 1000
 PROCESS_TOPICS = ("agent:", "coordinator:")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """For events, `longest_s` at most. An event of the topic `until` after `began` ends it, and
+    what happened meanwhile is for whoever asks again: they may hear it no more."""
+
+    longest_s: float
+    until: str
+    began: Place
 
 
 class EventStreamRenderer(JSONRenderer):
@@ -127,15 +138,18 @@ class EventsView(RestView):
             raise ValidationError({"topics": [text]})
         if getattr(request.accepted_renderer, "format", "") == EventStreamRenderer.format:
             return event_stream(request._request, topics, until=self.ending())
-        place = given.get("after") or broadcaster.latest_place()
+        now = broadcaster.latest_place()
         return StreamingHttpResponse(
-            _answer(topics, place, wait_s=given["wait"]),
+            _answer(topics, given.get("after") or now, self._wait(given["wait"], now)),
             content_type="application/json",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
 
+    def _wait(self, wait_s: float, began: Place) -> Wait:
+        return Wait(longest_s=wait_s, until=self.ending(), began=began)
+
     def ending(self) -> str:
-        """The topic whose events end a stream; empty: none does."""
+        """The topic whose events end a stream, and a wait; empty: none does."""
         return ""
 
     def unheard(self, topics: Iterable[str]) -> list[str]:
@@ -143,28 +157,29 @@ class EventsView(RestView):
         return [topic for topic in topics if topic.startswith(PROCESS_TOPICS)]
 
 
-async def _answer(topics: Iterable[str], place: Place, *, wait_s: float) -> AsyncIterator[bytes]:
+async def _answer(topics: Iterable[str], place: Place, wait: Wait) -> AsyncIterator[bytes]:
     """The body, once there is something to tell or nobody waits any longer. No thread waits."""
-    frames = await _frames(frozenset(topics), place, wait_s=wait_s)
+    frames = await _frames(frozenset(topics), place, wait)
     told = [event_of(frame) for frame in frames[:MAX_EVENTS]]
     after = told[-1]["id"] if told else str(place)
     yield json.dumps({"events": told, "after": after}).encode()
 
 
-async def _frames(topics: frozenset[str], place: Place, *, wait_s: float) -> list[Frame]:
+async def _frames(topics: frozenset[str], place: Place, wait: Wait) -> list[Frame]:
     since = sync_to_async(returns_connection(broadcaster.frames_since))
-    subscription = await BROADCASTER.subscribe(topics)
+    subscription = await BROADCASTER.subscribe(topics | {wait.until})
     try:
         frames = await since(topics, place)
-        if frames or not wait_s:
-            return frames
-        try:
-            async with asyncio.timeout(wait_s):
-                await subscription.queue.get()
-        except TimeoutError:
-            return []
-        # Read anew: with the places of a reader that was at `place`.
-        return await since(topics, place)
+        if not frames and wait.longest_s:
+            try:
+                async with asyncio.timeout(wait.longest_s):
+                    await subscription.queue.get()
+            except TimeoutError:
+                return []
+            # Read anew: with the places of a reader that was at `place`.
+            frames = await since(topics, place)
+        is_ended = await since(frozenset({wait.until}), wait.began)
+        return [] if is_ended else frames
     finally:
         BROADCASTER.unsubscribe(subscription)
 
