@@ -1,11 +1,9 @@
 """The forms that start a search: for a plan of a cluster, and around a plan that runs."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from django import forms
-from django.core.exceptions import ValidationError
 from django.urls import reverse_lazy
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -15,28 +13,22 @@ from helixweb.common.number_field import NumberField, PlainNumberInput
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services import models_of
 from helixweb.planning import options
+from helixweb.planning.line_fields import parsed_lines
 from helixweb.planning.method_form import MethodForm
-from helixweb.planning.models import Plan, Simulation
+from helixweb.planning.models import Plan
 from helixweb.planning.objectives import CHOICES
 from helixweb.planning.rule_lines import (
-    added_from_lines,
     limits_as_lines,
     limits_from_lines,
-    links_from_lines,
     names_from_lines,
     pins_as_lines,
     pins_from_lines,
-    upgrades_from_lines,
 )
 from helixweb.planning.services.fit import BASELINE_TITLES
-from helixweb.planning.services.simulating import MAX_BURST_SIZE, MAX_SHARE, MIN_SHARE
-from helixweb.planning.what_if import AddedNodes, Edits
-from planner.domain.cluster import Link
 from planner.domain.placement import LayerRange
-from planner.domain.rules import InvalidRules, PlacementRules
+from planner.domain.rules import PlacementRules
 from planner.plan_options import PlanOptions
 
-T = TypeVar("T")
 PERCENT = 100.0
 BYTES_PER_GB = 1e9
 # Earlier plans that are offered to begin with.
@@ -162,10 +154,10 @@ class SearchForm(forms.Form):
     )
 
     def clean_pinned(self) -> dict[str, LayerRange]:
-        return _parsed(pins_from_lines, self.cleaned_data["pinned"])
+        return parsed_lines(pins_from_lines, self.cleaned_data["pinned"])
 
     def clean_max_layers_of(self) -> dict[str, int]:
-        return _parsed(limits_from_lines, self.cleaned_data["max_layers_of"])
+        return parsed_lines(limits_from_lines, self.cleaned_data["max_layers_of"])
 
     def plan_options(self) -> PlanOptions:
         """Raises planner's InvalidOptions and InvalidRules; call after `is_valid`."""
@@ -336,119 +328,6 @@ class MixForm(SearchForm):
         }
 
 
-class WhatIfForm(forms.Form):
-    """Changes to a copy of a plan's cluster, and how long to search on it."""
-
-    removed = forms.CharField(
-        required=False,
-        label=gettext_lazy("Nodes that go"),
-        widget=forms.Textarea(attrs={"rows": 3}),
-        help_text=gettext_lazy("One name a line."),
-    )
-    added = forms.CharField(
-        required=False,
-        label=gettext_lazy("Nodes that come"),
-        widget=forms.Textarea(attrs={"rows": 3, "placeholder": "2 x T4 in eu"}),
-        help_text=gettext_lazy("COUNT x PROFILE in REGION a line."),
-    )
-    upgraded = forms.CharField(
-        required=False,
-        label=gettext_lazy("Nodes of another kind"),
-        widget=forms.Textarea(attrs={"rows": 3, "placeholder": "t4-1=A100"}),
-        help_text=gettext_lazy("NODE=PROFILE a line."),
-    )
-    links = forms.CharField(
-        required=False,
-        label=gettext_lazy("Other links"),
-        widget=forms.Textarea(attrs={"rows": 3, "placeholder": "eu > us = 1 Gbit/s, 80 ms"}),
-        help_text=gettext_lazy(
-            "FROM > TO = NUMBER Gbit/s, NUMBER ms a line, one direction each; nodes, "
-            "or regions for all links between them that have no line of their own."
-        ),
-    )
-    time_limit_s = NumberField(
-        label=gettext_lazy("Search for (seconds)"),
-        min_value=options.MIN_TIME_LIMIT_S,
-        max_value=options.MAX_TIME_LIMIT_S,
-        initial=options.DEFAULTS.time_limit_s,
-    )
-
-    def clean_added(self) -> tuple[AddedNodes, ...]:
-        return _parsed(added_from_lines, self.cleaned_data["added"])
-
-    def clean_upgraded(self) -> dict[str, str]:
-        return _parsed(upgrades_from_lines, self.cleaned_data["upgraded"])
-
-    def clean_links(self) -> tuple[Link, ...]:
-        return _parsed(links_from_lines, self.cleaned_data["links"])
-
-    def edits(self) -> Edits:
-        """Call after `is_valid`."""
-        values = self.cleaned_data
-        return Edits(
-            removed=names_from_lines(values["removed"]),
-            added=values["added"],
-            upgraded=values["upgraded"],
-            links=values["links"],
-        )
-
-
-class ExplanationForm(forms.Form):
-    """How long to replan for every kind of node that one more is added of."""
-
-    search_s = NumberField(
-        min_value=0,
-        max_value=options.MAX_EXPLANATION_SEARCH_S,
-        initial=2,
-        widget=PlainNumberInput(
-            attrs={"aria-label": gettext_lazy("Seconds for each kind"), "class": "short"}
-        ),
-    )
-
-
-class SimulationForm(forms.Form):
-    """What to serve a plan in the simulator."""
-
-    workload = forms.ChoiceField(
-        choices=Simulation.Workload.choices, initial=Simulation.Workload.POISSON
-    )
-    share_percent = NumberField(
-        required=False,
-        label=gettext_lazy("Requests at (percent of the peak)"),
-        min_value=MIN_SHARE * PERCENT,
-        max_value=MAX_SHARE * PERCENT,
-        initial=75,
-        help_text=gettext_lazy("The peak is what the plan serves when requests always wait."),
-    )
-    burst_size = forms.IntegerField(
-        required=False,
-        label=gettext_lazy("Requests in a burst"),
-        min_value=1,
-        max_value=MAX_BURST_SIZE,
-        initial=10,
-    )
-    policy = forms.ChoiceField(
-        label=gettext_lazy("Batches and links as in"),
-        choices=Simulation.Policy.choices,
-        initial=Simulation.Policy.RUNTIME,
-    )
-    seed = forms.IntegerField(min_value=0, max_value=options.MAX_SEED, initial=1)
-
-    def request(self) -> dict[str, Any]:
-        """What `services.start_simulation` wants; call after `is_valid`."""
-        values = self.cleaned_data
-        workload, percent = values["workload"], values["share_percent"]
-        is_online = workload != Simulation.Workload.BACKLOG
-        is_bursts = workload == Simulation.Workload.BURSTS
-        return {
-            "workload": workload,
-            "share": percent / PERCENT if is_online and percent is not None else None,
-            "burst_size": values["burst_size"] if is_bursts else None,
-            "policy": values["policy"],
-            "seed": values["seed"],
-        }
-
-
 class ExtensionForm(forms.Form):
     """How much longer to search."""
 
@@ -488,10 +367,3 @@ def initial_from(search: PlanOptions) -> dict[str, Any]:
         "pinned": pins_as_lines(rules.pinned),
         "max_layers_of": limits_as_lines(rules.max_layers_of),
     }
-
-
-def _parsed(parse: Callable[[str], T], text: str) -> T:
-    try:
-        return parse(text)
-    except InvalidRules as error:
-        raise ValidationError(str(error)) from error

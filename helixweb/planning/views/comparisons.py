@@ -9,9 +9,9 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from helixweb.planning import services
 from helixweb.planning.comparing import compare
-from helixweb.planning.forms import WhatIfForm
 from helixweb.planning.models import Plan
 from helixweb.planning.options import DEFAULTS
+from helixweb.planning.study_forms import WhatIfForm
 from planner.domain.errors import PlannerError
 
 

@@ -10,9 +10,9 @@ from django.views.decorators.http import require_http_methods
 
 from helixweb.common.problems import Conflict
 from helixweb.planning import services
-from helixweb.planning.forms import ExplanationForm
 from helixweb.planning.models import Plan
 from helixweb.planning.presentation import explanation_of, num_node_kinds
+from helixweb.planning.study_forms import ExplanationForm
 
 
 def explanation_context(plan: Plan) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from django.views.decorators.http import require_http_methods, require_POST
 from helixweb.common.queries import query_id
 from helixweb.planning import services
 from helixweb.planning.forecast_view import objective_words, simulation_rows, simulation_view
-from helixweb.planning.forms import SimulationForm
 from helixweb.planning.models import Plan, Simulation
 from helixweb.planning.stored import stored_plan
+from helixweb.planning.study_forms import SimulationForm
 from planner.domain.errors import PlannerError
 from planner.domain.plan_forecast import PlanForecast
 
