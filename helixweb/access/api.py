@@ -190,14 +190,11 @@ class ApiKeyViewSet(mixins.CreateModelMixin, mixins.DestroyModelMixin, ReadViewS
         asked = ApiKeySerializer(data=request.data, context=self.get_serializer_context())
         asked.is_valid(raise_exception=True)
         given = asked.validated_data
-        _check_maker(request, given)
-        new = keys.make(
-            name=given["name"],
-            user=request.user,
-            scopes=given["scopes"],
-            cluster=given["cluster"],
-            limits=asked.limits(),
-        )
+        wanted = {"scopes": given["scopes"], "cluster": given["cluster"], "limits": asked.limits()}
+        maker = request.auth
+        if isinstance(maker, ApiKey) and (why := keys.more_than(maker, **wanted)):
+            raise exceptions.PermissionDenied(why)
+        new = keys.make(name=given["name"], user=request.user, **wanted)
         (row,) = keys.used_by([new.row], now=timezone.now())
         context = {**self.get_serializer_context(), "secret": new.secret}
         answer = ApiKeySerializer(row, context=context)
@@ -205,18 +202,6 @@ class ApiKeyViewSet(mixins.CreateModelMixin, mixins.DestroyModelMixin, ReadViewS
 
     def perform_destroy(self, instance: ApiKey) -> None:
         keys.end(instance)
-
-
-def _check_maker(request: Request, given: dict[str, Any]) -> None:
-    maker = request.auth
-    if not isinstance(maker, ApiKey):
-        return
-    more = sorted(set(given["scopes"]) - set(maker.scopes))
-    if more:
-        raise exceptions.PermissionDenied(f"This key has no scope {', '.join(more)} to give.")
-    cluster = given["cluster"]
-    if maker.cluster_id is not None and (cluster is None or cluster.pk != maker.cluster_id):
-        raise exceptions.PermissionDenied("This key is for one cluster; name that one.")
 
 
 class SessionViewSet(

@@ -10,8 +10,10 @@ from django.db.models import QuerySet, Sum
 from helixweb.access import audit
 from helixweb.access.roles_of_holders import end_streams
 from helixweb.common import api_keys
+from helixweb.common.addresses import Network, parsed_network
 from helixweb.common.models import ApiKey, KeyUsage
 
+BUDGETS = ("requests_per_min", "tokens_per_min", "tokens_per_day")
 COUNTS = ("rest_requests", "requests", "prompt_tokens", "output_tokens")
 
 
@@ -32,6 +34,42 @@ def make(
             after=_told(new.row),
         )
     return new
+
+
+def more_than(
+    maker: ApiKey, *, scopes: Iterable[str], cluster: Any, limits: api_keys.Limits
+) -> str:
+    """Why such a key would do more than the one that makes it; empty: it would not."""
+    more = sorted(set(scopes) - set(maker.scopes))
+    if more:
+        return f"This key has no scope {', '.join(more)} to give."
+    if maker.cluster_id is not None and (cluster is None or cluster.pk != maker.cluster_id):
+        return "This key is for one cluster; name that one."
+    if maker.networks and not _all_within(limits.networks, maker.networks):
+        return f"This key is for {', '.join(maker.networks)}; name networks within."
+    ends_at = limits.expires_at
+    if maker.expires_at is not None and (ends_at is None or ends_at > maker.expires_at):
+        return f"This key expires at {maker.expires_at.isoformat()}; choose no later expires_at."
+    if any(getattr(maker, name) is not None for name in BUDGETS):
+        return (
+            "This key is held to a rate or a budget, of which another key would have its own; make "
+            "keys with one that is not, or in the web interface."
+        )
+    return ""
+
+
+def _all_within(networks: Iterable[str], outer: Iterable[str]) -> bool:
+    """Whether there are any, and each lies within one of `outer`."""
+    inner, around = [[parsed_network(text) for text in texts] for texts in (networks, outer)]
+    return bool(inner) and all(any(_lies_in(one, wide) for wide in around) for one in inner)
+
+
+def _lies_in(one: Network, wide: Network) -> bool:
+    return (
+        one.version == wide.version
+        and wide.network_address <= one.network_address  # type: ignore[operator]  # one version
+        and one.broadcast_address <= wide.broadcast_address  # type: ignore[operator]
+    )
 
 
 def end(key: ApiKey) -> bool:

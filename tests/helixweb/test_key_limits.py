@@ -181,6 +181,41 @@ def test_a_key_makes_no_key_that_may_do_more_than_itself(user: Any, cluster: Clu
     assert plain.post(KEYS, narrow).status_code == 403
 
 
+@pytest.mark.parametrize(
+    ("limits", "wider", "narrower"),
+    [
+        (
+            {"networks": ["192.0.2.0/24", "2001:db8::/32"]},
+            [{}, {"networks": ["192.0.2.0/23"]}, {"networks": ["192.0.2.0/25", "198.51.100.1"]}],
+            [{"networks": ["192.0.2.128/25", "2001:db8:1::/48"]}],
+        ),
+        (
+            {"expires_at": timezone.now() + timedelta(days=2)},
+            [{}, {"expires_at": timezone.now() + timedelta(days=3)}],
+            [{"expires_at": timezone.now() + timedelta(days=1)}],
+        ),
+        ({"requests_per_min": 9}, [{}, {"requests_per_min": 10}, {"requests_per_min": 9}], []),
+        ({"tokens_per_min": 9}, [{}, {"tokens_per_min": 9}], []),
+        ({"tokens_per_day": 9}, [{}, {"tokens_per_day": 9}], []),
+    ],
+    ids=["networks", "end", "requests", "tokens a minute", "tokens a day"],
+)
+def test_a_key_makes_no_key_with_wider_limits_than_its_own(
+    user: Any, limits: Any, wider: list[Any], narrower: list[Any]
+) -> None:
+    scopes = ["read", "write", "admin"]
+    new = create_api_key(name="maker", user=user, scopes=scopes, limits=Limits(**limits))
+    client = program(new.secret, REMOTE_ADDR="192.0.2.7")
+    for asked in wider:
+        refused = client.post(KEYS, {"name": "more", "scopes": ["read"], **asked})
+        assert refused.status_code == 403, (asked, refused.content)
+        assert "This key" in refused.json()["detail"]
+    for asked in narrower:
+        made = client.post(KEYS, {"name": "less", "scopes": ["read"], **asked})
+        assert made.status_code == 201, (asked, made.content)
+    assert ApiKey.objects.count() == 1 + len(narrower)
+
+
 def test_nobody_sees_or_ends_the_key_of_another_but_an_administrator(
     user: Any, api: APIClient, django_user_model: Any
 ) -> None:
