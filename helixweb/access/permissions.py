@@ -27,10 +27,13 @@ class MayDo(permissions.BasePermission):
         lookup = getattr(view, "lookup_field", "pk")
         argument = getattr(view, "lookup_url_kwarg", None) or lookup
         try:
-            gate.admit(request._request, model=model, lookup=lookup, argument=argument)
+            rights = gate.admit(request._request, model=model, lookup=lookup, argument=argument)
             gate.check_named(lambda: _body(request), request=request._request)
         except gate.Refused as error:
             raise exceptions.PermissionDenied(str(error)) from error
+        request._request.helix_reads_as = (  # type: ignore[attr-defined]  # see common/rest
+            request.user.pk, rights.as_key(), getattr(request._request, "helix_role", None),
+        )  # fmt: skip
         return True
 
 

@@ -8,6 +8,7 @@ from django.db.models import Q
 from helixweb.access.models import Grant
 from helixweb.access.roles import EVERYTHING, NOTHING, Rights, Role
 from helixweb.common.models import ApiKey
+from helixweb.common.prepared import prepared
 
 
 def rights_of(user: Any) -> Rights:
@@ -17,10 +18,11 @@ def rights_of(user: Any) -> Rights:
     if user.is_superuser:
         return EVERYTHING
     held = Q(user=user.pk) | Q(group__user=user.pk)
-    return rights_from(Grant.objects.filter(held).values_list("cluster", "role"))
+    query = prepared("rights", lambda: Grant.objects.filter(held).values_list("cluster", "role"))
+    return rights_from(query.fetch(user.pk, user.pk))
 
 
-def rights_from(rows: Iterable[tuple[int | None, str]]) -> Rights:
+def rights_from(rows: Iterable[tuple[Any, ...]]) -> Rights:
     """Of (cluster or None for the site, role) of one person."""
     site, clusters = 0, dict[int, int]()
     for cluster, role in rows:

@@ -1,6 +1,6 @@
 """What a person may do, on the whole site or on one cluster."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from django.db import models
@@ -49,6 +49,10 @@ class Rights:
     def highest(self) -> int:
         """Anywhere."""
         return max(self.site, *self.clusters.values(), NO_ROLE)
+
+    def as_key(self) -> Hashable:
+        """Equal for those who may see the same."""
+        return self.site, frozenset(self.clusters.items())
 
     def within(self, cluster_id: int | None) -> "Rights":
         """Those of a key that is for one cluster; None: for all."""

@@ -2,14 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import QuerySet
 from rest_framework import exceptions
 from rest_framework.pagination import LimitOffsetPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 if TYPE_CHECKING:
-    from helixweb.common.rest.rows import RowReader
+    from helixweb.common.rest.listing import Listing
 
 MAX_OFFSET = 2**31 - 1
 
@@ -29,14 +28,14 @@ class Pages(LimitOffsetPagination):
             one["schema"] |= {"minimum": least, "maximum": most}
         return parameters
 
-    def of(self, rows: QuerySet[Any], reader: "RowReader", request: Request) -> Response:
-        """One page of `rows`, as `reader` shows them."""
+    def of(self, listing: "Listing", request: Request) -> Response:
+        """The page that is asked for."""
         self.request = request
         self.limit, self.offset = self.get_limit(request), self.get_offset(request)
-        self.count = rows.count()
+        self.count = listing.count()
         reaches = self.offset < self.count
-        end = min(self.offset + self.limit, self.count)
-        return self.get_paginated_response(reader.page(rows, self.offset, end) if reaches else [])
+        end = self.offset + self.limit
+        return self.get_paginated_response(listing.page(self.offset, end) if reaches else [])
 
     def get_limit(self, request: Request) -> int:
         return _number(request, "limit", least=1, most=self.max_limit, default=self.default_limit)

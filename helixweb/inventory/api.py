@@ -1,6 +1,6 @@
 """REST: clusters, nodes, links, models, profiles, join tokens."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -144,6 +144,9 @@ class ProcessList:
         if not all(isinstance(one, datetime) for one in seen):  # as text of a reader's zone
             return None
         return min(seen) + lost_after() if seen else ALWAYS
+
+    def beside_rows(self) -> Hashable:
+        return lost_after()
 
 
 class NodeViewSet(ProcessList, RowViewSet):

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import Any
 
+from django import forms
 from django.db import models
 from django.db.models import F
 from django_filters.filters import QuerySetRequestMixin
-from django_filters.rest_framework import DjangoFilterBackend
+from django_filters.rest_framework import BooleanFilter, DjangoFilterBackend
 from rest_framework import exceptions, filters, serializers
 from rest_framework.request import Request
 
@@ -30,6 +31,25 @@ _LOOKUPS: tuple[tuple[type[Any], tuple[str, ...]], ...] = (
     (models.CharField, ("exact", "in")),
     (models.TextField, ("exact",)),
 )
+
+
+class _TrueOrFalseField(forms.Field):
+    def to_python(self, value: Any) -> bool | None:
+        if value in self.empty_values:
+            return None
+        known = {"true": True, "false": False}
+        if (word := str(value).lower()) not in known:
+            raise forms.ValidationError(f"{word[:20]!r} is not allowed; give true or false.")
+        return known[word]
+
+
+class TrueOrFalse(BooleanFilter):  # type: ignore[misc]
+    """django-filter's shows all rows where it does not understand."""
+
+    field_class = _TrueOrFalseField
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"widget": forms.TextInput, **options})
 
 
 class Filters(DjangoFilterBackend):  # type: ignore[misc]
@@ -53,7 +73,8 @@ class Filters(DjangoFilterBackend):  # type: ignore[misc]
 def _filterset_of(model: Any, names: tuple[str, ...], base: Any) -> Any:
     """Made once: django-filter would make one for each request."""
     asked = {name: _lookups_of(model, name) for name in names}
-    meta = type("Meta", (), {"model": model, "fields": asked})
+    strict = {models.BooleanField: {"filter_class": TrueOrFalse}}
+    meta = type("Meta", (), {"model": model, "fields": asked, "filter_overrides": strict})
     made: Any = type(f"{model.__name__}Filters", (base,), {"Meta": meta})
     for one in made.base_filters.values():
         if isinstance(one, QuerySetRequestMixin):

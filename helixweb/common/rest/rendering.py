@@ -21,9 +21,12 @@ class JsonRenderer(JSONRenderer):
         accepted_media_type: str | None = None,
         renderer_context: Mapping[str, Any] | None = None,
     ) -> bytes:
-        if data is None:
-            return b""
-        try:
-            return orjson.dumps(data, _default, _OPTIONS)
-        except orjson.JSONEncodeError:
-            return bytes(super().render(data, accepted_media_type, renderer_context))
+        return b"" if data is None else json_of(data)
+
+
+def json_of(data: Any) -> bytes:
+    """What the API writes for it."""
+    try:
+        return orjson.dumps(data, _default, _OPTIONS)
+    except orjson.JSONEncodeError:
+        return bytes(JSONRenderer().render(data))

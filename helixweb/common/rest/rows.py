@@ -4,7 +4,7 @@ A reader gives what the serializer would (a test compares them on every list); w
 know better it leaves to DRF's field.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
@@ -15,16 +15,19 @@ from django.db.models import JSONField, ManyToOneRel, QuerySet
 from rest_framework import fields, relations, serializers
 from rest_framework.fields import SkipField, empty
 
+from helixweb.common.prepared import Prepared, prepared
+
 Reader = Callable[[Any], Any]
 _LEFT_OUT = object()
 # What is shown of a column as the database gives it, which the renderer knows to write.
 _AS_IT_IS = (
-    fields.BooleanField, fields.CharField, fields.ChoiceField, fields.DateTimeField,
-    fields.FloatField, fields.IntegerField, fields.JSONField, fields.UUIDField,
+    fields.BigIntegerField, fields.BooleanField, fields.CharField, fields.ChoiceField,
+    fields.DateTimeField, fields.FloatField, fields.IntegerField, fields.JSONField,
+    fields.UUIDField,
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RowReader:
     """What one serializer shows of rows.
 
@@ -45,7 +48,7 @@ class RowReader:
             return [dict(zip(names, values, strict=True)) for values in found]
         if not self.words:
             return [self.read(row) for row in rows[start:end]]
-        kept = _without(rows, {words.relation for words in self.words})
+        kept = without(rows, {words.relation for words in self.words})
         page = list(kept[start:end])
         for words in self.words:
             words.attach(page)
@@ -65,14 +68,30 @@ class Words:
         return f"_words_of_{self.relation}"
 
     def attach(self, page: list[Any]) -> None:
-        to_row, model = self.key.attname, self.key.model
-        related = model._base_manager.filter(**{f"{to_row}__in": [row.pk for row in page]})
-        ordered = related.order_by(*model._meta.ordering)
-        found: dict[Any, list[Any]] = {}
-        for pk, word in ordered.values_list(to_row, self.column):
-            found.setdefault(pk, []).append(word)
+        found = self.of([row.pk for row in page])
         for row in page:
-            setattr(row, self.kept_as, found.get(row.pk, []))
+            self.keep(row, found.get(row.pk, []))
+
+    def of(self, pks: Sequence[Any]) -> dict[Any, list[Any]]:
+        """By the keys of rows; those without any are left out."""
+        found: dict[Any, list[Any]] = {}
+        for pk, word in self._query(pks).fetch(*pks) if pks else ():
+            found.setdefault(pk, []).append(word)
+        return found
+
+    def keep(self, row: Any, words: Iterable[Any]) -> None:
+        """For `read`."""
+        setattr(row, self.kept_as, list(words))
+
+    def _query(self, pks: Sequence[Any]) -> Prepared:
+        to_row, model = self.key.attname, self.key.model
+
+        def rows() -> QuerySet[Any]:
+            related = model._base_manager.filter(**{f"{to_row}__in": pks})
+            ordered: QuerySet[Any] = related.order_by(*model._meta.ordering)
+            return ordered.values_list(to_row, self.column)
+
+        return prepared(("words", self, len(pks)), rows)
 
     def read(self, row: Any) -> list[Any]:
         kept: list[Any] | None = row.__dict__.get(self.kept_as)
@@ -146,6 +165,8 @@ def _column(field: Any, *, utc: bool) -> str | None:
     if kind is relations.PrimaryKeyRelatedField:
         return column.attname if field.pk_field is None else None
     if kind is fields.DateTimeField and not utc:
+        return None
+    if kind is fields.BigIntegerField and field.to_representation(1) != 1:
         return None
     as_it_is = kind in _AS_IT_IS or (_is_raw(field) and isinstance(column, JSONField))
     return column.attname if as_it_is else None
@@ -243,8 +264,8 @@ def _as_drf_does(field: Any) -> Reader:
     return read
 
 
-def _without(rows: Any, relations: set[str]) -> Any:
-    """`rows` that do not fetch these."""
+def without(rows: Any, relations: set[str]) -> Any:
+    """`rows` that do not fetch these relations."""
     lookups = rows._prefetch_related_lookups
     kept = [one for one in lookups if str(getattr(one, "prefetch_to", one)) not in relations]
     return rows.prefetch_related(None).prefetch_related(*kept)
