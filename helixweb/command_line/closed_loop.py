@@ -81,10 +81,14 @@ class Load:
 
 
 async def run_closed_loop(
-    load: Load, *, tell: Callable[[Measured], None], transport: httpx.AsyncBaseTransport | None
-) -> Measured:
-    """`tell` hears of every answer."""
-    measured = Measured(streams=load.streams)
+    load: Load,
+    measured: Measured,
+    *,
+    tell: Callable[[Measured], None],
+    transport: httpx.AsyncBaseTransport | None,
+) -> None:
+    """Adds to `measured`, which also tells of a run that was broken off; `tell` hears of every
+    answer."""
     begin = time.monotonic()
     end = None if load.seconds is None else begin + load.seconds
     numbers = iter(range(load.requests)) if load.requests is not None else iter(range(2**62))
@@ -109,7 +113,6 @@ async def run_closed_loop(
             for _ in range(load.streams):
                 group.create_task(one_stream())
     measured.wall_s = time.monotonic() - begin
-    return measured
 
 
 async def _one(http: httpx.AsyncClient, load: Load, number: int) -> Finished:

@@ -7,7 +7,8 @@ from typing import Any
 
 import httpx
 
-from helixweb.client import ClientError
+from helixweb.client import ClientError, NotTheApi
+from helixweb.client.connection import checked_url
 from helixweb.client.errors import problem_of
 
 PATH = "/chat/completions"
@@ -30,8 +31,8 @@ class StreamBroken(ClientError):
 
 
 def base_url(address: str) -> str:
-    """With /v1, whether or not it was given."""
-    plain = address.rstrip("/")
+    """With /v1, whether or not it was given. Raises BadAddress."""
+    plain = checked_url(address)
     return plain if plain.endswith("/v1") else f"{plain}/v1"
 
 
@@ -63,18 +64,19 @@ def chunk_of(line: str) -> Chunk | None:
         content = json.loads(text)
     except ValueError as error:
         raise StreamBroken(f"the endpoint sent {text[:80]!r}, which is no chunk") from error
-    if not isinstance(content, dict):
-        raise StreamBroken(f"the endpoint sent {text[:80]!r}, which is no chunk")
-    if content.get("error"):
-        raise StreamBroken(_message(content))
-    choice = (content.get("choices") or [{}])[0]
-    usage = content.get("usage") or {}
-    return Chunk(
-        text=(choice.get("delta") or {}).get("content") or "",
-        finish_reason=choice.get("finish_reason"),
-        completion_tokens=usage.get("completion_tokens"),
-        helix=content.get("helix"),
-    )
+    try:
+        if content.get("error"):
+            raise StreamBroken(_message(content))
+        choice = (content.get("choices") or [{}])[0]
+        usage = content.get("usage") or {}
+        return Chunk(
+            text=(choice.get("delta") or {}).get("content") or "",
+            finish_reason=choice.get("finish_reason"),
+            completion_tokens=usage.get("completion_tokens"),
+            helix=content.get("helix"),
+        )
+    except (AttributeError, KeyError, TypeError) as error:
+        raise StreamBroken(f"the endpoint sent {text[:80]!r}, which is no chunk") from error
 
 
 def refusal(answer: httpx.Response) -> ClientError:
@@ -83,7 +85,12 @@ def refusal(answer: httpx.Response) -> ClientError:
         document = answer.json()
     except ValueError:
         document = None
-    told = _message(document) if isinstance(document, dict) else answer.text[:200]
+    if not isinstance(document, dict):
+        return NotTheApi(
+            f"{answer.url.copy_with(query=None)} answered {answer.status_code}, but not as an "
+            "OpenAI API does; is it the address of a coordinator?"
+        )
+    told = _message(document)
     wait = answer.headers.get("Retry-After", "")
     return problem_of(
         status=answer.status_code,

@@ -39,7 +39,8 @@ class NoSuchName(CommandFailed):
     exit_code = exit_codes.NOT_FOUND
 
 
-ERRORS = (ClientError, CommandFailed, BadSettings, OSError)
+# UnicodeEncodeError: of bytes that Python takes along as half a character, and nobody can send.
+ERRORS = (ClientError, CommandFailed, BadSettings, OSError, UnicodeEncodeError)
 _CODES: tuple[tuple[type[Exception], int], ...] = (
     (BadAddress, exit_codes.USAGE),
     (Malformed, exit_codes.USAGE),
@@ -51,6 +52,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (Unreachable, exit_codes.UNREACHABLE),
     (NotTheApi, exit_codes.UNREACHABLE),
     (BadSettings, exit_codes.USAGE),
+    (UnicodeEncodeError, exit_codes.USAGE),
 )
 _REMEDIES: tuple[tuple[type[Exception], str], ...] = (
     (NotAuthenticated, "make a key under Settings > API keys and run `helixweb login`"),
@@ -84,8 +86,11 @@ def document(error: Exception, code: int) -> dict[str, Any]:
 
 def lines(error: Exception) -> list[str]:
     """The first says what; then one for every field at fault, and the remedy."""
-    if isinstance(error, OSError) and error.filename is not None:
-        return [f"{error.filename}: {error.strerror}"]
+    if isinstance(error, OSError) and error.strerror:
+        return [f"{error.filename}: {error.strerror}" if error.filename else error.strerror]
+    if isinstance(error, UnicodeEncodeError):
+        place = error.object[max(0, error.start - 20) : error.end + 20]
+        return [f"{place!r} has bytes that are no text in UTF-8; write it in UTF-8"]
     if not isinstance(error, Problem):
         told = [str(error) or type(error).__name__]
     elif len(error.errors) > 1:

@@ -16,7 +16,7 @@ from site_in_process import Shell, new_key
 from helixweb.alerting.models import Alert, AlertRule
 from helixweb.client import Event
 from helixweb.command_line import exit_codes
-from helixweb.command_line.closed_loop import percentiles
+from helixweb.command_line.closed_loop import Load, Measured, percentiles, run_closed_loop
 from helixweb.command_line.commands.events import line
 from helixweb.command_line.output import width
 from helixweb.deployment.models import Deployment, Drain, Status
@@ -358,6 +358,61 @@ def test_bench_counts_what_fails_and_fails_if_all_does(
     assert "2 failed" in shell.out
     prompts.write_text("\n")
     assert shell("bench", "--prompts", prompts) == exit_codes.USAGE
+
+
+def test_bench_tells_what_it_measured_until_ctrl_c(
+    shell: Shell, coordinator: ChatDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupted(load: Load, measured: Measured, **how: Any) -> None:
+        await run_closed_loop(load, measured, **how)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("helixweb.command_line.commands.bench.run_closed_loop", interrupted)
+    assert shell("bench", "--requests", 3, "--json") == exit_codes.INTERRUPTED
+    assert shell.json()["requests"] == 3
+    assert "interrupted" in shell.err
+
+
+@pytest.mark.parametrize("endpoint", ["foo", "http://[::1", "ftp://here"])
+def test_an_endpoint_that_is_no_address_is_a_malformed_value(endpoint: str, tmp_path: Path) -> None:
+    shell = Shell("hlx_a.b", home=str(tmp_path))
+    for command in ("chat", "bench"):
+        assert shell(command, "--endpoint", endpoint, "--model", "m", typed="x") == exit_codes.USAGE
+        assert f"{endpoint!r} is no address" in shell.err
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [b"{", b"[]", b'{"choices": [null]}', b'{"choices": 5}', b'{"choices": [], "usage": 1}'],
+)
+def test_what_is_no_chunk_is_told(chunk: bytes, tmp_path: Path) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, content=b"data: " + chunk + b"\n\n")
+
+    shell = Shell("", home=str(tmp_path), way=httpx.MockTransport(answer))
+    words = ("--endpoint", "http://there", "--model", "m")
+    assert shell("chat", *words, "hi") == exit_codes.FAILED
+    assert "which is no chunk" in shell.err
+
+
+def test_a_page_instead_of_an_answer_is_no_openai_api(tmp_path: Path) -> None:
+    page = httpx.MockTransport(lambda request: httpx.Response(404, text="<!doctype html>"))
+    shell = Shell("", home=str(tmp_path), way=page)
+    words = ("--endpoint", "http://there", "--model", "m")
+    assert shell("chat", *words, "hi") == exit_codes.UNREACHABLE
+    assert "not as an OpenAI API does" in shell.err
+    assert "doctype" not in shell.err
+
+
+def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
+    shell = Shell("", home=str(tmp_path))
+    words = ("--endpoint", "http://there", "--model", "m")
+    assert shell("chat", *words, typed="a\udcff") == exit_codes.USAGE
+    assert "no text in UTF-8" in shell.err
+    prompts = tmp_path / "prompts"
+    prompts.write_bytes(b"one\n\xff\xfe")
+    assert shell("bench", *words, "--prompts", prompts) == exit_codes.USAGE
+    assert f"{prompts}, line 2" in shell.err
 
 
 def test_percentiles_are_values_that_were_measured() -> None:

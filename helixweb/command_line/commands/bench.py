@@ -14,6 +14,7 @@ from helixweb.command_line.registry import COMMANDS, Subparsers
 from helixweb.command_line.reporting import BadUsage, CommandFailed
 from helixweb.command_line.session import connection_options, seconds, whole_number
 from helixweb.command_line.surroundings import Surroundings
+from helixweb.command_line.text_files import text_of
 
 DEFAULT_REQUESTS = 64
 _WORDS = ("the", "river", "carries", "small", "boats", "past", "quiet", "towns", "in", "spring")
@@ -60,10 +61,18 @@ def run(arguments: argparse.Namespace) -> int:
         body_of=body_of,
     )
     tell = _Progress(around)
-    measured = asyncio.run(run_closed_loop(load, tell=tell, transport=around.async_transport))
+    measured = Measured(streams=load.streams)
+    interrupted = False
+    try:
+        asyncio.run(run_closed_loop(load, measured, tell=tell, transport=around.async_transport))
+    except KeyboardInterrupt:  # what was measured until then is worth telling
+        interrupted = True
     tell.end()
     summary = measured.summary()
     around.say(json_text(summary) if arguments.json else _text(summary))
+    if interrupted:
+        around.warn("interrupted; this is what was answered until then")
+        return exit_codes.INTERRUPTED
     if not measured.finished:
         kinds = "; ".join(one_line(words) for words, _ in measured.failures.most_common(3))
         raise CommandFailed(f"no request was answered: {kinds or 'none was sent'}")
@@ -92,7 +101,7 @@ def _prompts(arguments: argparse.Namespace) -> list[str]:
     if arguments.prompts is None:
         words = [_WORDS[index % len(_WORDS)] for index in range(arguments.prompt_words)]
         return [" ".join(words)]
-    lines = arguments.prompts.read_text(encoding="utf-8").splitlines()
+    lines = text_of(arguments.prompts).splitlines()
     found = [line for line in lines if line.strip()]
     if not found:
         raise BadUsage(f"{arguments.prompts} has no prompt; write one per line")

@@ -1,0 +1,15 @@
+"""Files that people wrote for a command."""
+
+from pathlib import Path
+
+from helixweb.command_line.reporting import BadUsage
+
+
+def text_of(path: Path) -> str:
+    """In UTF-8, with or without its mark. Raises OSError, BadUsage."""
+    content = path.read_bytes()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise BadUsage(f"{path}, line {line}: this is no text in UTF-8; save it as such") from error
