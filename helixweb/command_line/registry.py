@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cluster": (f"{_HERE}.cluster", "list, show, add, edit, remove clusters"),
     "node": (f"{_HERE}.node", "list, show, add, edit, remove nodes; make join tokens"),
     "model": (f"{_HERE}.model", "list, show, add, edit, remove models"),
-    "plan": (f"{_HERE}.plan", "compute, list, show, cancel, explain, compare plans"),
+    "plan": (f"{_HERE}.plan", "compute, extend, replan, compare, study plans"),
     "deploy": (f"{_HERE}.serving:DEPLOY", "make a plan what its cluster runs"),
     "drain": (f"{_HERE}.serving:DRAIN", "have a node take no requests, or take it in again"),
     "pause": (f"{_HERE}.serving:PAUSE", "let new requests wait"),
@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "events": (f"{_HERE}.events", "follow what happens"),
     "export": (f"{_HERE}.exporting", "write the inventory as YAML, JSON or CSV"),
     "import": (f"{_HERE}.importing", "compare a file with the site, and make the site so"),
+    "api": (f"{_HERE}.api", "ask anything of the REST API that no other command asks"),
     "completion": (f"{_HERE}.completion", "print what completes lines in bash, zsh or fish"),
 }
 

@@ -108,3 +108,13 @@ def positive(text: str) -> float:
     if 0 < value < float("inf"):
         return value
     raise argparse.ArgumentTypeError(f"{text!r} is not allowed; give a number above 0")
+
+
+def not_negative(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if 0 <= value < float("inf"):
+        return value
+    raise argparse.ArgumentTypeError(f"{text!r} is not allowed; give a number from 0 on")

@@ -1,9 +1,11 @@
-"""The lists of the REST API by their addresses: what is said of all is looked at in all."""
+"""The lists and operations of the REST API: what is said of all is looked at in all."""
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from django.urls import URLPattern, URLResolver, get_resolver
+from drf_spectacular.generators import SchemaGenerator
 
 from helixweb.common.rest.viewsets import ReadViewSet
 
@@ -20,6 +22,17 @@ def collections() -> dict[str, type[ReadViewSet[Any]]]:
             name = str(pattern.pattern).strip("^$\\Z").rstrip("/")
             found[f"/{PREFIX}{name}/"] = view
     return found
+
+
+@cache
+def operations() -> dict[str, str]:
+    """Operation ids of the OpenAPI document, and their methods in small letters."""
+    document: Any = SchemaGenerator().get_schema(request=None, public=True)
+    return {
+        operation["operationId"]: method
+        for methods in document["paths"].values()
+        for method, operation in methods.items()
+    }
 
 
 def _patterns(resolver: URLResolver) -> Iterator[URLPattern]:

@@ -1,14 +1,18 @@
-"""`helixweb plan`: search for placements, look at them, compare them."""
+"""`helixweb plan`: search for placements, look at them, compare them, study them."""
 
 import argparse
+import contextlib
 import uuid
 from typing import cast
 
+from helixweb.client import NotFound
 from helixweb.client.generated import schemas
 from helixweb.command_line import exit_codes
+from helixweb.command_line.commands import plan_again, plan_studies
 from helixweb.command_line.completion_words import cluster_names, model_names
-from helixweb.command_line.output import moment, number, pairs, percent, table
-from helixweb.command_line.plan_progress import FINISHED, POLL_S, follow_run
+from helixweb.command_line.output import moment, number, percent, table
+from helixweb.command_line.plan_progress import FINISHED, POLL_S
+from helixweb.command_line.plan_told import searched, show_plan, waiting_option
 from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
 from helixweb.command_line.reporting import CommandFailed
 from helixweb.command_line.resolve import cluster_named, model_of_cluster
@@ -41,10 +45,16 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     cancel.set_defaults(act=_cancel)
     explain = actions.add_parser("explain", help="what limits a plan", parents=common)
     explain.add_argument("plan", type=whole_number)
+    explain.add_argument("--again", action="store_true", help="though it was explained before")
+    explain.add_argument(
+        "--search", type=seconds, metavar="S", help="explain anew, searching so long for each kind"
+    )
     explain.set_defaults(act=_explain)
     compare = actions.add_parser("compare", help="two to four plans", parents=common)
     compare.add_argument("plans", type=whole_number, nargs="+", metavar="plan")
     compare.set_defaults(act=_compare)
+    plan_again.add_parsers(actions, common)
+    plan_studies.add_parsers(actions, common)
     return parser
 
 
@@ -55,9 +65,13 @@ def _add_compute(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--objective", help="decode (default), flow, latency, cost, fewest_nodes")
     parser.add_argument("--placer", help="auto (default) or one of the planner's")
     parser.add_argument("--method", help="pipelines (default), instances, mixed")
+    parser.add_argument("--backend", help="of instances: helix (default), vllm, transformers")
+    parser.add_argument(
+        "--tensor-parallel", type=whole_number, metavar="GPUS", help="of an instance (the best)"
+    )
     parser.add_argument("--start-plan", type=whole_number, help="search on from this plan")
     parser.add_argument("--survive-one-loss", action="store_true")
-    parser.add_argument("--no-wait", action="store_true", help="print the run and return")
+    waiting_option(parser)
     parser.set_defaults(act=_compute)
 
 
@@ -69,6 +83,8 @@ def _compute(site: Session, arguments: argparse.Namespace) -> int:
         "objective": arguments.objective,
         "placer": arguments.placer,
         "method": arguments.method,
+        "backend": arguments.backend,
+        "tensor_parallel": arguments.tensor_parallel,
     }
     body: schemas.PlanRunRequestRequest = {
         "cluster": cluster["id"],
@@ -83,15 +99,7 @@ def _compute(site: Session, arguments: argparse.Namespace) -> int:
     if arguments.survive_one_loss:
         body["survive_one_loss"] = True
     run = site.client.plan_runs.create(body, idempotency_key=str(uuid.uuid4()))
-    if arguments.no_wait:
-        site.show(run, f"plan run {run['id']} is {run['status']}")
-        return exit_codes.OK
-    run = follow_run(site, run)
-    plan = run["plan"]
-    if plan is None:
-        raise CommandFailed(f"plan run {run['id']} {run['status']}: {run['error'] or 'no plan'}")
-    _print_plan(site, site.client.plans.get(plan))
-    return exit_codes.OK if run["status"] != "failed" else exit_codes.FAILED
+    return searched(site, run, no_wait=arguments.no_wait)
 
 
 def _list(site: Session, arguments: argparse.Namespace) -> int:
@@ -135,21 +143,8 @@ def _list(site: Session, arguments: argparse.Namespace) -> int:
 
 
 def _show(site: Session, arguments: argparse.Namespace) -> int:
-    _print_plan(site, site.client.plans.get(arguments.plan))
+    show_plan(site, site.client.plans.get(arguments.plan))
     return exit_codes.OK
-
-
-def _print_plan(site: Session, plan: schemas.Plan) -> None:
-    placement = plan["document"].get("placement") or {}
-    told = pairs([
-        ("plan", plan["id"]),
-        ("flow", f"{number(plan['flow_tokens_per_s'])} tokens/s"),
-        ("bound", f"{number(plan['upper_bound_tokens_per_s'])} tokens/s"),
-        ("gap", percent(plan["gap"])),
-        ("hops", number(plan["hops"], digits=2)),
-    ])  # fmt: skip
-    rows = [(node, f"[{first}, {end})") for node, (first, end) in sorted(placement.items())]
-    site.show(plan, told + ("\n\n" + table(("NODE", "LAYERS"), rows) if rows else ""))
 
 
 def _cancel(site: Session, arguments: argparse.Namespace) -> int:
@@ -159,7 +154,7 @@ def _cancel(site: Session, arguments: argparse.Namespace) -> int:
 
 
 def _explain(site: Session, arguments: argparse.Namespace) -> int:
-    answer = site.client.plans.explanation(arguments.plan)
+    answer = _explanation(site, arguments)
     while answer["status"] not in FINISHED:
         site.around.sleep(POLL_S)
         answer = site.client.plans.explanation(arguments.plan)
@@ -177,6 +172,19 @@ def _explain(site: Session, arguments: argparse.Namespace) -> int:
         lines += ["", table(("ONE MORE", "GAIN TOKENS/S", "REPLANNED"), rows)]
     site.show(answer, "\n".join(lines))
     return exit_codes.OK
+
+
+def _explanation(site: Session, arguments: argparse.Namespace) -> schemas.Explanation:
+    """The one there is, or a new one."""
+    if not arguments.again and arguments.search is None:
+        with contextlib.suppress(NotFound):
+            return site.client.plans.explanation(arguments.plan)
+    body: schemas.ExplanationRequestRequest = {}
+    if arguments.search is not None:
+        body["search_s"] = arguments.search
+    return site.client.plans.post_explanation(
+        arguments.plan, body, idempotency_key=str(uuid.uuid4())
+    )
 
 
 def _compare(site: Session, arguments: argparse.Namespace) -> int:

@@ -1,0 +1,223 @@
+"""Commands that go on from a plan: extend, replan, adopt, what-if, simulate, mix; and `api`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from site_in_process import Shell, new_key
+
+from helixweb.command_line import exit_codes
+from helixweb.inventory.models import Change, Cluster, LanguageModel, Link, Node, Profile
+from helixweb.planning import attempts, explaining, mixing
+from helixweb.planning.models import Explanation, ModelMix, Plan, PlanRun, Simulation
+from helixweb.planning.simulating import forecast_to_json
+from planner.replan import ReplanPoint
+from planner.serialization import plan_from_dict
+from planner.simulator.forecast import Forecast, Spread
+
+SPREAD = Spread(count=9, p50_s=0.02, p95_s=1.5, p99_s=2.0)
+FORECAST = Forecast(
+    decode_tokens_per_s=41.5, prompt_tokens_per_s=80.0, ttft=SPREAD, itl=SPREAD, tpot=SPREAD,
+    e2e=SPREAD, queue=SPREAD, requests_finished=9, requests_running=2.0, utilisation_mean=0.75,
+    utilisation_max=0.9, batch_decodes=2.0, convoy=1.0, kv_peak=0.5, nodes={}, links=(),
+    window_s=60.0, simulated_s=90.0, events=100, dropped=0, pipelines=(),
+)  # fmt: skip
+
+pytestmark = pytest.mark.usefixtures("time_stands_still")
+
+
+@pytest.fixture
+def shell(user: Any, plan: Plan, tmp_path: Path) -> Shell:
+    shell = Shell(new_key(user), home=str(tmp_path))
+    shell.sleep = lambda _: solve(plan)
+    return shell
+
+
+def solve(plan: Plan) -> None:
+    """What a worker does while the command waits; it finds what it began with."""
+    run = PlanRun.objects.get(status=PlanRun.Status.QUEUED)
+    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
+    assert attempt is not None
+    found = plan_from_dict(plan.document)
+    points = [ReplanPoint(placement=found.placement, flow=found.flow, moved_bytes=0.0,
+                          method="unmoved", elapsed_s=0.0)]  # fmt: skip
+    attempts.finish_with_plan(
+        run=run, attempt=attempt, plan=found, points=points, now=timezone.now()
+    )
+
+
+def test_a_run_is_extended_and_its_plan_told(shell: Shell, plan: Plan) -> None:
+    assert shell("plan", "extend", plan.run_id, "--time-limit", 1) == 0, shell.err
+    longer = PlanRun.objects.latest("pk")
+    assert (longer.continues_id, longer.options["time_limit_s"]) == (plan.run_id, 1)
+    assert f"plan   {longer.plan.pk}\n" in shell.out
+    assert shell("plan", "extend", plan.run_id, "--time-limit", 0.1) == exit_codes.USAGE
+    assert "greater than or equal to 1" in shell.err
+    assert shell("plan", "extend", plan.run_id, "--no-wait", "--json") == 0
+    queued = shell.json()["id"]
+    assert shell("plan", "extend", queued) == exit_codes.CONFLICT
+    assert "queued" in shell.err
+
+
+def test_a_running_search_is_accepted(shell: Shell, plan: Plan) -> None:
+    assert shell("plan", "extend", plan.run_id, "--no-wait", "--json") == 0
+    run = PlanRun.objects.get(pk=shell.json()["id"])
+    assert attempts.claim(run_id=run.pk, now=timezone.now())
+    PlanRun.objects.filter(pk=run.pk).update(flow_tokens_per_s=1.0)
+    assert shell("plan", "accept", run.pk) == 0, shell.err
+    run.refresh_from_db()
+    assert run.accept_requested
+    assert shell("plan", "accept", plan.run_id) == exit_codes.CONFLICT
+
+
+def test_a_plan_is_replanned_and_another_answer_adopted(
+    shell: Shell, plan: Plan, cluster: Cluster
+) -> None:
+    Node.objects.create(cluster=cluster, name="tower-2", region="home", profile_name="big")
+    assert shell("plan", "replan", plan.pk, "--time-limit", 1, "--budget-gb", 0.5) == 0, shell.err
+    run = PlanRun.objects.latest("pk")
+    assert run.replan.budget_bytes == 5e8
+    assert shell("plan", "answers", run.pk) == 0
+    assert shell.out.startswith("ANSWER")
+    assert shell("plan", "adopt", run.pk, 0) == 0, shell.err
+    adopted = Plan.objects.latest("pk")
+    assert f"plan   {adopted.pk}\n" in shell.out
+    assert adopted.run.replan.running_plan_id == plan.pk
+    assert shell("plan", "adopt", run.pk, 99) == exit_codes.CONFLICT
+    assert "no answer 99" in shell.err
+    assert shell("plan", "answers", plan.run_id) == exit_codes.NOT_FOUND
+    assert shell("plan", "replan", plan.pk, "--budget-gb", -1) == exit_codes.USAGE
+
+
+def test_a_changed_copy_of_the_cluster_is_weighed_and_searched(shell: Shell, plan: Plan) -> None:
+    changes = ("--without", "mini", "--add", 2, "big", "home", "--upgrade", "laptop", "big",
+               "--link", "tower", "laptop", 10, 0.5)  # fmt: skip
+    assert shell("plan", "what-if", plan.pk, *changes) == 0, shell.err
+    assert "BEFORE" in shell.out
+    assert shell("plan", "what-if", plan.pk, *changes, "--json") == 0
+    answer = shell.json()
+    assert answer["run"] is None
+    assert answer["before"]["nodes_used"] >= 1
+    assert shell("plan", "what-if", plan.pk, "--without", "mini", "--search", 1) == 0, shell.err
+    run = PlanRun.objects.latest("pk")
+    assert "mini" in run.what_if
+    assert "BEFORE" in shell.out
+    assert f"plan   {run.plan.pk}\n" in shell.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "say what to change"),
+        (("--add", "two", "big", "home"), "'two' is not allowed; give a whole number"),
+        (("--link", "tower", "mini", "fast", 1), "'fast' is not allowed; give a number above 0"),
+        (("--link", "tower", "mini", 1, "inf"), "'inf' is not allowed; give a number from 0 on"),
+        (("--without", "ghost"), "ghost"),
+    ],
+)
+def test_a_change_that_cannot_be_is_refused(
+    shell: Shell, plan: Plan, words: tuple[object, ...], said: str
+) -> None:
+    assert shell("plan", "what-if", plan.pk, *words) == exit_codes.USAGE
+    assert said in shell.err
+
+
+def test_a_plan_is_simulated(shell: Shell, plan: Plan) -> None:
+    def simulate(_: float) -> None:
+        Simulation.objects.filter(workload="poisson").update(
+            status=Simulation.Status.SUCCEEDED, forecast=forecast_to_json(FORECAST)
+        )
+
+    shell.sleep = simulate
+    words = ("--workload", "poisson", "--share", 0.5)
+    assert shell("plan", "simulate", plan.pk, *words) == 0, shell.err
+    assert Simulation.objects.get(workload="poisson").share == 0.5
+    assert "decode      41.5 tokens/s\n" in shell.out
+    assert "TPOT        p50 20 ms, p95 1.5 s\n" in shell.out
+    assert "nodes busy  75.0%" in shell.out
+    assert shell("plan", "simulate", plan.pk, "--workload", "flood") == exit_codes.USAGE
+    assert "flood" in shell.err
+
+
+def test_several_models_are_planned_together(shell: Shell, cluster: Cluster) -> None:
+    first = LanguageModel.objects.get()
+    second = LanguageModel.objects.create(
+        name="second", num_layers=3, activation_bytes_per_token=256, bytes_per_layer=1e6
+    )
+    for profile in Profile.objects.filter(model=first):
+        profile.pk, profile.model = None, second
+        profile.save()
+    for number in range(3):
+        Node.objects.create(
+            cluster=cluster, name=f"tower-{number}", region="home", profile_name="big"
+        )
+    shell.sleep = lambda _: mixing.plan_mix(mix_id=ModelMix.objects.get().pk)
+    words = ("--model", f"{first.name}=2", "--model", "second", "--time-limit", 2)
+    assert shell("plan", "mix", *words) == 0, shell.err
+    weights = {share.model.name: share.weight for share in ModelMix.objects.get().shares.all()}
+    assert weights == {first.name: 2, "second": 1}
+    plans = {plan.model.name: plan.pk for plan in Plan.objects.order_by("pk")}
+    assert [line.split()[::2] for line in shell.out.splitlines()[-2:]] == [
+        [name, str(plans[name])] for name in (first.name, "second")
+    ]
+    assert shell("plan", "mix", "--model", f"{first.name}=much") == exit_codes.USAGE
+    assert "'much'" in shell.err
+
+
+def test_a_plan_that_was_never_explained_is_and_another_time_if_asked(
+    shell: Shell, plan: Plan
+) -> None:
+    shell.sleep = lambda _: (
+        explaining.explain(explanation_id=Explanation.objects.get(plan=plan).pk) and None
+    )
+    Explanation.objects.all().delete()
+    assert shell("plan", "explain", plan.pk) == 0, shell.err
+    done = Explanation.objects.get(plan=plan).created_at
+    assert shell("plan", "explain", plan.pk, "--again") == 0, shell.err
+    assert Explanation.objects.get(plan=plan).status == "succeeded"
+    assert Explanation.objects.get(plan=plan).created_at >= done
+
+
+def test_pipelines_take_no_gpus_of_instances(shell: Shell, cluster: Cluster) -> None:
+    assert shell("plan", "compute", "--tensor-parallel", 2) == exit_codes.USAGE
+    assert "2 GPUs" in shell.err
+
+
+def test_any_operation_is_asked_for_by_its_path(shell: Shell, cluster: Cluster) -> None:
+    assert shell("api", "get", "nodes", "--query", "name=mini") == 0, shell.err
+    (node,) = shell.json()["results"]
+    path = f"/api/v1/nodes/{node['id']}/"
+    body = json.dumps({"region": "moon"})
+    assert shell("api", "PATCH", path, "--data", "-", "--comment", "moved", typed=body) == 0
+    assert Change.objects.filter(kind="node").latest("pk").comment == "moved"
+    link = Link.objects.get()
+    assert shell("api", "delete", f"links/{link.pk}") == 0
+    assert shell.out == ""
+    assert shell("api", "delete", f"links/{link.pk}") == exit_codes.NOT_FOUND
+
+
+def test_a_body_comes_from_a_file(shell: Shell, cluster: Cluster, tmp_path: Path) -> None:
+    path = tmp_path / "node.json"
+    path.write_text(json.dumps({"cluster": cluster.pk, "name": "new", "region": "home"}))
+    assert shell("api", "post", "/nodes/", "--data", f"@{path}") == 0, shell.err
+    assert shell.json()["name"] == "new"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("get", "/nodes/?name=a"), "--query NAME=VALUE"),
+        (("get", "http://elsewhere.example/nodes/"), "no path such as /nodes/"),
+        (("get", "/nodes/", "--query", "name"), "'name' is not NAME=VALUE"),
+        (("post", "/nodes/", "--data", "{"), "--data is no JSON"),
+        (("put", "/nodes/"), "invalid choice"),
+    ],
+)
+def test_what_is_no_request_is_refused(
+    shell: Shell, cluster: Cluster, capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...], said: str,
+) -> None:  # fmt: skip
+    assert shell("api", *words) == exit_codes.USAGE
+    assert said in shell.err + capsys.readouterr().err
