@@ -5,6 +5,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
+from django.db import transaction
 from django.db.models import QuerySet
 from django.urls import reverse
 from django.utils import timezone
@@ -33,11 +34,12 @@ from helixweb.access.serializers import (
 )
 from helixweb.common.models import ApiKey, SessionOfUser
 from helixweb.common.problems import Conflict
-from helixweb.common.rest.views import RestView
-from helixweb.common.rest.viewsets import ReadViewSet
+from helixweb.common.rest.lists import PAGING, shown_fields, wanted_fields
+from helixweb.common.rest.views import RestMixin, RestView
+from helixweb.common.rest.viewsets import DeleteViewSet, VersionedViewSet
 
 
-class UserViewSet(ReadViewSet[Any]):
+class UserViewSet(VersionedViewSet[Any]):
     """People; POST lets somebody in, PATCH keeps them out or lets them in again."""
 
     queryset = (
@@ -48,6 +50,7 @@ class UserViewSet(ReadViewSet[Any]):
     serializer_class = UserSerializer
     search_fields = ("username",)
     filterset_fields = ["username", "is_active", "is_superuser"]
+    changing_by_itself = ("last_login",)
     http_method_names = ["get", "post", "patch", "head", "options"]
 
     @extend_schema(request=UserSerializer, responses={201: UserSerializer})
@@ -66,17 +69,18 @@ class UserViewSet(ReadViewSet[Any]):
     @extend_schema(request=UserChangeSerializer, responses=UserSerializer)
     def partial_update(self, request: Request, pk: str) -> Response:
         """Keep the user out, or let them in again."""
-        row = self.get_object()
         asked = UserChangeSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        try:
-            if asked.validated_data["is_active"]:
-                people.let_in(row)
-            else:
-                people.keep_out(row, by=request.user)
-        except people.NotYourself as error:
-            raise Conflict(str(error)) from error
-        return Response(self.get_serializer(self.get_object()).data)
+        with transaction.atomic():
+            row = self.asked_object()
+            try:
+                if asked.validated_data["is_active"]:
+                    people.let_in(row)
+                else:
+                    people.keep_out(row, by=request.user)
+            except people.NotYourself as error:
+                raise Conflict(str(error)) from error
+        return self.row_response(row)
 
     @extend_schema(request=None, responses={201: LoginLinkSerializer})
     @action(detail=True, methods=["post"], url_path="login-link", url_name="login-link")
@@ -96,7 +100,7 @@ def _link(token: str) -> str:
     return f"{settings.HELIX_URL}{reverse('login-link', args=[token])}"
 
 
-class GroupViewSet(mixins.CreateModelMixin, mixins.DestroyModelMixin, ReadViewSet[Group]):
+class GroupViewSet(mixins.CreateModelMixin, DeleteViewSet[Group]):
     """Whoever is in a group has its roles; PATCH says who is."""
 
     queryset = Group.objects.prefetch_related(
@@ -109,27 +113,30 @@ class GroupViewSet(mixins.CreateModelMixin, mixins.DestroyModelMixin, ReadViewSe
 
     def perform_create(self, serializer: BaseSerializer[Group]) -> None:
         given = serializer.validated_data
-        group = roles_of_holders.make_group(given["name"])
-        roles_of_holders.set_members(group, given.get("user_set", []))
+        with transaction.atomic():
+            group = roles_of_holders.make_group(given["name"])
+            roles_of_holders.set_members(group, given.get("user_set", []))
         serializer.instance = group
 
     @extend_schema(request=GroupSerializer, responses=GroupSerializer)
     def partial_update(self, request: Request, pk: str) -> Response:
         """Exactly these are its members."""
-        row = self.get_object()
-        asked = self.get_serializer(row, data=request.data, partial=True)
-        asked.is_valid(raise_exception=True)
-        if asked.validated_data.get("name", row.name) != row.name:
-            raise exceptions.ValidationError({"name": ["A group keeps its name."]})
-        if "user_set" in asked.validated_data:
-            roles_of_holders.set_members(row, asked.validated_data["user_set"])
-        return Response(self.get_serializer(self.get_object()).data)
+        with transaction.atomic():
+            row = self.asked_object()
+            asked = self.get_serializer(row, data=request.data, partial=True)
+            asked.is_valid(raise_exception=True)
+            if asked.validated_data.get("name", row.name) != row.name:
+                raise exceptions.ValidationError({"name": ["A group keeps its name."]})
+            if "user_set" in asked.validated_data:
+                roles_of_holders.set_members(row, asked.validated_data["user_set"])
+            changed = self.get_object()
+        return self.row_response(changed)
 
     def perform_destroy(self, instance: Group) -> None:
         roles_of_holders.delete_group(instance)
 
 
-class GrantViewSet(mixins.CreateModelMixin, mixins.DestroyModelMixin, ReadViewSet[Grant]):
+class GrantViewSet(mixins.CreateModelMixin, DeleteViewSet[Grant]):
     """Who has which role where: all of the site, or of the clusters that one administers."""
 
     queryset = Grant.objects.select_related("user", "group", "cluster").order_by("pk")
@@ -159,13 +166,14 @@ class GrantViewSet(mixins.CreateModelMixin, mixins.DestroyModelMixin, ReadViewSe
         roles_of_holders.withdraw(instance)
 
 
-class ApiKeyViewSet(mixins.CreateModelMixin, mixins.DestroyModelMixin, ReadViewSet[ApiKey]):
+class ApiKeyViewSet(mixins.CreateModelMixin, DeleteViewSet[ApiKey]):
     """One's own keys, an administrator's list has everybody's; DELETE revokes one."""
 
     queryset = ApiKey.objects.select_related("user", "cluster").order_by("-pk")
     serializer_class = ApiKeySerializer
     search_fields = ("name", "key", "user__username")
     filterset_fields = ["user__username", "cluster", "name"]
+    changing_by_itself = ("last_used_at", "used", "used_today")
     http_method_names = ["get", "post", "delete", "head", "options"]
 
     def get_queryset(self) -> QuerySet[ApiKey]:
@@ -176,14 +184,17 @@ class ApiKeyViewSet(mixins.CreateModelMixin, mixins.DestroyModelMixin, ReadViewS
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         found = self.filter_queryset(self.get_queryset())
+        wanted = wanted_fields(request, ApiKeySerializer) or shown_fields(ApiKeySerializer)
         pages = self.paginator
         page = pages.paginate_queryset(found, request, view=self) if pages else found
-        keyed = keys.used_by(page or [], now=timezone.now())
-        return pages.get_paginated_response(self.get_serializer(keyed, many=True).data)  # type: ignore[union-attr]
+        rows = self.get_serializer(keys.used_by(page or [], now=timezone.now()), many=True).data
+        shown = [{name: row[name] for name in wanted} for row in rows]
+        return pages.get_paginated_response(shown)  # type: ignore[union-attr]
 
-    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        (key,) = keys.used_by([self.get_object()], now=timezone.now())
-        return Response(self.get_serializer(key).data)
+    def get_object(self) -> ApiKey:
+        """With what it was used for."""
+        (key,) = keys.used_by([super().get_object()], now=timezone.now())
+        return key
 
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """A key that makes keys makes none that may do more than itself."""
@@ -205,13 +216,16 @@ class ApiKeyViewSet(mixins.CreateModelMixin, mixins.DestroyModelMixin, ReadViewS
 
 
 class SessionViewSet(
-    mixins.ListModelMixin, mixins.DestroyModelMixin, GenericViewSet[SessionOfUser]
+    RestMixin, mixins.ListModelMixin, mixins.DestroyModelMixin, GenericViewSet[SessionOfUser]
 ):
     """Where one is logged in; DELETE ends one."""
 
     queryset = SessionOfUser.objects.order_by("-pk")
     serializer_class = SessionSerializer
     filter_backends = []
+
+    def query_parameters(self) -> tuple[str, ...]:
+        return PAGING if self.action == "list" else ()
 
     def get_queryset(self) -> QuerySet[SessionOfUser]:
         return sessions.own_sessions(self.request.user)

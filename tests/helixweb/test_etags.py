@@ -5,12 +5,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Group, User
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from helixweb.access import keys, people, roles_of_holders
+from helixweb.access.roles import Role
 from helixweb.common.api_keys import create_api_key
+from helixweb.common.models import ApiKey
 from helixweb.inventory import services
 from helixweb.inventory.models import Change, Cluster, Node
 
@@ -54,6 +58,81 @@ def test_an_edit_of_what_somebody_else_changed_is_refused(api: APIClient, node: 
     assert api.delete(address(node), headers={"If-Match": read}).status_code == 412
     node.refresh_from_db()
     assert (node.region, done.count()) == ("away", changes)
+
+
+def edits_of_access(admin: APIClient, user: Any, cluster: Cluster) -> dict[str, Any]:
+    """By the address of a row, what somebody else does to it meanwhile."""
+    for name in ("eve", "bob"):
+        admin.post("/api/v1/users/", {"username": name})
+    group = admin.post("/api/v1/groups/", {"name": "night shift", "members": ["eve"]}).json()["id"]
+    given = {"user": "eve", "cluster": cluster.pk, "role": "viewer"}
+    grant = admin.post("/api/v1/grants/", given).json()["id"]
+    key = create_api_key(name="k", user=user, scopes=["read"]).row
+    eve = User.objects.get(username="eve")
+    return {
+        f"/api/v1/users/{eve.pk}/": lambda: people.keep_out(eve, by=user),
+        f"/api/v1/groups/{group}/": lambda: roles_of_holders.set_members(
+            Group.objects.get(pk=group), [user]
+        ),
+        f"/api/v1/grants/{grant}/": lambda: roles_of_holders.give(
+            eve, Role.OPERATOR, cluster=cluster
+        ),
+        f"/api/v1/api-keys/{key.pk}/": lambda: keys.end(key),
+    }
+
+
+@pytest.fixture
+def admin(db: None) -> APIClient:
+    client = APIClient()
+    client.force_authenticate(User.objects.create_superuser("root"))
+    return client
+
+
+def test_edits_of_people_and_keys_that_somebody_else_changed_are_refused(
+    admin: APIClient, user: Any, cluster: Cluster
+) -> None:
+    for where, change in edits_of_access(admin, user, cluster).items():
+        read = admin.get(where)["ETag"]
+        assert admin.get(where, headers={"If-None-Match": read}).status_code == 304
+        change()
+        fresh = admin.get(where)["ETag"]
+        patched = "users" in where or "groups" in where
+        body = {"is_active": True} if "users" in where else {"members": ["bob"]}
+
+        def edit(tag: str) -> int:
+            send = admin.patch if patched else admin.delete  # noqa: B023
+            answer: Any = send(where, body, headers={"If-Match": tag})  # noqa: B023
+            return int(answer.status_code)
+
+        assert edit(read) == 412, where
+        assert admin.get(where)["ETag"] == fresh, where
+        assert edit(fresh) in (200, 204), where
+
+
+def test_fields_of_a_key_are_chosen_as_those_of_other_rows(admin: APIClient, user: Any) -> None:
+    create_api_key(name="k", user=user, scopes=["read"])
+    (row,) = admin.get("/api/v1/api-keys/?fields=name,used").json()["results"]
+    assert row.keys() == {"name", "used"}
+    pk = ApiKey.objects.get().pk
+    assert admin.get(f"/api/v1/api-keys/{pk}/?fields=name").json() == {"name": "k"}
+    assert admin.get("/api/v1/api-keys/?fields=secret_hash").status_code == 400
+
+
+def test_if_match_is_refused_where_nothing_is_compared(api: APIClient, node: Node) -> None:
+    read = {"If-Match": tag_of(api, node)}
+    for address, body in (
+        ("nodes/batch/", {"delete": [node.pk]}),
+        ("nodes/bulk/", {"nodes": [node.pk], "region": "away"}),
+        ("nodes/", {"cluster": node.cluster_id, "name": "new"}),
+        (f"nodes/{node.pk}/revoke-credential/", {}),
+        ("sessions/end-others/", {}),
+    ):
+        refused = api.post(f"/api/v1/{address}", body, headers=read)
+        assert refused.status_code == 400, address
+        assert [error["field"] for error in refused.json()["errors"]] == ["If-Match"]
+    node.refresh_from_db()
+    assert node.region == "home"
+    assert not Node.objects.filter(name="new").exists()
 
 
 def test_the_answer_to_an_edit_has_the_tag_for_the_next(api: APIClient, node: Node) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, TypedDict, Unpack, cast
 
-from helixweb.client.connection import Connection, Page, path_part, with_commas
+from helixweb.client.connection import Connection, Page, Tagged, path_part, with_commas
 from helixweb.client.generated import schemas
 
 
@@ -48,6 +48,10 @@ class ApiKeys:
         """One's own keys, an administrator's list has everybody's; DELETE revokes one."""
         return cast('schemas.ApiKey', self._connection.call('GET', f"/api-keys/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
 
-    def delete(self, id: int) -> None:
+    def get_tagged(self, id: int) -> Tagged[schemas.ApiKey]:
+        """The same with its ETag, for `if_match`."""
+        return self._connection.tagged(f"/api-keys/{path_part(id)}/")
+
+    def delete(self, id: int, *, if_match: str | None = None) -> None:
         """One's own keys, an administrator's list has everybody's; DELETE revokes one."""
-        self._connection.call('DELETE', f"/api-keys/{path_part(id)}/")
+        self._connection.call('DELETE', f"/api-keys/{path_part(id)}/", headers={'If-Match': if_match})

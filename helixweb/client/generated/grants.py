@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, TypedDict, Unpack, cast
 
-from helixweb.client.connection import Connection, Page, path_part, with_commas
+from helixweb.client.connection import Connection, Page, Tagged, path_part, with_commas
 from helixweb.client.generated import schemas
 
 
@@ -50,6 +50,10 @@ class Grants:
         """Who has which role where: all of the site, or of the clusters that one administers."""
         return cast('schemas.Grant', self._connection.call('GET', f"/grants/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
 
-    def delete(self, id: int) -> None:
+    def get_tagged(self, id: int) -> Tagged[schemas.Grant]:
+        """The same with its ETag, for `if_match`."""
+        return self._connection.tagged(f"/grants/{path_part(id)}/")
+
+    def delete(self, id: int, *, if_match: str | None = None) -> None:
         """Who has which role where: all of the site, or of the clusters that one administers."""
-        self._connection.call('DELETE', f"/grants/{path_part(id)}/")
+        self._connection.call('DELETE', f"/grants/{path_part(id)}/", headers={'If-Match': if_match})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, TypedDict, Unpack, cast
 
-from helixweb.client.connection import Connection, Page, path_part, with_commas
+from helixweb.client.connection import Connection, Page, Tagged, path_part, with_commas
 from helixweb.client.generated import schemas
 
 
@@ -44,10 +44,14 @@ class Groups:
         """Whoever is in a group has its roles; PATCH says who is."""
         return cast('schemas.Group', self._connection.call('GET', f"/groups/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
 
-    def update(self, id: int, body: schemas.PatchedGroupRequest | None = None) -> schemas.Group:
-        """Exactly these are its members."""
-        return cast('schemas.Group', self._connection.call('PATCH', f"/groups/{path_part(id)}/", body=body))
+    def get_tagged(self, id: int) -> Tagged[schemas.Group]:
+        """The same with its ETag, for `if_match`."""
+        return self._connection.tagged(f"/groups/{path_part(id)}/")
 
-    def delete(self, id: int) -> None:
+    def update(self, id: int, body: schemas.PatchedGroupRequest | None = None, *, if_match: str | None = None) -> schemas.Group:
+        """Exactly these are its members."""
+        return cast('schemas.Group', self._connection.call('PATCH', f"/groups/{path_part(id)}/", body=body, headers={'If-Match': if_match}))
+
+    def delete(self, id: int, *, if_match: str | None = None) -> None:
         """Whoever is in a group has its roles; PATCH says who is."""
-        self._connection.call('DELETE', f"/groups/{path_part(id)}/")
+        self._connection.call('DELETE', f"/groups/{path_part(id)}/", headers={'If-Match': if_match})

@@ -35,6 +35,6 @@ class Sessions:
         """Where one is logged in; DELETE ends one."""
         self._connection.call('DELETE', f"/sessions/{path_part(id)}/")
 
-    def end_others(self) -> schemas.Ended:
+    def end_others(self, *, idempotency_key: str | None = None) -> schemas.Ended:
         """End all but the one that asks; a key ends all."""
-        return cast('schemas.Ended', self._connection.call('POST', "/sessions/end-others/"))
+        return cast('schemas.Ended', self._connection.call('POST', "/sessions/end-others/", headers={'Idempotency-Key': idempotency_key}))

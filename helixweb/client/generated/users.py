@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, TypedDict, Unpack, cast
 
-from helixweb.client.connection import Connection, Page, path_part, with_commas
+from helixweb.client.connection import Connection, Page, Tagged, path_part, with_commas
 from helixweb.client.generated import schemas
 
 
@@ -46,9 +46,13 @@ class Users:
         """People; POST lets somebody in, PATCH keeps them out or lets them in again."""
         return cast('schemas.User', self._connection.call('GET', f"/users/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
 
-    def update(self, id: int, body: schemas.PatchedUserChangeRequest | None = None) -> schemas.User:
+    def get_tagged(self, id: int) -> Tagged[schemas.User]:
+        """The same with its ETag, for `if_match`."""
+        return self._connection.tagged(f"/users/{path_part(id)}/")
+
+    def update(self, id: int, body: schemas.PatchedUserChangeRequest | None = None, *, if_match: str | None = None) -> schemas.User:
         """Keep the user out, or let them in again."""
-        return cast('schemas.User', self._connection.call('PATCH', f"/users/{path_part(id)}/", body=body))
+        return cast('schemas.User', self._connection.call('PATCH', f"/users/{path_part(id)}/", body=body, headers={'If-Match': if_match}))
 
     def log_out(self, id: int, *, idempotency_key: str | None = None) -> schemas.Ended:
         """End every log-in of the user."""

@@ -11,7 +11,7 @@ from helixweb.common.rest import idempotency
 from helixweb.common.rest.batches import documented_batch
 from helixweb.common.rest.lists import FIELDS, shown_fields
 from helixweb.common.rest.views import RestMixin
-from helixweb.common.rest.viewsets import DeleteViewSet, EditViewSet, ReadViewSet
+from helixweb.common.rest.viewsets import EditViewSet, ReadViewSet, VersionedViewSet
 
 IF_NONE_MATCH = OpenApiParameter(
     "If-None-Match",
@@ -81,7 +81,7 @@ class RestSchema(AutoSchema):
             parameters.append(_fields(shown_fields(serializer)))
         if isinstance(view, ReadViewSet) and action == "retrieve":
             parameters += [IF_NONE_MATCH, ETAG]
-        if isinstance(view, DeleteViewSet) and action in ("destroy", "partial_update"):
+        if isinstance(view, VersionedViewSet) and action in ("destroy", "partial_update"):
             parameters.append(IF_MATCH)
         if isinstance(view, EditViewSet) and action in ("create", "partial_update"):
             parameters.append(ETAG)

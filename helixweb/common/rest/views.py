@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from rest_framework import exceptions, permissions
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
@@ -20,10 +21,19 @@ class RestMixin:
         if known is not None:
             refuse_unknown_parameters(request, known)
         refuse_empty_parameters(request)
+        if "If-Match" in request.headers and not (
+            request.method in permissions.SAFE_METHODS or self.checks_version()
+        ):
+            told = "Nothing is compared here, so leave it out; a batch names ETags in `if_match`."
+            raise exceptions.ValidationError({"If-Match": [told]})
         if request.method == "POST":
             handler = getattr(self, "post", None)
             if handler is not None:
                 setattr(self, "post", answered_once(request, handler))  # noqa: B010
+
+    def checks_version(self) -> bool:
+        """Whether it compares If-Match with the row; else that header is refused."""
+        return False
 
     def query_parameters(self) -> Iterable[str] | None:
         """Those that the address understands; None: it looks after them itself."""

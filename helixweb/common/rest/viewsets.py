@@ -1,5 +1,6 @@
 """Collections: lists and rows to read, to delete, and to edit."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, TypeVar
@@ -115,8 +116,8 @@ class ReadViewSet(RestMixin, viewsets.ReadOnlyModelViewSet[Row]):
         return edit_tag(data, changing_by_itself=self.changing_by_itself)
 
 
-class DeleteViewSet(ReadViewSet[Row]):
-    """Rows that can be read and deleted; subclasses say how in `perform_destroy`."""
+class VersionedViewSet(ReadViewSet[Row]):
+    """Rows that are edited as they were read, or not at all: by `asked_object`."""
 
     locking: ClassVar[frozenset[str]] = frozenset({"destroy", "partial_update", "batch"})
 
@@ -131,17 +132,25 @@ class DeleteViewSet(ReadViewSet[Row]):
         self._check_version(row, self.request.headers.get("If-Match"))
         return row
 
+    def checks_version(self) -> bool:
+        return self.action in ("destroy", "partial_update")
+
     def _check_version(self, row: Row, given: str | None) -> None:
         if given is not None:
             check_if_match(given, self._edit_tag_of(self.get_serializer(row).data))
+
+
+class DeleteViewSet(VersionedViewSet[Row], ABC):
+    """Rows that can be read and deleted."""
 
     def destroy(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         with transaction.atomic():
             self.perform_destroy(self.asked_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
+    @abstractmethod
     def perform_destroy(self, instance: Row) -> None:
-        raise NotImplementedError
+        """Call the service that does; it tells of it."""
 
 
 class EditViewSet(DeleteViewSet[Row]):
