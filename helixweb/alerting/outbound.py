@@ -169,6 +169,7 @@ def _may_be_reached(address: Address, allowed: Sequence[Network]) -> bool:
         return True
     return (
         address.is_global
+        and not (isinstance(address, ipaddress.IPv6Address) and address.is_site_local)
         and not address.is_multicast
         and not address.is_unspecified
         and not address.is_reserved
