@@ -9,6 +9,7 @@ from django.db import connection
 from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from rest_framework import serializers
 from rest_framework.renderers import JSONRenderer
 from rest_framework.test import APIClient
 
@@ -224,6 +225,28 @@ def test_no_parameter_is_empty_so_that_an_empty_variable_does_not_mean_all_rows(
     assert refused == {"since": "It is empty; give a value, or leave it out."}
     assert told(api, "/api/v1/nodes/", name=["", "tower"]).keys() == {"name"}
     assert rows(api, "/api/v1/nodes/", q="") == rows(api, "/api/v1/nodes/")
+
+
+def test_moments_that_no_database_keeps_are_refused(api: APIClient, cluster: Cluster) -> None:
+    seen = 0
+    for address, view in collections().items():
+        for name in parameters_of_list(view()):
+            if name.partition("__")[0].endswith(("_at", "at")):
+                for moment in ("0001-01-01T00:00:00+12:00", "9999-12-31T23:59:59-12:00"):
+                    answer = api.get(address, {name: moment})
+                    assert answer.status_code in (400, 403), (address, name, answer.content)
+                    seen += answer.status_code == 400
+    assert seen >= 20
+
+
+def test_no_list_is_ordered_by_what_it_does_not_show() -> None:
+    class Hiding(serializers.ModelSerializer[Node]):
+        class Meta:
+            model = Node
+            fields = ["name", "credential_hash"]
+            extra_kwargs = {"credential_hash": {"write_only": True}}
+
+    assert ordered_columns(Node, Hiding) == {"name": "name"}
 
 
 def test_pages_of_an_order_with_equal_values_leave_no_row_out(

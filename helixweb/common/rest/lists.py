@@ -4,13 +4,15 @@ All lists understand the same parameters, and refuse by name what they do not un
 """
 
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Any
 
 from django import forms
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import F
-from django_filters.filters import QuerySetRequestMixin
+from django_filters.filters import IsoDateTimeFilter, QuerySetRequestMixin
 from django_filters.rest_framework import BooleanFilter, DjangoFilterBackend
 from rest_framework import exceptions, filters, serializers
 from rest_framework.request import Request
@@ -79,7 +81,17 @@ def _filterset_of(model: Any, names: tuple[str, ...], base: Any) -> Any:
     for one in made.base_filters.values():
         if isinstance(one, QuerySetRequestMixin):
             one.queryset = partial(_rows_within_reach, one.queryset.model)
+        elif isinstance(one, IsoDateTimeFilter):
+            one.extra["validators"] = [_is_kept]
     return made
+
+
+def _is_kept(moment: datetime) -> None:
+    """Raises ValidationError for what is of no year in UTC, as databases keep it."""
+    try:
+        moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValidationError(f"{moment.isoformat()} is out of range.") from error
 
 
 def _rows_within_reach(model: Any, _request: Any) -> Any:
@@ -154,7 +166,9 @@ def ordered_columns(model: type[models.Model], serializer: Any) -> dict[str, str
     return {
         name: columns[field.source].attname
         for name, field in shown.items()
-        if field.source in columns and not isinstance(columns[field.source], models.JSONField)
+        if field.source in columns
+        and not field.write_only  # an order tells what is in a column
+        and not isinstance(columns[field.source], models.JSONField)
     }
 
 
