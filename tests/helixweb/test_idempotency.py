@@ -93,6 +93,17 @@ def test_a_machine_that_lost_the_answer_joins_with_the_same_token(
     assert refused.json()["type"].endswith("#token_used")
 
 
+def test_an_answer_that_is_kept_under_another_secret_key_is_told_and_not_done_again(
+    api: APIClient, body: dict[str, Any], settings: Any
+) -> None:
+    assert api.post(NODES, body, headers=KEY).status_code == 201
+    settings.SECRET_KEY = "another" * 10
+    again = api.post(NODES, body, headers=KEY)
+    assert again.status_code == 409
+    assert "SECRET_KEY" in again.json()["detail"]
+    assert made() == 1
+
+
 def test_the_key_with_another_request_is_refused(api: APIClient, body: dict[str, Any]) -> None:
     assert api.post(NODES, body, headers=KEY).status_code == 201
     other = api.post(NODES, {**body, "name": "newer"}, headers=KEY)

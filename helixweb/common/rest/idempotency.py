@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
-from cryptography.fernet import Fernet
+from cryptography.fernet import Fernet, InvalidToken
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
@@ -53,6 +53,14 @@ class KeyOfAnother(exceptions.APIException):
     default_detail = (
         "This Idempotency-Key came with another address or body before; "
         "send that again, or a new key with this."
+    )
+
+
+class Unreadable(Conflict):
+    default_code = "unreadable"
+    default_detail = (
+        "This request was done before, but SECRET_KEY has changed since, so that its answer cannot "
+        "be read; look at what it made, or send it with a new key to have it done again."
     )
 
 
@@ -160,7 +168,10 @@ def _keep(response: Response, claim: Claim) -> None:
 
 
 def _replay(request: Request, claim: Claim) -> Response:
-    kept = json.loads(claim.secret.decrypt(bytes(claim.row.answer)))
+    try:
+        kept = json.loads(claim.secret.decrypt(bytes(claim.row.answer)))
+    except InvalidToken as error:
+        raise Unreadable from error
     headers = {**kept["headers"], REPLAYED: "true"}
     response = Response(kept["data"], status=kept["status"], headers=headers)
     return tagged(request, response, kept["edit_tag"]) if kept["edit_tag"] else response
