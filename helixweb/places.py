@@ -1,10 +1,13 @@
-"""Where a site keeps its data unless it is told."""
+"""Where a site keeps its data unless it is told, and where `up` last ran it."""
 
+import json
 import os
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 _ABOVE = Path(__file__).resolve().parent.parent
+_KEPT = ".up.json"  # begins with a dot, so that no backup takes it to another machine
 
 
 def default_data_dir(
@@ -16,3 +19,28 @@ def default_data_dir(
     named = environ.get("XDG_STATE_HOME", "")
     state = Path(named) if os.path.isabs(named) else (home or Path.home()) / ".local" / "state"
     return state / "helixweb"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses:
+    """Of a site that `up` runs: what other commands on its data take for granted."""
+
+    url: str = "http://127.0.0.1:8000"
+    port: int = 8000
+    coordinator_port: int = 8100
+
+    @classmethod
+    def kept_in(cls, data_dir: Path) -> "Addresses":
+        """Those that `keep` wrote; the defaults where nobody did."""
+        try:
+            told = json.loads((data_dir / _KEPT).read_text(encoding="utf-8"))
+            fits = {name: type(value) for name, value in told.items()} == cls.__annotations__
+        except (OSError, ValueError, AttributeError):
+            return cls()
+        return cls(**told) if fits else cls()
+
+    def keep(self, data_dir: Path) -> None:
+        """Raises OSError."""
+        fresh = data_dir / f"{_KEPT}.new"
+        fresh.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        fresh.replace(data_dir / _KEPT)

@@ -1,4 +1,4 @@
-"""Settings, all from the environment (see README, "Configuration").
+"""Settings, all from the environment (see docs/configuration.md).
 
 Without any variable: SQLite and Celery's filesystem transport under HELIX_DATA_DIR, loopback only.
 DATABASE_URL switches to PostgreSQL, REDIS_URL to Redis; nothing else changes.
@@ -14,7 +14,7 @@ from csp.constants import NONCE, NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
 from helixweb import environment
-from helixweb.places import default_data_dir
+from helixweb.places import Addresses, default_data_dir
 
 # Templates, scripts, styles and translations: beside the packages in a checkout, in this one where
 # a wheel was installed (setup.py puts them there).
@@ -31,8 +31,9 @@ SECRET_KEY = environment.text("SECRET_KEY") or environment.generated_secret(DATA
 HELIX_PEPPER = environment.text("HELIX_PEPPER")
 HELIX_PEPPERS_BEFORE = environment.words("HELIX_PEPPERS_BEFORE")
 
-# Where people reach the site. https switches on everything that needs it.
-HELIX_URL = environment.text("HELIX_URL", "http://127.0.0.1:8000").rstrip("/")
+# Where people reach the site; else where `up` last ran it. https switches on everything that
+# needs it.
+HELIX_URL = environment.text("HELIX_URL", Addresses.kept_in(DATA_DIR).url).rstrip("/")
 _url = urlsplit(HELIX_URL)
 if _url.scheme not in ("http", "https") or not _url.hostname:
     raise ImproperlyConfigured(f"HELIX_URL is {HELIX_URL!r}; give a URL like https://helix.example")

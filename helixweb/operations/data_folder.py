@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -41,11 +42,13 @@ class DataFolder:
         return self.path / "coordinator"
 
     @property
-    def coordinator_joined(self) -> bool:
-        """It has a credential, so that it needs no token."""
-        with contextlib.suppress(OSError):
-            return '"credential"' in (self.coordinator / "identity.json").read_text()
-        return False
+    def coordinator_credential(self) -> str:
+        """What it keeps since it joined; empty: it has not."""
+        try:
+            kept = json.loads((self.coordinator / "identity.json").read_text(encoding="utf-8"))
+            return str(kept["membership"]["credential"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
 
     @property
     def ready_file(self) -> Path:

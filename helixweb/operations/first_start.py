@@ -26,6 +26,11 @@ def login_link(username: str) -> str:
     return reverse("login-link", args=[login_links.create(user)])
 
 
+def is_joined(credential: str) -> bool:
+    """The site knows it: not once its cluster was removed, or an older backup restored."""
+    return services.authenticate_agent(credential) is not None
+
+
 def coordinator_token(name: str) -> dict[str, Any]:
     """A join token for a coordinator of cluster `name`; empty: of the first, which is made if there
     is none."""

@@ -1,12 +1,20 @@
 """The web's address: bound once by the supervisor, so that a web process that is started again
 finds whoever knocked meanwhile waiting, and nobody else can take the port."""
 
+import argparse
 import errno
 import socket
 
 
 class CannotListen(Exception):
     """The message names the address, why not, and what to do."""
+
+
+def port(text: str) -> int:
+    """Of a command line."""
+    if text.isdecimal() and len(text) < 6 and 1 <= int(text) <= 65535:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no port; give 1 to 65535")
 
 
 def listen(host: str, port: int, *, option: str) -> socket.socket:

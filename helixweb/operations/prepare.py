@@ -17,6 +17,8 @@ import django
 from django.core.exceptions import ImproperlyConfigured
 from django.db.utils import DatabaseError
 
+from helixweb.operations.data_folder import DataFolder
+
 
 class Fault(Exception):
     """Why a site cannot start, and what to do about it."""
@@ -26,7 +28,9 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--migrate", action="store_true", help="bring the database up to date")
     parser.add_argument("--login", help="a login link for this user; empty: for a first log-in")
-    parser.add_argument("--coordinator-of", default=None, help="a join token for this cluster")
+    parser.add_argument(
+        "--coordinator-of", default=None, help="a join token for this cluster, if need be"
+    )
     options = parser.parse_args(argv)
     try:
         os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
@@ -55,9 +59,15 @@ def _prepare(options: argparse.Namespace) -> dict[str, Any]:
         )
     if options.login is not None:
         done["login_link"] = first_start.login_link(options.login)
-    if options.coordinator_of is not None:
+    if options.coordinator_of is not None and not first_start.is_joined(_credential()):
         done |= first_start.coordinator_token(options.coordinator_of)
     return done
+
+
+def _credential() -> str:
+    from django.conf import settings
+
+    return DataFolder(path=Path(settings.DATA_DIR)).coordinator_credential
 
 
 def _say(text: str) -> None:

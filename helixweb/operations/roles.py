@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from helixweb.operations.prepare import Fault
+from helixweb.places import Addresses
 
 WEB, WORKER, BEAT, COORDINATOR = "web", "worker", "beat", "coordinator"
 ROLES = (WEB, WORKER, BEAT, COORDINATOR)
@@ -54,6 +55,11 @@ class Wanted:
         """Where the coordinator of this machine reaches the site. A site of https has a name to
         which its certificate belongs, and sends on who comes without it."""
         return self.server or (self.url if self.url.startswith("https:") else self.local_url)
+
+    @property
+    def addresses(self) -> Addresses:
+        """What other commands on the same data folder should know."""
+        return Addresses(url=self.url, port=self.port, coordinator_port=self.coordinator_port)
 
     @property
     def openai_url(self) -> str:

@@ -138,6 +138,12 @@ def test_one_command_runs_a_site_that_mends_itself_and_ends_whole(tmp_path: Path
     secret = (data / "secret_key").read_text()
     assert (data / "secret_key").stat().st_mode & 0o777 == 0o600
 
+    # As after its cluster was removed, or an older backup restored: it is nobody to the site.
+    identity = data / "coordinator" / "identity.json"
+    kept = json.loads(identity.read_text())
+    kept["membership"]["credential"] = "hlxn_unknown"
+    identity.write_text(json.dumps(kept))
+
     with started(data) as again:
         assert again.told["migrated"] == 0
         assert (data / "secret_key").read_text() == secret

@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,40 @@ def test_a_port_of_somebody_else_fails_and_a_free_one_does_not() -> None:
         threading.Thread(target=lambda: taken.accept()[0].close(), daemon=True).start()
         assert one(reach.port("127.0.0.1", port, option="--port")).state is State.FAILED
     assert one(reach.port("127.0.0.1", port, option="--port")).state is State.OK
+
+
+class _Coordinator(BaseHTTPRequestHandler):
+    """It has no plan to serve."""
+
+    def do_GET(self) -> None:
+        is_health = self.path == "/health"
+        self.send_response(503 if is_health else 404)
+        self.end_headers()
+        self.wfile.write(b'{"status": "waiting"}' if is_health else b"{}")
+
+    def log_message(self, form: str, *arguments: object) -> None:
+        pass
+
+
+def test_a_port_of_a_coordinator_is_ours() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Coordinator) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        found = one(reach.port("127.0.0.1", server.server_port, option="--coordinator-port"))
+        server.shutdown()
+    assert (found.state, "used by this site" in found.said) == (State.OK, True)
+
+
+@pytest.mark.parametrize("number", ["0", "99999", "x", "9" * 5000])
+def test_a_port_that_is_none_is_refused(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--port", number]) == 2
+    assert "give 1 to 65535" in capsys.readouterr().err
+
+
+def test_the_age_of_a_date_header_is_no_skew() -> None:
+    told = NOW.replace(microsecond=0)
+    assert reach.ahead_s(told, now=told + timedelta(seconds=1.9)) == 0
+    assert reach.ahead_s(told, now=told + timedelta(seconds=5)) == -3
+    assert reach.ahead_s(told, now=told - timedelta(seconds=5)) == 5
 
 
 class _Slow(BaseHTTPRequestHandler):

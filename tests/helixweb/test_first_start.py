@@ -6,6 +6,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -13,8 +14,9 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 
+from helixweb.common.auth import sha256_hex
 from helixweb.common.models import Event
-from helixweb.inventory.models import Cluster, JoinToken
+from helixweb.inventory.models import Cluster, Coordinator, JoinToken
 from helixweb.operations import first_start, migrating
 from helixweb.operations.backup import tables
 from helixweb.operations.backup.archive import ArchiveReader, table_member
@@ -49,6 +51,16 @@ def test_the_coordinator_joins_the_first_cluster_and_makes_one_if_there_is_none(
     assert first_start.coordinator_token("other")["cluster"] == "other"
     assert set(JoinToken.objects.values_list("role", flat=True)) == {"coordinator"}
     assert Cluster.objects.count() == 2
+
+
+@pytest.mark.django_db
+def test_a_coordinator_whose_credential_is_unknown_has_not_joined(cluster: Cluster) -> None:
+    assert not first_start.is_joined("")
+    assert not first_start.is_joined("hlxn_x")
+    row = Coordinator(cluster=cluster, name="c", uuid=uuid4())
+    row.credential_hash = sha256_hex("hlxn_x")
+    row.save()
+    assert first_start.is_joined("hlxn_x")
 
 
 @pytest.mark.django_db

@@ -3,6 +3,8 @@
 import contextlib
 import os
 import socket
+import subprocess
+import sys
 from io import StringIO
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from helixweb.operations.data_folder import DataFolder, DataFolderFault
 from helixweb.operations.listening import CannotListen, listen
 from helixweb.operations.notify import notify
 from helixweb.operations.roles import wanted_of
-from helixweb.places import default_data_dir
+from helixweb.places import Addresses, default_data_dir
 from runtime.coordinator.options import parse_options
 
 
@@ -128,6 +130,40 @@ def test_two_at_once_in_one_folder_are_told_apart_by_their_roles(tmp_path: Path)
     assert code == 1
     assert "runs the role web" in said
     assert str(tmp_path) in said
+
+
+def test_the_coordinators_credential_is_what_it_kept(tmp_path: Path) -> None:
+    folder = DataFolder.of(tmp_path, {})
+    assert folder.coordinator_credential == ""
+    folder.coordinator.mkdir()
+    identity = folder.coordinator / "identity.json"
+    for unfinished in ("", "{", "[]", '{"membership": null}'):
+        identity.write_text(unfinished)
+        assert folder.coordinator_credential == ""
+    identity.write_text('{"membership": {"credential": "hlxn_x"}}')
+    assert folder.coordinator_credential == "hlxn_x"
+
+
+def test_other_commands_know_where_up_last_ran_the_site(tmp_path: Path) -> None:
+    assert Addresses.kept_in(tmp_path) == Addresses()
+    words = ["up", "--port", "8640", "--coordinator-port", "8641"]
+    kept = wanted_of(parser_for(words).parse_args(words), {}).addresses
+    kept.keep(tmp_path)
+    assert Addresses.kept_in(tmp_path) == kept
+    assert (kept.url, kept.port, kept.coordinator_port) == ("http://127.0.0.1:8640", 8640, 8641)
+    printed = "from django.conf import settings; print(settings.HELIX_URL)"
+    environ = {name: value for name, value in os.environ.items() if name != "HELIX_URL"}
+    environ |= {"HELIX_DATA_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "helixweb.settings"}
+    done = subprocess.run(
+        [sys.executable, "-c", printed], env=environ, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.strip() == kept.url
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"port": "8640"}', '{"url": "http://x"}'])
+def test_what_up_did_not_write_whole_is_not_believed(content: str, tmp_path: Path) -> None:
+    (tmp_path / ".up.json").write_text(content)
+    assert Addresses.kept_in(tmp_path) == Addresses()
 
 
 def test_the_data_folder_is_readable_by_its_user_alone(tmp_path: Path) -> None:

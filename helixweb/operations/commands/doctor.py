@@ -2,12 +2,17 @@
 
 import argparse
 import json
+from pathlib import Path
+
+from django.conf import settings
 
 from helixweb.command_line import exit_codes
 from helixweb.command_line.registry import Subparsers
 from helixweb.operations.commands import site
 from helixweb.operations.doctor.findings import Finding, State, failed
+from helixweb.operations.listening import port
 from helixweb.operations.prepare import Fault
+from helixweb.places import Addresses
 
 _MARKS = {State.OK: "ok", State.NOTE: "note", State.WARNING: "warn", State.FAILED: "FAIL"}
 
@@ -21,10 +26,8 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         "code is 0 if nothing failed.",
     )
     site.add_data_option(parser)
-    parser.add_argument("--port", type=int, default=8000, help="of the web (%(default)s)")
-    parser.add_argument(
-        "--coordinator-port", type=int, default=8100, help="of the coordinator (%(default)s)"
-    )
+    parser.add_argument("--port", type=port, help="of the web (as `up` last ran it, else 8000)")
+    parser.add_argument("--coordinator-port", type=port, help="of the coordinator (so, or 8100)")
     parser.add_argument("--json", action="store_true", help="the findings as a JSON list")
     return parser
 
@@ -36,8 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
         with site.opened(arguments.data):
             from helixweb.operations.doctor.examination import examine
 
+            kept = Addresses.kept_in(Path(settings.DATA_DIR))
             for finding in examine(
-                port=arguments.port, coordinator_port=arguments.coordinator_port
+                port=arguments.port or kept.port,
+                coordinator_port=arguments.coordinator_port or kept.coordinator_port,
             ):
                 findings.append(finding)
                 if not arguments.json:

@@ -17,7 +17,7 @@ from helixweb.command_line.registry import Subparsers
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.operations import site_processes
 from helixweb.operations.data_folder import DataFolder, DataFolderFault
-from helixweb.operations.listening import CannotListen
+from helixweb.operations.listening import CannotListen, port
 from helixweb.operations.notify import notify
 from helixweb.operations.prepare import Fault
 from helixweb.operations.roles import BEAT, COORDINATOR, ROLES, WEB, WORKER, Wanted, wanted_of
@@ -46,14 +46,14 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         help=f"only this part of the site: {', '.join(ROLES)}; may be repeated (default: all)",
     )
     add("--host", default="127.0.0.1", help="the web's address (default %(default)s)")
-    add("--port", type=_port, default=8000, help="the web's port (default %(default)s)")
+    add("--port", type=port, default=8000, help="the web's port (default %(default)s)")
     add("--url", help="where people reach the site (HELIX_URL), e.g. https://helix.example")
     add("--tls-certificate", type=Path, metavar="PEM", help="speak https, with this chain")
     add("--tls-key", type=Path, metavar="PEM", help="the key of the certificate")
     add("--login", metavar="USER", default="", help="print a one-time login link for this user")
     add("--cluster", metavar="NAME", default="", help="whose coordinator runs here (the first)")
     add("--coordinator-host", default="127.0.0.1", help="address for chat clients")
-    add("--coordinator-port", type=_port, default=8100, help="port for chat clients (%(default)s)")
+    add("--coordinator-port", type=port, default=8100, help="port for chat clients (%(default)s)")
     add("--data-host", default="127.0.0.1", help="the coordinator's address for stages")
     add("--server", help="for a coordinator alone: URL of the site")
     add("--token", help="for a coordinator alone, at its first start: its join token")
@@ -91,6 +91,8 @@ def _run(
     begin = time.monotonic()
     environment = site_processes.environment(wanted, folder)
     os.environ.update(environment)
+    if WEB in wanted.roles:
+        wanted.addresses.keep(folder.path)
     prepared = _prepared(wanted, folder) if wanted.needs_site else {}
     supervisor = Supervisor(say=lambda text: around.warn(text))
     with Signals() as signals, ending_with(supervisor):
@@ -116,7 +118,7 @@ def _prepared(wanted: Wanted, folder: DataFolder) -> dict[str, Any]:
     command = [sys.executable, "-m", "helixweb.operations.prepare"]
     if WEB in wanted.roles:
         command += ["--migrate", f"--login={wanted.login}"]
-    if wanted.coordinator_here and not folder.coordinator_joined:
+    if wanted.coordinator_here:
         command.append(f"--coordinator-of={wanted.cluster}")
     with _killed_at_exit(subprocess.Popen(command, stdout=subprocess.PIPE)) as process:
         output, _ = process.communicate(timeout=PREPARED_WITHIN_S)
@@ -205,9 +207,3 @@ def _killed_at_exit(process: "subprocess.Popen[bytes]") -> Iterator["subprocess.
         if process.poll() is None:
             process.kill()
             process.wait()
-
-
-def _port(text: str) -> int:
-    if text.isdecimal() and 1 <= int(text) <= 65535:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is no port; give 1 to 65535")

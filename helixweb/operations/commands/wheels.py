@@ -13,7 +13,7 @@ from pathlib import Path
 from helixweb.command_line import exit_codes
 from helixweb.command_line.registry import Subparsers
 from helixweb.operations.commands.site import Say
-from helixweb.operations.listening import CannotListen, check_free
+from helixweb.operations.listening import CannotListen, check_free, port
 from helixweb.operations.prepare import Fault
 from helixweb.operations.versions import product_version
 
@@ -47,7 +47,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     serve = actions.add_parser("serve", help="let machines install from a folder")
     serve.add_argument("folder", type=Path)
     serve.add_argument("--host", default="127.0.0.1", help="address (%(default)s)")
-    serve.add_argument("--port", type=int, default=8200, help="port (%(default)s)")
+    serve.add_argument("--port", type=port, default=8200, help="port (%(default)s)")
     return parser
 
 
@@ -86,8 +86,8 @@ def _serve(arguments: argparse.Namespace, say: Say) -> None:
         raise Fault(f"there are no wheels in {arguments.folder}; fill it: helixweb wheels gather")
     check_free(arguments.host, arguments.port, option="--port")
     with make_server(arguments.folder, arguments.host, arguments.port) as server:
-        host, port = server.server_address[:2]
-        say(f"pip install --index-url http://{host!s}:{port}/simple/ 'helixweb[agent]'")
+        host, number = server.server_address[:2]
+        say(f"pip install --index-url http://{host!s}:{number}/simple/ 'helixweb[agent]'")
         say("(elsewhere add --trusted-host with this machine's address; Ctrl-C ends it)")
         server.serve_forever()
 
