@@ -13,6 +13,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_noop
 
 from helixweb.alerting.kinds import Kind
+from helixweb.charts.quantities import age_text
 from helixweb.common.models import ApiKey
 from helixweb.common.sentences import sentence
 from helixweb.deployment.link_view import link_rows
@@ -23,7 +24,7 @@ from helixweb.monitoring.history import current_sample
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.presentation import live_deployment
 
-_OF_NODES = gettext_noop("%(name)s has not been heard of for %(seconds)s s.")
+_OF_NODES = gettext_noop("%(name)s has not been heard of for %(time)s.")
 # What a plan is made from; a change of one of these makes it stale.
 _PLANNED_WITH = ("node", "link", "regionlink", "sharedbandwidth", "profile")
 _EDITS = (Change.Action.ADDED, Change.Action.CHANGED, Change.Action.REMOVED)
@@ -80,7 +81,7 @@ def _silent(rows: Iterable[Any], now: datetime) -> Iterator[Reading]:
         process: Process = row
         if process.last_seen_at is not None:
             seconds = max(0.0, (now - process.last_seen_at).total_seconds())
-            said = sentence(_OF_NODES, name=row.name, seconds=round(seconds))
+            said = sentence(_OF_NODES, name=row.name, time=age_text(seconds))
             yield Reading(subject=row.name, value=seconds, said=said)
 
 

@@ -17,7 +17,7 @@ from helixweb.alerting.kinds import DEFAULTS, Kind
 from helixweb.alerting.models import Alert, AlertRule, Channel, Delivery, Silence
 from helixweb.common.leases import LostLease
 from helixweb.common.models import Event
-from helixweb.inventory.models import Cluster, Node
+from helixweb.inventory.models import Change, Cluster, Node
 from helixweb.monitoring.models import MetricSample
 from tests.helixweb.metric_samples import bare_sample
 
@@ -106,7 +106,7 @@ def test_a_node_that_falls_silent_is_told_of_and_told_of_again_when_it_is_back(
     assert site.later(1).look() == 1
     alert = Alert.objects.get()
     assert (alert.state, alert.subject, alert.severity) == ("firing", "tower", "critical")
-    assert "has not been heard of for 61 s" in alert.said["text"]
+    assert "has not been heard of for 1 min." in alert.said["text"]
     assert site.later(60).look() == 0
     Node.objects.filter(name="tower").update(last_seen_at=site.now)
     assert site.look() == 0  # it must stay for a while
@@ -298,6 +298,13 @@ def test_a_receiver_that_is_gone_is_believed_at_once(site: Site, hook: Receiver)
     site.deliver()
     channel.refresh_from_db()
     assert (channel.enabled, Delivery.objects.get().attempt) == (False, 1)
+    line = Change.objects.filter(kind="channel", row_id=channel.pk).first()
+    assert line is not None
+    assert (line.actor_kind, line.before, line.after) == (
+        "site",
+        {"enabled": True},
+        {"enabled": False},
+    )
 
 
 def test_what_leads_to_a_private_address_is_not_sent_and_not_tried_again(site: Site) -> None:
