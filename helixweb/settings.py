@@ -388,7 +388,9 @@ LOGGING = {
     "loggers": {
         name: {"handlers": [], "propagate": True}
         for name in ("uvicorn", "uvicorn.access", "uvicorn.error")
-    },
+    }
+    # It tells of every request with its whole URL, and those of webhooks often hold a key.
+    | {"httpx": {"level": "WARNING"}},
     "root": {
         "handlers": ["stderr"],
         "level": environment.choice(

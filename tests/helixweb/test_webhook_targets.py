@@ -1,6 +1,7 @@
 """Where webhooks may not lead: attacks on the guard, and names that change their mind."""
 
 import ipaddress
+import logging
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -177,6 +178,17 @@ def test_the_connection_goes_to_the_address_that_was_checked_whatever_the_name_s
     assert asked == ["hooks.example"]
     assert (path, body) == ("/in?x=1", b"{}")
     assert headers["Host"] == f"hooks.example:{server.port}"
+
+
+def test_what_an_address_holds_gets_into_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    """It often is a key."""
+    caplog.set_level(logging.INFO)
+    with receiver() as server:
+        for status in (200, 302, 500):
+            server.answer = (status, {}, b"")
+            assert send(server) == status
+        assert {path for path, _, _ in server.asked} == {"/in?x=1"}
+    assert "x=1" not in caplog.text
 
 
 def test_a_redirect_is_an_answer_and_not_followed() -> None:
