@@ -15,7 +15,8 @@ from helixweb.alerting.states import State
 from helixweb.common import events
 from helixweb.common.leases import LostLease
 from helixweb.common.sentences import sentence
-from helixweb.inventory.models import Cluster
+from helixweb.inventory.models import Change, Cluster
+from helixweb.inventory.services import change_log
 
 Status = Delivery.Status
 # What turns within this long is told at once.
@@ -209,6 +210,8 @@ def _judge(channel_id: int, *, worked: bool, gone: bool, error: str) -> None:
             if gone
             else f"{channel.failures} deliveries in a row failed; the last: {error}"
         )
+        told = {"before": {"enabled": True}, "after": {"enabled": False}}
+        change_log.record(channel, Change.Action.CHANGED, **told)
         said = sentence(gettext_noop("Channel %(name)s is switched off."), name=channel.name)
         events.emit(f"cluster:{channel.cluster_id}", "alert", said)
     channel.save(update_fields=["failures", "enabled", "disabled_why"])

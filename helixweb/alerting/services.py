@@ -57,7 +57,7 @@ def create_rule(*, channels: list[Channel] | None = None, **fields: Any) -> Aler
     _check_rule(AlertRule(**fields), channels)
     with transaction.atomic():
         row = inventory.create(AlertRule, **fields)
-        row.channels.set(channels or [])
+        _set_channels(row, channels or [])
     return row
 
 
@@ -71,8 +71,16 @@ def update_rule(
     with transaction.atomic():
         inventory.update(row, **changes)
         if channels is not None:
-            row.channels.set(channels)
+            _set_channels(row, channels)
     return row
+
+
+def _set_channels(row: AlertRule, channels: list[Channel]) -> None:
+    before = sorted(channel.name for channel in row.channels.all())
+    row.channels.set(channels)
+    after = sorted(channel.name for channel in channels)
+    told = {"before": {"channels": before}, "after": {"channels": after}}
+    record(row, Change.Action.CHANGED, **told)
 
 
 def create_silence(**fields: Any) -> Silence:

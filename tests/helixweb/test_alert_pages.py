@@ -110,6 +110,32 @@ def test_a_channel_shows_its_secret_once_and_never_in_the_change_log(
     assert not Channel.objects.exists()
 
 
+def test_where_alerts_go_is_told_in_the_change_log_without_what_is_secret(
+    cluster: Cluster, api: APIClient
+) -> None:
+    hook = {"way": "webhook", "url": "https://hooks.example/key-1"}
+    made = api.post("/api/v1/alert-channels/", {"cluster": cluster.pk, "name": "ops", **hook})
+    channel = made.json()["id"]
+    where = f"/api/v1/alert-channels/{channel}/"
+    assert api.patch(where, {"url": "https://hooks.example/key-2"}).status_code == 200
+    line = Change.objects.filter(kind="channel", row_id=channel).first()
+    assert line is not None
+    assert line.before.keys() == line.after.keys() == {"url"}
+    assert line.before != line.after
+    rule = {"cluster": cluster.pk, "name": "r", "kind": "node_lost", "threshold": 9, "clears_at": 1}
+    rules = api.post("/api/v1/alert-rules/", rule)
+    assert rules.status_code == 201, rules.content
+    where = f"/api/v1/alert-rules/{rules.json()['id']}/"
+    assert api.patch(where, {"channels": [channel]}).status_code == 200
+    line = Change.objects.filter(kind="alertrule").first()
+    assert line is not None
+    assert (line.before, line.after) == ({"channels": []}, {"channels": ["ops"]})
+    count = Change.objects.count()
+    assert api.patch(where, {"channels": [channel]}).status_code == 200
+    assert Change.objects.exclude(kind="request").count() == count
+    assert "hooks.example" not in str(list(Change.objects.values("before", "after", "text")))
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
