@@ -11,11 +11,12 @@ import asyncio
 import hashlib
 import json
 import logging
+import math
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 import httpx
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from planner.routers.answer_length import AnswerLength
@@ -25,7 +26,18 @@ from runtime.front.asked import Asked, TokenLengths
 from runtime.front.balance import Balance
 from runtime.front.client_stream import INSTANCE_HEADER, ClientStream, with_pauses
 from runtime.front.events import usage_of
+from runtime.front.lateness import Lateness
 from runtime.front.ledger import Ledger, NoLedger
+from runtime.front.refusals import (
+    RETRY_AFTER_S,
+    all_full,
+    broken,
+    passed_on,
+    refused_late,
+    stopping,
+    told_as,
+    too_slow,
+)
 from runtime.front.relay import (
     Errored,
     InstanceFailed,
@@ -44,7 +56,6 @@ from runtime.protocol.openai import ApiError
 QUIET_S = 10.0  # a stream says that it lives when nothing else was said for so long
 MOST_OPENING_EVENTS = 1000  # kept until the first token
 MOST_FAILURES = 2  # of one request; what ends engines shall not go round all of them
-_RETRY_AFTER_S = 2.0
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +140,7 @@ class Answer:
         elif client.is_open and not client.is_ended:
             await client.fail(stopping())
         elif not client.is_open and not self._has_responded:
-            await self._respond(_told(stopping()), scope, send)
+            await self._respond(told_as(stopping()), scope, send)
 
     async def _respond(self, response: Response, scope: Scope, send: Send) -> None:
         self._has_responded = True
@@ -148,10 +159,10 @@ class Answer:
             except TooLong as refusal:
                 self._attempts.too_long[name] = refusal
             except Refused as refusal:
-                response = _passed_on(refusal, name)
+                response = passed_on(refusal, name)
                 break
             except TooSlow as error:
-                response = _told(_too_slow(name, error))
+                response = told_as(too_slow(name, error))
                 break
             else:
                 self._began(name)
@@ -181,15 +192,15 @@ class Answer:
                 if client.has_tokens:
                     self._desk.balance.failed(name, str(error))
                     self._has_failed = True
-                    await client.fail(_broken(name, error))
+                    await client.fail(broken(name, error))
                     return
             except TooLong as refusal:
                 self._attempts.too_long[name] = refusal
             except Refused as refusal:
                 if client.is_open:
-                    await client.fail(_refused_late(refusal))
+                    await client.fail(refused_late(refusal))
                 else:
-                    await self._respond(_passed_on(refusal, name), scope, send)
+                    await self._respond(passed_on(refusal, name), scope, send)
                 return
             else:
                 return
@@ -197,7 +208,7 @@ class Answer:
                 self._desk.balance.end(self._request)
         if client.is_open:
             too_long = self._attempts.refusal
-            await client.fail(self._nobody() if too_long is None else _refused_late(too_long))
+            await client.fail(self._nobody() if too_long is None else refused_late(too_long))
             return
         await self._respond(self._by_nobody(), scope, send)
 
@@ -206,11 +217,16 @@ class Answer:
         desk, asked = self._desk, self._asked
         opening: list[bytes] = []
         tokens, usage = 0, None
+        lateness = self._lateness()
         stream = stream_events(desk.http, desk.doors[name], asked)
         async with aclosing(stream), aclosing(with_pauses(stream, QUIET_S)) as events:
             async for event in events:
+                if event is not None and event.tokens:
+                    lateness.has_written()
+                lateness.check()
                 if event is None or event.is_comment:
-                    await client.live(name)
+                    with lateness.waiting_for_client():
+                        await client.live(name)
                     continue
                 if event.usage is not None:
                     usage = event.usage
@@ -228,9 +244,19 @@ class Answer:
                 if event.tokens or event.finished or event.is_done or client.has_tokens:
                     if not client.has_tokens:
                         self._began(name)
-                    await client.send(name, b"".join(opening), is_last=event.is_done)
+                    with lateness.waiting_for_client():
+                        await client.send(name, b"".join(opening), is_last=event.is_done)
                     opening.clear()
         self._observe(usage or (0, tokens))
+
+    def _lateness(self) -> Lateness:
+        """The first token may be as late as a whole answer, the next as one that sends nothing."""
+        first_s, next_s = self._desk.whole_answer_s, self._desk.http.timeout.read
+        return Lateness(
+            first_s=max(first_s, next_s or 0.0),
+            next_s=math.inf if next_s is None else next_s,
+            clock=asyncio.get_running_loop().time,
+        )
 
     async def _next_instance(self, client: ClientStream | None) -> str | None:
         """Of those that were not tried; it has the request until `Balance.end`.
@@ -338,8 +364,8 @@ class Answer:
     def _by_nobody(self) -> Response:
         refusal = self._attempts.refusal
         if refusal is None:
-            return _told(self._nobody())
-        return _passed_on(refusal, next(reversed(self._attempts.too_long)))
+            return told_as(self._nobody())
+        return passed_on(refusal, next(reversed(self._attempts.too_long)))
 
     def _nobody(self) -> ApiError:
         """Why nobody answers."""
@@ -352,7 +378,7 @@ class Answer:
         told = "; ".join(f"{name}: {reason}" for name, reason in every.items())
         if full and len(full) == len(reasons):
             known = [one.retry_after_s for one in full.values() if one.retry_after_s is not None]
-            return _all_full(told, retry_after_s=min(known, default=_RETRY_AFTER_S))
+            return all_full(told, retry_after_s=min(known, default=RETRY_AFTER_S))
         if reasons:
             return ApiError(
                 status=502,
@@ -361,7 +387,7 @@ class Answer:
                 type_="server_error",
             )
         if self._desk.balance.open_instances() and not self._attempts.unreachable:
-            return _all_full("nobody took it while it waited in line")
+            return all_full("nobody took it while it waited in line")
         return ApiError(
             status=503,
             message="no instance is ready"
@@ -369,74 +395,8 @@ class Answer:
             + "; /health says why; try again",
             code="not_ready",
             type_="server_error",
-            retry_after_s=_RETRY_AFTER_S,
+            retry_after_s=RETRY_AFTER_S,
         )
-
-
-def _passed_on(refusal: Refused, instance: str) -> Response:
-    return Response(
-        refusal.content,
-        status_code=refusal.status,
-        media_type=refusal.media_type,
-        headers={INSTANCE_HEADER: instance},
-    )
-
-
-def stopping() -> ApiError:
-    return ApiError(
-        status=503,
-        message="the front is stopping; try again",
-        code="stopping",
-        type_="server_error",
-        retry_after_s=_RETRY_AFTER_S,
-    )
-
-
-def _all_full(told: str, *, retry_after_s: float = _RETRY_AFTER_S) -> ApiError:
-    return ApiError(
-        status=429,
-        message=f"all instances are full ({told}); try again later",
-        code="queue_full",
-        type_="rate_limit_error",
-        retry_after_s=retry_after_s,
-    )
-
-
-def _told(error: ApiError) -> Response:
-    return JSONResponse(error.body(), status_code=error.status, headers=_retry(error))
-
-
-def _too_slow(instance: str, error: TooSlow) -> ApiError:
-    return ApiError(
-        status=504,
-        message=f"instance {instance}: {error}, or for a stream",
-        code="too_slow",
-        type_="server_error",
-    )
-
-
-def _broken(instance: str, error: Exception) -> ApiError:
-    return ApiError(
-        status=502,
-        message=f"instance {instance} broke off: {error}; what was written so far stands, ask "
-        "again for the rest",
-        code="stream_broken",
-        type_="server_error",
-    )
-
-
-def _refused_late(refusal: Refused) -> ApiError:
-    return ApiError(
-        status=refusal.status,
-        message=f"the request was refused: {refusal.content[:300].decode(errors='replace')}",
-        code="refused",
-    )
-
-
-def _retry(error: ApiError) -> dict[str, str]:
-    if error.retry_after_s is None:
-        return {}
-    return {"Retry-After": str(max(1, round(error.retry_after_s)))}
 
 
 async def _no_more() -> dict[str, str]:

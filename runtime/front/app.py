@@ -18,9 +18,10 @@ from starlette.routing import Route
 from runtime.coordinator.access import ApiKeys, RequireApiKey
 from runtime.coordinator.error_answers import EXCEPTION_HANDLERS
 from runtime.coordinator.limits import read_body
-from runtime.front.answer import Answer, Desk, stopping
+from runtime.front.answer import Answer, Desk
 from runtime.front.asked import Endpoint, read_asked
 from runtime.front.metrics import metrics_page
+from runtime.front.refusals import stopping
 from runtime.instances.instance import Instance
 from runtime.protocol.openai import ApiError
 

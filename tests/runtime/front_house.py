@@ -216,10 +216,11 @@ def with_front(
     whole_answer_s: float = PATIENCE_S,
     silent: str = "",
     most_requests: int | None = None,
+    token_s: float = PATIENCE_S,
 ) -> None:
     async def run() -> None:
         silent_url = instances[silent].door.url if silent else "nowhere"
-        async with httpx.AsyncClient(transport=Silent(silent_url), timeout=PATIENCE_S) as http:
+        async with httpx.AsyncClient(transport=Silent(silent_url), timeout=token_s) as http:
             await test(
                 Front(
                     instances,

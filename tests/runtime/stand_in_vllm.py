@@ -4,7 +4,8 @@
 
 The model's name says how it behaves, e.g. `llama:metrics=v0,step_s=0.01,mode=errors`; POST /behave
 changes that while it runs. Modes: well, never_healthy, errors (500), garbage, held (until
-released), breaks (the connection, after `break_after` tokens), dies (at once, with a last word on
+released), breaks (the connection, after `break_after` tokens), comments (nothing but these after
+`break_after` tokens, until released; then it goes on), dies (at once, with a last word on
 stderr), stubborn (ignores SIGTERM).
 """
 
@@ -161,6 +162,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.connection.close()
                 self.close_connection = True
                 return
+            if self.engine.behaviour["mode"] == "comments":
+                self._comment_until_released(after=number)
             time.sleep(self.engine.behaviour["step_s"])
             said = {"delta": {"content": word}} if chat else {"text": word}
             finish = "length" if number == count - 1 else None
@@ -169,6 +172,12 @@ class Handler(BaseHTTPRequestHandler):
             self._event({**head, "choices": [], "usage": usage})
         self._chunk(b"data: [DONE]\n\n")
         self._chunk(b"")
+
+    def _comment_until_released(self, *, after: int) -> None:
+        while after >= self.engine.behaviour["break_after"]:
+            if self.engine.released.wait(0.02):
+                return
+            self._chunk(b": still here\n\n")
 
     def _event(self, body: dict[str, Any]) -> None:
         self._chunk(b"data: " + json.dumps(body).encode() + b"\n\n")

@@ -1,0 +1,75 @@
+"""What a client is told when no instance answers, or one stops in the middle; pure."""
+
+from starlette.responses import JSONResponse, Response
+
+from runtime.front.client_stream import INSTANCE_HEADER
+from runtime.front.relay import Refused, TooSlow
+from runtime.protocol.openai import ApiError
+
+RETRY_AFTER_S = 2.0
+
+
+def passed_on(refusal: Refused, instance: str) -> Response:
+    return Response(
+        refusal.content,
+        status_code=refusal.status,
+        media_type=refusal.media_type,
+        headers={INSTANCE_HEADER: instance},
+    )
+
+
+def stopping() -> ApiError:
+    return ApiError(
+        status=503,
+        message="the front is stopping; try again",
+        code="stopping",
+        type_="server_error",
+        retry_after_s=RETRY_AFTER_S,
+    )
+
+
+def all_full(told: str, *, retry_after_s: float = RETRY_AFTER_S) -> ApiError:
+    return ApiError(
+        status=429,
+        message=f"all instances are full ({told}); try again later",
+        code="queue_full",
+        type_="rate_limit_error",
+        retry_after_s=retry_after_s,
+    )
+
+
+def told_as(error: ApiError) -> Response:
+    return JSONResponse(error.body(), status_code=error.status, headers=_retry(error))
+
+
+def too_slow(instance: str, error: TooSlow) -> ApiError:
+    return ApiError(
+        status=504,
+        message=f"instance {instance}: {error}, or for a stream",
+        code="too_slow",
+        type_="server_error",
+    )
+
+
+def broken(instance: str, error: Exception) -> ApiError:
+    return ApiError(
+        status=502,
+        message=f"instance {instance} broke off: {error}; what was written so far stands, ask "
+        "again for the rest",
+        code="stream_broken",
+        type_="server_error",
+    )
+
+
+def refused_late(refusal: Refused) -> ApiError:
+    return ApiError(
+        status=refusal.status,
+        message=f"the request was refused: {refusal.content[:300].decode(errors='replace')}",
+        code="refused",
+    )
+
+
+def _retry(error: ApiError) -> dict[str, str]:
+    if error.retry_after_s is None:
+        return {}
+    return {"Retry-After": str(max(1, round(error.retry_after_s)))}
