@@ -8,13 +8,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.instances.exposition import NoExposition, Sample, parse_exposition
+from runtime.instances.exposition import NoExposition, Sample, samples_of
 
 # Newest name first. vLLM V1 (0.9 and later) says kv_cache_usage_perc, V0 gpu_cache_usage_perc.
 _RUNNING = ("vllm:num_requests_running",)
 _WAITING = ("vllm:num_requests_waiting",)
 _KV_USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
 _CACHE_CONFIG = "vllm:cache_config_info"
+_READ = (*_RUNNING, *_WAITING, *_KV_USAGE, _CACHE_CONFIG)
 _NUMBER = re.compile(r"[0-9]{1,12}")
 
 
@@ -42,7 +43,7 @@ class EngineLoad:
 def read_load(page: str) -> EngineLoad:
     """What a /metrics page says."""
     try:
-        samples = parse_exposition(page)
+        samples = samples_of(page, _READ)
     except NoExposition as error:
         return EngineLoad(complaint=f"its metrics cannot be read: {error}")
     complaints: list[str] = []

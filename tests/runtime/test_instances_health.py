@@ -250,6 +250,30 @@ def test_what_is_no_metrics_page_is_told(page: str) -> None:
     assert "cannot be read" in read_load(page).complaint
 
 
+def test_of_a_long_page_only_the_lines_are_read_that_say_how_full_it_is() -> None:
+    others = "vllm:ttft_bucket{le='vllm:num_requests_running 1'} broken, and nobody minds\n"
+    load = read_load(others * 40_000 + V1.replace("vllm:kv_cache", " \tvllm:kv_cache", 1) + others)
+    assert load == read_load(V1)
+
+
+def test_a_line_that_is_read_is_read_strictly_and_told_by_its_number() -> None:
+    broken = V1.replace('vllm:kv_cache_usage_perc{engine="0"', "vllm:kv_cache_usage_perc{engine=0")
+    number = broken.split("\n").index(
+        next(line for line in broken.split("\n") if "engine=0" in line)
+    )
+    assert f"line {number + 1} has broken labels" in read_load(broken).complaint
+
+
+def test_a_name_that_comes_more_often_than_engines_can_is_told() -> None:
+    page = "".join(f'vllm:num_requests_running{{engine="{one}"}} 1\n' for one in range(1025))
+    assert "more than 1024 lines of vllm:num_requests_running" in read_load(page).complaint
+    assert read_load(page.split("\n", 1)[1]).running == 1024
+
+
+def test_a_name_that_another_begins_with_is_not_that_one() -> None:
+    assert read_load(V0 + "vllm:num_requests_running_total 7\n") == read_load(V0)
+
+
 def test_labels_are_unescaped() -> None:
     (sample,) = parse_exposition('a:b_total{x="1, {2} \\"3\\" \\\\ \\n", y="",} 4e3')
     assert sample.labels == {"x": '1, {2} "3" \\ \n', "y": ""}
