@@ -12,6 +12,9 @@ from typing import Any
 from planner.domain.cluster import SOURCE
 from runtime.protocol.control import CoordinatorReport, NodeTraffic, StageStats
 
+# Rates over less would be of any size, beyond what JSON can say.
+SHORTEST_S = 1e-3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSample:
@@ -107,7 +110,7 @@ def _stage_sample(
         if elapsed_s == 0 and previous.heard_second is not None:
             heard = previous.heard_second
             busy_ratio, tokens_per_s = previous.busy_ratio, previous.tokens_per_s
-        elif elapsed_s > 0:  # below zero: the stage was started anew
+        elif elapsed_s >= SHORTEST_S:  # below zero: the stage was started anew
             busy_ratio = min(
                 1.0, max(0.0, stats.busy_s_total - (previous.busy_s_total or 0.0)) / elapsed_s
             )
@@ -134,8 +137,8 @@ def _stage_sample(
 
 
 def _kv_promised_ratio(traffic: NodeTraffic | None) -> float | None:
-    if traffic is None or traffic.kv_capacity_token_layers <= 0:
-        return None
+    if traffic is None or traffic.kv_capacity_token_layers < 1:
+        return None  # not room for one token of one layer
     return traffic.kv_estimate_token_layers / traffic.kv_capacity_token_layers
 
 

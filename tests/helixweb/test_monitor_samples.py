@@ -71,6 +71,24 @@ def test_the_first_counters_of_a_stage_give_gauges_but_no_rates() -> None:
     assert sample.tokens_per_s is None
 
 
+def test_what_no_number_can_say_is_left_out() -> None:
+    first = one_node(stats(uptime_s=0.0), None, second=100)
+    sample = one_node(stats(uptime_s=1e-308, decode_tokens_total=2**50), first, second=101)
+    assert sample.tokens_per_s is None
+    full = report(
+        nodes={
+            "tower": NodeTraffic(
+                kv_estimate_token_layers=1e300,
+                kv_capacity_token_layers=1e-300,
+                tokens_total=1,
+                ready=True,
+            )
+        }
+    )
+    samples = node_samples(full, {}, second=1, previous={}, reference=None, silent_after_s=10.0)
+    assert samples["tower"].kv_promised_ratio is None
+
+
 def test_rates_are_between_two_heartbeats_and_hold_until_the_next() -> None:
     first = one_node(
         stats(uptime_s=3.0, busy_s_total=0.5, prompt_tokens_total=64, decode_tokens_total=12),
