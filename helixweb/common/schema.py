@@ -90,6 +90,8 @@ def _refusals(method: str, operation: dict[str, Any]) -> Iterator[tuple[int, str
 def _is_never_empty(schema: dict[str, Any]) -> None:
     if schema.get("type") == "string" and not schema.keys() & {"enum", "format"}:
         schema.setdefault("minLength", 1)
+    if schema.get("type") == "array":
+        schema.setdefault("minItems", 1)
 
 
 def _headers(operation: dict[str, Any]) -> set[str]:

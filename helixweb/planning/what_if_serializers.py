@@ -93,7 +93,9 @@ class ComparedPlanSerializer(serializers.Serializer[Any]):
 
     plan = serializers.IntegerField(source="row.pk", read_only=True)
     objective = serializers.CharField(source="plan.forecast.objective", default="flow")
-    objective_value = serializers.FloatField(source="plan.forecast.value", default=None)
+    objective_value = serializers.FloatField(
+        source="plan.forecast.value", default=None, allow_null=True
+    )
     simulated = SimulatedSerializer(read_only=True, allow_null=True)
     flow_tokens_per_s = serializers.FloatField(source="row.flow_tokens_per_s", read_only=True)
     upper_bound_tokens_per_s = serializers.FloatField(

@@ -249,6 +249,11 @@ def test_no_list_is_ordered_by_what_it_does_not_show() -> None:
     assert ordered_columns(Node, Hiding) == {"name": "name"}
 
 
+def test_a_method_that_is_not_there_is_refused_whatever_its_parameters(api: APIClient) -> None:
+    for query in ("", "?colour=red", "?name="):
+        assert api.delete(f"/api/v1/nodes/{query}").status_code == 405
+
+
 def test_pages_of_an_order_with_equal_values_leave_no_row_out(
     api: APIClient, cluster: Cluster
 ) -> None:

@@ -17,6 +17,8 @@ class RestMixin:
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Once it is known who asks. (DRF looks up the handler after this.)"""
         super().initial(request, *args, **kwargs)  # type: ignore[misc]
+        if getattr(self, str(request.method).lower(), None) is None:
+            raise exceptions.MethodNotAllowed(str(request.method))
         known = self.query_parameters()
         if known is not None:
             refuse_unknown_parameters(request, known)
