@@ -16,7 +16,7 @@ from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.settling import settle
 from helixweb.deployment.signals import report_received
 from helixweb.inventory import services as inventory
-from helixweb.inventory.models import Cluster, Coordinator, Node
+from helixweb.inventory.models import Change, Cluster, Coordinator, Node
 from planner.serialization import problem_from_dict
 from planner.timing import layer_times_of
 from runtime.protocol.control import Phase
@@ -36,6 +36,26 @@ def deploy(joined: FakeCluster, api: APIClient, **options: Any) -> Deployment:
     assert answer.status_code == 202, answer.content
     assert answer["Location"].endswith(f"/api/v1/deployments/{answer.json()['id']}/")
     return Deployment.objects.get(pk=answer.json()["id"])
+
+
+def test_what_was_deployed_paused_and_stopped_is_in_the_change_log_of_its_cluster(
+    joined: FakeCluster, api: APIClient
+) -> None:
+    deployment = deploy(joined, api, theta=2.0)
+    where = f"/api/v1/deployments/{deployment.pk}"
+    for what in ("pause", "resume", "stop"):
+        answer = api.post(f"{where}/{what}/", headers={"X-Change-Comment": what})
+        assert answer.status_code in (200, 202), answer.content
+    lines = Change.objects.filter(kind="deployment", row_id=deployment.pk).order_by("pk")
+    assert [(line.action, line.comment) for line in lines] == [
+        ("added", ""), ("changed", "pause"), ("changed", "resume"), ("changed", "stop"),
+    ]  # fmt: skip
+    assert {(line.actor, line.cluster_id) for line in lines} == {("ada", joined.cluster.pk)}
+    made, paused, _resumed, stopped = lines
+    assert made.before is None
+    assert (made.after["plan_id"], made.after["theta"]) == (joined.plan.pk, 2.0)
+    assert (paused.before, paused.after) == ({"paused": False}, {"paused": True})
+    assert stopped.after["status"] == "stopping"
 
 
 def bring_up(joined: FakeCluster, deployment: Deployment) -> None:

@@ -14,7 +14,7 @@ from helixweb.deployment.models import Deployment, Repair, Status
 from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import repairing
 from helixweb.deployment.services.repairing import WAITS_S, chosen_answer
-from helixweb.inventory.models import Cluster, Node, Replanning
+from helixweb.inventory.models import Change, Cluster, Node, Replanning
 from helixweb.planning import solving
 from runtime.protocol.control import NodeTraffic, Phase
 
@@ -141,6 +141,11 @@ def test_with_the_policy_automatic_it_is_deployed_once(automatic: Repaired) -> N
             agent.beat(Phase.READY, generation=serving.generation)
     assert automatic.beat(after_s=60.0) == [State.DEPLOYED]
     assert automatic.serving == serving
+    line = Change.objects.get(kind="deployment", row_id=serving.pk, action="added")
+    assert (line.actor, line.actor_kind) == ("", "site"), "no person did it, and it is told"
+    ended = Change.objects.filter(row_id=automatic.deployment.pk, kind="deployment").first()
+    assert ended is not None
+    assert ended.after == {"status": "superseded"}
 
 
 def test_the_node_that_was_planned_around_is_taken_in_again(automatic: Repaired) -> None:
@@ -189,6 +194,13 @@ def test_a_dismissed_placement_is_not_offered_again(asking: Repaired, browser: C
     assert asking.until_offered_or_done() == [State.OFFERED]
     browser.post(f"/repairs/{asking.rows[0].pk}/dismiss")
     assert asking.beat(after_s=60.0) == [State.DISMISSED]
+    line = Change.objects.filter(kind="deployment").first()
+    assert line is not None
+    assert (line.actor, line.before, line.after) == (
+        "ada",
+        {"repair": "offered"},
+        {"repair": "dismissed"},
+    )
     page = browser.get(f"/deployments/{asking.deployment.pk}/").content.decode()
     assert "dismissed" in page
     answer = browser.post(f"/repairs/{asking.rows[0].pk}/deploy", follow=True)

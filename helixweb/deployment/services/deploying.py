@@ -13,6 +13,11 @@ from helixweb.deployment.announcing import announce
 from helixweb.deployment.models import LIVE, SERVING, Deployment, NodeAssignment, Status
 from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.push_task import push_after_commit
+from helixweb.deployment.services.change_lines import (
+    record_change,
+    record_deployed,
+    values_told,
+)
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.obstacles import find_obstacles
 from helixweb.deployment.services.orders import make_orders
@@ -84,6 +89,7 @@ def deploy(
             changed_at=now,
         )
         _write_orders(deployment, now=now)
+        record_deployed(deployment)
         announce(
             deployment,
             said=sentence(
@@ -119,7 +125,9 @@ def stop(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
                 )
                 % {"id": current.pk, "status": _(current.status)}
             )
+        before = values_told(current)
         current.refresh_from_db()
+        record_change(current, before=before)
         announce(
             current,
             said=sentence(
@@ -161,6 +169,7 @@ def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
         said = gettext_noop("%(model)s starts again: a process listens at a new address.")
         if len(deployment.coordinator_peers) != len(peers):
             said = gettext_noop("%(model)s goes on with other coordinators.")
+        before = values_told(deployment)
         deployment.follows_generation, deployment.took_over_at = deployment.generation, None
         deployment.generation = current_generation(cluster.pk) + 1
         deployment.status = Status.DEPLOYING
@@ -169,6 +178,7 @@ def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
         deployment.pushed_at = None
         deployment.save()
         _write_orders(deployment, now=now)
+        record_change(deployment, before=before)
         announce(
             deployment,
             said=sentence(
@@ -215,9 +225,11 @@ def _means(plan: Plan) -> tuple[bool, bool]:
 
 def _supersede(live: Deployment, *, now: datetime) -> None:
     """End what is in service."""
+    before = values_told(live)
     live.status = Status.SUPERSEDED
     live.ended_at = now
     live.save(update_fields=["status", "ended_at"])
+    record_change(live, before=before)
     announce(
         live,
         said=sentence(

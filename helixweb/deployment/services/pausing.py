@@ -12,6 +12,7 @@ from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import announce
 from helixweb.deployment.models import SERVING, Deployment
 from helixweb.deployment.pushing import wake_coordinator
+from helixweb.deployment.services.change_lines import record_change, values_told
 
 
 def pause(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
@@ -26,7 +27,7 @@ def pause(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
                 % {"id": deployment.pk}
             )
         said = gettext_noop("%(user)s pauses %(model)s: new requests wait.")
-        return _told(deployment, said=said, user=user)
+        return _told(deployment, said=said, user=user, was_paused=False)
 
 
 def resume(deployment: Deployment, *, user: Any) -> Deployment:
@@ -40,12 +41,14 @@ def resume(deployment: Deployment, *, user: Any) -> Deployment:
                 _("Deployment %(id)s is not paused, or does not run any more.")
                 % {"id": deployment.pk}
             )
-        return _told(deployment, said=gettext_noop("%(user)s resumes %(model)s."), user=user)
+        said = gettext_noop("%(user)s resumes %(model)s.")
+        return _told(deployment, said=said, user=user, was_paused=True)
 
 
-def _told(deployment: Deployment, *, said: str, user: Any) -> Deployment:
-    """Pages and the coordinator hear of it."""
+def _told(deployment: Deployment, *, said: str, user: Any, was_paused: bool) -> Deployment:
+    """Pages, the coordinator and the change log hear of it."""
     row = Deployment.objects.get(pk=deployment.pk)
+    record_change(row, before={**values_told(row), "paused": was_paused})
     announce(row, said=sentence(said, user=str(user), model=row.model_name))
     wake_coordinator(row.cluster_id)
     return row

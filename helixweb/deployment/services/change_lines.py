@@ -1,0 +1,27 @@
+"""What the change log tells of deployments: what people and policies decide, not how far it is."""
+
+from helixweb.deployment.models import Deployment
+from helixweb.inventory.models import Change
+from helixweb.inventory.services.change_log import Values, record
+
+_COLUMNS = (
+    "plan_id", "model_name", "generation", "page_tokens", "max_batch_tokens", "kv_high_water",
+    "max_queued_requests", "max_context_tokens", "tensor_parallel", "tensor_parallel_by_node",
+    "backend_by_node", "theta",
+)  # fmt: skip
+
+
+def values_told(row: Deployment) -> Values:
+    """Not what it consists of: that is its plan's."""
+    told = {name: getattr(row, name) for name in _COLUMNS}
+    return {**told, "status": str(row.status), "paused": row.paused_at is not None}
+
+
+def record_deployed(row: Deployment) -> None:
+    """In the transaction that makes it."""
+    record(row, Change.Action.ADDED, after=values_told(row))
+
+
+def record_change(row: Deployment, *, before: Values) -> None:
+    """What differs, in the transaction that changes it."""
+    record(row, Change.Action.CHANGED, before=before, after=values_told(row))
