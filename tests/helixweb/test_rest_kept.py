@@ -42,6 +42,7 @@ def site() -> Iterator[Application]:
     yield site
     site.kept.database.close()
     site._threads.shutdown()
+    site._quick_thread.shutdown()
 
 
 @pytest.fixture

@@ -4,6 +4,9 @@ Django's handler for ASGI makes a thread for every request and a database connec
 crosses between thread and event loop at each middleware: several milliseconds, of which the API is
 asked hundreds of times a second. Here one crossing takes a request through the same middleware to
 its view. Pages, of which people open a few, go Django's way.
+
+On SQLite one thread makes all lists that are quickly made. Its library lets go of Python's lock at
+each row, so threads that read at once hand it to and fro, which takes them twice as long.
 """
 
 import asyncio
@@ -17,14 +20,19 @@ from django.core import signals
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.handlers.base import BaseHandler
+from django.db import connection
 from django.db.backends.signals import connection_created
-from django.urls import set_script_prefix
+from django.http import HttpRequest
+from django.urls import ResolverMatch, set_script_prefix
 
 from helixweb.common.rest.kept import KeptAnswers, version_of_database
 
 PREFIX = "/api/v1/"
 # Requests that wait for the database, or for a plan to be read, keep nobody else waiting.
 THREADS = 16
+# Who waits longer for the one thread of lists, since some list is not so quick, gets another.
+PATIENCE_S = 0.05
+MOST_MATCHES = 1000
 CONNECTIONS_KEPT_S = 60.0
 _NAME = "rest"
 
@@ -33,14 +41,34 @@ Receive = Callable[[], Any]
 Send = Callable[[Any], Any]
 
 
+class _Handler(BaseHandler):
+    """Django's, but for the views of paths without arguments, which are looked for once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._matches: dict[str, ResolverMatch] = {}
+
+    def resolve_request(self, request: HttpRequest) -> ResolverMatch:
+        match = self._matches.get(request.path_info)
+        if match is None:
+            match = super().resolve_request(request)
+            if not (match.args or match.kwargs) and len(self._matches) < MOST_MATCHES:
+                self._matches[request.path_info] = match
+        request.resolver_match = match
+        return match
+
+
 class Application(ASGIHandler):
     """Django's, but for what is below `PREFIX`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._in_a_thread = BaseHandler()
+        self._in_a_thread = _Handler()
         self._in_a_thread.load_middleware(is_async=False)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=_NAME)
+        self._quick_thread = ThreadPoolExecutor(1, thread_name_prefix=f"{_NAME}-lists")
+        self._has_quick = connection.vendor == "sqlite"
+        self._quick: set[str] = set()  # paths of lists
         self.kept = KeptAnswers(version_of_database())
         connection_created.connect(_keep)
 
@@ -57,7 +85,7 @@ class Application(ASGIHandler):
             return
         run = asyncio.get_running_loop().run_in_executor
         try:
-            response = await run(self._threads, self._respond, scope, body)
+            response = await self._answer_of(scope, body)
             if not response.streaming:
                 await self.send_response(response, send)
                 return
@@ -67,6 +95,19 @@ class Application(ASGIHandler):
                 await run(self._threads, response.close)
         finally:
             body.close()
+
+    async def _answer_of(self, scope: Scope, body: Any) -> Any:
+        if scope["path"] in self._quick and scope["method"] == "GET":
+            begun = self._quick_thread.submit(self._respond, scope, body)
+            made = asyncio.wrap_future(begun)
+            await asyncio.wait({made}, timeout=PATIENCE_S)
+            if made.done() or not begun.cancel():
+                return await made
+        run = asyncio.get_running_loop().run_in_executor
+        response = await run(self._threads, self._respond, scope, body)
+        if self._has_quick and getattr(response, "is_quick", False):
+            self._quick.add(scope["path"])
+        return response
 
     def _respond(self, scope: Scope, body: Any) -> Any:
         """In a thread: all but the sending, which for a stream goes on for hours."""

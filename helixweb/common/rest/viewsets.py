@@ -53,6 +53,7 @@ class ReadViewSet(RestMixin, viewsets.ReadOnlyModelViewSet[Row]):
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         listing = self._listing(request)
         response = Pages().of(listing, request)
+        response.is_quick = isinstance(listing, RowByRow)  # type: ignore[attr-defined]  # handler.py
         let_keep(response, request, until=listing.until)
         return response
 
