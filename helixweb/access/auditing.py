@@ -4,13 +4,14 @@ What somebody changed and no service told of gets a line, and so does what was r
 that was not made, whatever was wrong with it, and looking where one may not.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.http import HttpRequest, HttpResponseBase
 from django.utils.decorators import sync_and_async_middleware
 
-from helixweb.access import audit
+from helixweb.access import audit, gate
 from helixweb.access.needs import SAFE
 from helixweb.common.auth import bearer
 
@@ -75,9 +76,21 @@ def _tell(request: HttpRequest, response: HttpResponseBase) -> None:
     elif status >= 400:
         audit.note_refusal("request", name, text=f"{status}: {_reason(response)}")
     elif request.user.is_authenticated:
-        kwargs = getattr(request.resolver_match, "kwargs", {})
-        row = str(kwargs.get("pk", ""))
-        audit.note("request", name, "noted", row_id=int(row) if row.isdecimal() else 0)
+        row_id, cluster_id = _row(request, response)
+        audit.note("request", name, "noted", row_id=row_id, cluster_id=cluster_id)
+
+
+def _row(request: HttpRequest, response: HttpResponseBase) -> tuple[int, int | None]:
+    """The row that was changed and its cluster, as the address or the answer names them."""
+    match, data = request.resolver_match, getattr(response, "data", None)
+    shown = data if isinstance(data, Mapping) else {}
+    named = str(match.kwargs.get("pk", "")) if match is not None else ""
+    row_id = int(named) if named.isdecimal() else shown.get("id")
+    cluster_id = gate.cluster_of_row(match) if match is not None else None
+    if cluster_id is None:
+        cluster_id = shown.get("cluster")
+    known = [one if type(one) is int else None for one in (row_id, cluster_id)]
+    return known[0] or 0, known[1]
 
 
 def _operation(request: HttpRequest) -> str:

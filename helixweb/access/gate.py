@@ -76,6 +76,14 @@ def cluster_named_by(match: ResolverMatch) -> int | None:
     return int(match.kwargs[row.argument])
 
 
+def cluster_of_row(match: ResolverMatch) -> int | None:
+    """The id of the cluster whose row an address names, if it names one that is still there."""
+    row = row_of(match.route)
+    if row is None or row.argument not in match.kwargs:
+        return None
+    return cluster_of(apps.get_model(row.model), pk=match.kwargs[row.argument])
+
+
 def check_named(read_body: Callable[[], Any], *, request: HttpRequest) -> None:
     """Rows that a body names must be of clusters where one may do what is asked. Raises Refused.
 

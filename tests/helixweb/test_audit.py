@@ -11,7 +11,7 @@ from helixweb.access.models import Grant
 from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import ApiKey, SessionOfUser
 from helixweb.inventory import services
-from helixweb.inventory.models import Change, Cluster, Node
+from helixweb.inventory.models import Change, Cluster, LanguageModel, Node
 from tests.helixweb.process_doubles import FakeAgent
 
 ADDRESS = "192.0.2.5"
@@ -49,6 +49,27 @@ def test_what_no_service_tells_of_is_told_all_the_same(api: APIClient, plan: Any
     made = api.post("/api/v1/simulations/", {"plan": plan.pk, "workload": "steady"})
     line = newest(kind="request") if made.status_code < 300 else newest(action="refused")
     assert "api-simulation-list" in line.name
+
+
+def test_what_no_service_tells_of_names_its_row_and_its_cluster(
+    api: APIClient, browser: Client, plan: Any, django_user_model: Any
+) -> None:
+    model = LanguageModel.objects.get()
+    asked = {"cluster": plan.cluster_id, "model": model.pk, "options": {"time_limit_s": 5}}
+    made = api.post("/api/v1/plan-runs/", asked)
+    assert made.status_code == 202, made.content
+    line = newest(kind="request")
+    assert (line.row_id, line.cluster_id) == (made.json()["id"], plan.cluster_id)
+    browser.post(f"/plans/{made.json()['id']}/cancel")
+    line = newest(kind="request")
+    assert "plan-run-cancel" in line.name
+    assert (line.row_id, line.cluster_id) == (made.json()["id"], plan.cluster_id)
+    vera = django_user_model.objects.create_user("vera")
+    Grant.objects.create(user=vera, cluster=plan.cluster, role="viewer")
+    reader = APIClient()
+    reader.force_authenticate(vera)
+    seen = reader.get("/api/v1/changes/", {"kind": "request"}).json()["results"]
+    assert line.pk in [row["id"] for row in seen]
 
 
 def test_what_is_refused_is_told_and_a_flood_of_it_is_bounded(
