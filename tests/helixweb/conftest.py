@@ -1,15 +1,17 @@
 """What the web's tests share: people, clients, and a problem small enough to read."""
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
 from django.core.cache import cache
 from django.db import connections
-from django.test import Client
+from django.test import Client, override_settings
 from django.utils import timezone
 from rest_framework.test import APIClient
+from whitenoise.middleware import WhiteNoiseMiddleware
 
 from helixweb.access.models import Grant
 from helixweb.access.roles import Role
@@ -90,6 +92,30 @@ def django_db_modify_db_settings(
         if connection.vendor == "sqlite":
             path = tmp_path_factory.mktemp("database") / "test.sqlite3"
             connection.settings_dict["TEST"]["NAME"] = str(path)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _static_files_are_looked_up_once() -> Iterator[None]:
+    """Every client of every test makes the middleware anew, which reads the folders of all apps."""
+    look = WhiteNoiseMiddleware.add_files_from_finders
+    found: dict[str, Any] = {}
+
+    def add_files(self: WhiteNoiseMiddleware) -> None:
+        if not found:
+            look(self)
+            found.update(self.files)
+        self.files.update(found)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WhiteNoiseMiddleware, "add_files_from_finders", add_files)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _passwords_are_hashed_at_once() -> Iterator[None]:
+    """The site's own hash takes half a second on purpose."""
+    with override_settings(PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"]):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -13,11 +13,6 @@ from helixweb.common import login_links, tasks
 from helixweb.common.models import LoginLink
 
 
-@pytest.fixture(autouse=True)
-def _quick_passwords(settings: Any) -> None:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-
-
 def test_looking_at_a_link_does_not_use_it_up(user: Any) -> None:
     token = login_links.create(user)
     client = Client()

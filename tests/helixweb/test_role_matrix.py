@@ -3,6 +3,7 @@ another one, and on the whole site."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pytest
@@ -49,12 +50,15 @@ class Person:
         return f"{self.role or 'nobody'} of {self.where}"
 
 
-def operations() -> Iterator[tuple[str, str]]:
+@cache
+def operations() -> list[tuple[str, str]]:
     document = SchemaGenerator().get_schema(request=None, public=True)
-    for path, methods in document["paths"].items():
-        for method in methods:
-            if path.startswith(PREFIX):
-                yield method.upper(), path.removeprefix(PREFIX)
+    return [
+        (method.upper(), path.removeprefix(PREFIX))
+        for path, methods in document["paths"].items()
+        for method in methods
+        if path.startswith(PREFIX)
+    ]
 
 
 def test_every_operation_of_the_schema_stands_in_the_table_and_no_other() -> None:
