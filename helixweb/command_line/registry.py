@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": (f"{_ON_SERVER}.doctor", "look for what is wrong with the site on this machine"),
     "backup": (f"{_ON_SERVER}.backup", "save database and secrets of this site in one file"),
     "restore": (f"{_ON_SERVER}.restore", "put a site back as a backup has it"),
+    "manage": (f"{_ON_SERVER}.manage", "login links, API keys and other work on the site's data"),
     "wheels": (f"{_ON_SERVER}.wheels", "gather and serve packages for machines without internet"),
     "login": (f"{_HERE}.login", "keep the site's address and an API key for the other commands"),
     "cluster": (f"{_HERE}.cluster", "list, show, add, edit, remove clusters"),

@@ -63,6 +63,11 @@ def model_of_cluster(
     known = [model for model in client.models.all() if model["id"] in wanted]
     if len(known) == 1:
         return known[0]
+    if not known:
+        raise NoSuchName(
+            f"cluster {cluster['name']} has no compute profile yet, which tells what its nodes do "
+            "with a model; press Measure on each node's page, or estimate them from data sheets"
+        )
     names = _listed([model["name"] for model in known])
     raise BadUsage(f"say which model with --model; {cluster['name']} has profiles for: {names}")
 

@@ -12,6 +12,7 @@ from helixweb.command_line import settings_file
 from helixweb.command_line.output import json_text
 from helixweb.command_line.settings_file import Settings
 from helixweb.command_line.surroundings import Surroundings
+from helixweb.command_line.text_files import text_of
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 Action = Callable[["Session", argparse.Namespace], int]
@@ -80,7 +81,7 @@ def key_of_environment(around: Surroundings) -> str:
     if key := around.environ.get("HELIXWEB_KEY"):
         return key
     if named := around.environ.get("HELIXWEB_KEY_FILE"):
-        return Path(named).read_text(encoding="utf-8").strip()
+        return text_of(Path(named)).strip()
     return ""
 
 

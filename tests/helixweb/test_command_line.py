@@ -1,8 +1,10 @@
 """`helixweb` in a shell: the inventory, which server it asks, exit codes, errors with remedies."""
 
+import io
 import json
 import re
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,11 @@ import pytest
 from django.core.management import call_command
 from site_in_process import URL, InProcess, Shell, new_key
 
-from helixweb.command_line import exit_codes
+from helixweb.command_line import exit_codes, waiting
 from helixweb.command_line.main import main, parser_for
 from helixweb.command_line.output import bandwidth, cut, duration, one_line, table, width
 from helixweb.command_line.registry import COMMANDS
+from helixweb.command_line.surroundings import Surroundings
 from helixweb.inventory.models import Cluster, JoinToken, LanguageModel, Node
 
 
@@ -110,7 +113,7 @@ def test_clusters_and_models_are_made_changed_and_removed(shell: Shell, user: An
         (("node", "edit", "mini"), exit_codes.USAGE, "say what to change"),
         (("node", "edit", "mini", "--profile", "H100"), exit_codes.USAGE, "H100"),
         (("pause",), exit_codes.NOT_FOUND, "nothing is deployed"),
-        (("deploy", 999), exit_codes.USAGE, "999"),
+        (("deploy", 999), exit_codes.NOT_FOUND, "999"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_own_exit_code(
@@ -219,6 +222,51 @@ def test_a_key_may_come_from_a_file(shell: Shell, cluster: Cluster, tmp_path: Pa
     shell.environ["HELIXWEB_KEY_FILE"] = str(tmp_path / "none")
     assert shell("node", "list") == exit_codes.FAILED
     assert "none: No such file" in shell.err
+
+
+def test_a_key_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    shell = Shell("", home=str(tmp_path))
+    (tmp_path / "key").write_bytes(b"\xff")
+    shell.environ["HELIXWEB_KEY_FILE"] = str(tmp_path / "key")
+    assert shell("status") == exit_codes.USAGE
+    assert f"{tmp_path / 'key'}, line 1: this is no text in UTF-8" in shell.err
+
+
+def test_a_model_that_no_node_has_numbers_of_is_told_with_what_to_do(
+    shell: Shell, user: Any
+) -> None:
+    Cluster.objects.create(name="new")
+    assert shell("plan", "compute") == exit_codes.NOT_FOUND
+    assert "press Measure on each node's page" in shell.err
+
+
+def test_a_person_sees_what_is_waited_for_and_a_script_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waiting, "FIRST_AFTER_S", 0.001)
+    for is_terminal in (True, False):
+        err = _Drawn(is_terminal=is_terminal)
+        with waiting.waiting_for("comparing", Surroundings(err=err)):
+            assert err.wait() if is_terminal else True
+        assert ("comparing ... 0 s" in err.getvalue()) is is_terminal
+        assert err.getvalue().endswith("\r") is is_terminal
+
+
+class _Drawn(io.StringIO):
+    """A terminal or not; `wait` until something was drawn."""
+
+    def __init__(self, *, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal, self._drawn = is_terminal, threading.Event()
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+    def flush(self) -> None:
+        self._drawn.set()
+
+    def wait(self) -> bool:
+        return self._drawn.wait(30)
 
 
 @pytest.mark.parametrize("text", ["url = 3\n", "frob = 'x'\n", "url = \n", b"\xff\xfe"])

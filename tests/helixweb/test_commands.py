@@ -25,4 +25,20 @@ def test_without_tables_a_command_says_to_migrate(command: list[str], tmp_path: 
     )
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
-    assert "run `python manage.py migrate` first" in done.stderr
+    assert "`python manage.py migrate` first" in done.stderr
+
+
+def test_an_installed_site_is_managed_by_the_one_command(tmp_path: Path) -> None:
+    words = ["manage", "--data", str(tmp_path), "loginlink", "ada"]
+    done = subprocess.run(
+        [sys.executable, "-m", "helixweb.command_line", *words],
+        cwd=tmp_path,
+        env={**os.environ, "DATABASE_URL": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "migrate` first" in done.stderr
+    assert (tmp_path / "secret_key").exists()

@@ -157,6 +157,11 @@ def test_a_plan_is_deployed_paused_resumed_and_let_go(shell: Shell, joined: Fake
     assert shell("undeploy") == exit_codes.NOT_FOUND
 
 
+def test_a_plan_that_is_none_cannot_be_deployed(shell: Shell, cluster: Cluster) -> None:
+    assert shell("deploy", 99) == exit_codes.NOT_FOUND
+    assert "there is no plan 99; `helixweb plan list` has them" in shell.err
+
+
 def test_a_deployment_that_fails_is_told_by_the_exit_code(
     shell: Shell, joined: FakeCluster
 ) -> None:

@@ -9,6 +9,7 @@ from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
 from helixweb.command_line.reporting import BadUsage
 from helixweb.command_line.resolve import cluster_named
 from helixweb.command_line.session import Session, connection_options, run_action
+from helixweb.command_line.waiting import waiting_for
 
 run = run_action
 MEDIA = {"yaml": "application/yaml", "json": "application/json", "csv": "text/csv"}
@@ -35,7 +36,10 @@ def _export(site: Session, arguments: argparse.Namespace) -> int:
     query = {"kind": arguments.kind}
     if arguments.cluster is not None:
         query["cluster"] = cluster_named(site.client, arguments.cluster)["id"]
-    answer = site.client.send("GET", "/export/", query=query, headers={"Accept": MEDIA[format_]})
+    with waiting_for("reading the site", site.around):
+        answer = site.client.send(
+            "GET", "/export/", query=query, headers={"Accept": MEDIA[format_]}
+        )
     if arguments.output is None:
         site.around.out.write(answer.text)
         site.around.out.write("" if answer.text.endswith("\n") else "\n")

@@ -15,6 +15,7 @@ from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
 from helixweb.command_line.reporting import BadUsage, CommandFailed
 from helixweb.command_line.resolve import cluster_named
 from helixweb.command_line.session import Session, connection_options, run_action
+from helixweb.command_line.waiting import waiting_for
 
 # Of a long file the server takes longer than of a page.
 LONGEST_S = 600.0
@@ -63,17 +64,18 @@ def _import(site: Session, arguments: argparse.Namespace) -> int:
     elif arguments.kind is not None or arguments.cluster is not None:
         raise BadUsage("--kind and --cluster are for CSV; a document says it itself")
 
-    def ask(**more: Any) -> schemas.Outcome:
-        answer = site.client.send(
-            "POST",
-            "/import/",
-            query={**query, **more},
-            content=content,
-            headers={"Content-Type": MEDIA[format_]},
-        )
-        return cast(schemas.Outcome, site.client.decoded(answer))
+    def ask(what: str, **more: Any) -> schemas.Outcome:
+        with waiting_for(what, site.around):
+            answer = site.client.send(
+                "POST",
+                "/import/",
+                query={**query, **more},
+                content=content,
+                headers={"Content-Type": MEDIA[format_]},
+            )
+            return cast(schemas.Outcome, site.client.decoded(answer))
 
-    outcome = ask(dry_run=True)
+    outcome = ask("comparing with the site", dry_run=True)
     if arguments.check:
         _show(site, outcome)
         return exit_codes.DIFFERS if outcome["steps"] else exit_codes.OK
@@ -81,7 +83,7 @@ def _import(site: Session, arguments: argparse.Namespace) -> int:
         if not site.as_json:
             _show(site, outcome)
         _agree(site, arguments)
-        outcome = ask(expect=outcome["digest"])
+        outcome = ask("making the site so", expect=outcome["digest"])
         if not site.as_json:
             site.around.say("done")
             return exit_codes.OK

@@ -23,6 +23,7 @@ from helixweb.command_line.session import (
     seconds,
     whole_number,
 )
+from helixweb.command_line.waiting import waiting_for
 
 run = run_action
 
@@ -155,9 +156,10 @@ def _cancel(site: Session, arguments: argparse.Namespace) -> int:
 
 def _explain(site: Session, arguments: argparse.Namespace) -> int:
     answer = _explanation(site, arguments)
-    while answer["status"] not in FINISHED:
-        site.around.sleep(POLL_S)
-        answer = site.client.plans.explanation(arguments.plan)
+    with waiting_for("working the explanation out", site.around):
+        while answer["status"] not in FINISHED:
+            site.around.sleep(POLL_S)
+            answer = site.client.plans.explanation(arguments.plan)
     if answer["status"] == "failed":
         raise CommandFailed(f"the explanation of plan {arguments.plan} failed: {answer['error']}")
     lines = [*answer["limits"]]

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from helixweb.client import Malformed
 from helixweb.client.generated import schemas
 from helixweb.command_line import exit_codes
 from helixweb.command_line.completion_words import cluster_names, node_names
@@ -75,7 +76,14 @@ def _deploy(site: Session, arguments: argparse.Namespace) -> int:
         body["kv_high_water"] = arguments.kv_high_water
     if arguments.tensor_parallel is not None:
         body["tensor_parallel"] = arguments.tensor_parallel
-    row = site.client.deployments.create(body, idempotency_key=str(uuid.uuid4()))
+    try:
+        row = site.client.deployments.create(body, idempotency_key=str(uuid.uuid4()))
+    except Malformed as error:
+        if [one.field for one in error.errors] != ["plan"]:
+            raise
+        raise NoSuchName(f"there is no plan {arguments.plan}; `helixweb plan list` has them") from (
+            error
+        )
     return _settled(site, row, no_wait=arguments.no_wait)
 
 

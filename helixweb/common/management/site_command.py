@@ -20,6 +20,7 @@ class SiteCommand(BaseCommand):
             ) from error
         if pending:
             raise CommandError(
-                "The database lacks tables of this version; run `python manage.py migrate` first."
+                "The database lacks tables of this version; run `helixweb up` or "
+                "`python manage.py migrate` first."
             )
         return super().execute(*args, **options)

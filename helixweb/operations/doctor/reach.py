@@ -88,9 +88,9 @@ def expiry(ends: datetime, *, now: datetime) -> Finding:
 
 
 def is_ours(host: str, number: int) -> bool:
-    """A web process answers there, by http or https, or a coordinator, which says 503 as long as
-    it has no plan to serve."""
-    for scheme, path in (("http", "healthz"), ("https", "healthz"), ("http", "health")):
+    """A web process answers there, or a coordinator, which says 503 as long as it has no plan to
+    serve; by http, or the web by https."""
+    for scheme, path in (("http", "healthz"), ("http", "health"), ("https", "healthz")):
         with contextlib.suppress(OSError, http.client.HTTPException):
             status, says_status = ask(f"{scheme}://{host}:{number}/{path}", any_certificate=True)
             if says_status and status in (200, 503):
