@@ -12,6 +12,7 @@ from helixweb.places import Addresses
 
 WEB, WORKER, BEAT, COORDINATOR = "web", "worker", "beat", "coordinator"
 ROLES = (WEB, WORKER, BEAT, COORDINATOR)
+_ON = frozenset({"1", "true", "yes", "on"})  # as settings read it, who refuse other words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,7 @@ class Wanted:
     server: str
     token: str
     logs_to_files: bool
+    behind_proxy: bool
     check: bool
     as_json: bool
 
@@ -85,6 +87,7 @@ def wanted_of(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Want
         server=(arguments.server or "").rstrip("/"),
         token=arguments.token or "",
         logs_to_files=arguments.logs == "files",
+        behind_proxy=environ.get("HELIX_BEHIND_PROXY", "").lower() in _ON,
         check=arguments.check,
         as_json=arguments.json,
     )

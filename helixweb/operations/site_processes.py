@@ -26,6 +26,7 @@ _WEB_ENDS = ((signal.SIGTERM, 5.0),)
 _WORKER_ENDS = ((signal.SIGTERM, 1.5), (signal.SIGQUIT, 5.0))
 _BEAT_ENDS = ((signal.SIGTERM, 3.0),)
 COORDINATOR_GRACE_S = 5.0
+PROXIES_HERE = "127.0.0.0/8,::1"
 _COORDINATOR_ENDS = ((signal.SIGTERM, COORDINATOR_GRACE_S + 3.0),)
 
 
@@ -153,6 +154,7 @@ def _coordinator(wanted: Wanted, folder: DataFolder, prepared: Mapping[str, Any]
         "--host", wanted.coordinator_host, "--port", str(wanted.coordinator_port),
         "--data-host", wanted.data_host,
         "--shutdown-grace", str(COORDINATOR_GRACE_S),
+        *(("--trusted-proxies", PROXIES_HERE) if wanted.behind_proxy else ()),
         *(("--token", str(token)) if token else ()),
     ]  # fmt: skip
     return Child(

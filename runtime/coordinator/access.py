@@ -2,14 +2,15 @@
 
 import hashlib
 import hmac
-import ipaddress
 import math
 from collections.abc import Iterable
+from ipaddress import ip_network
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from runtime.coordinator.client_address import Network, client_address, is_within
 from runtime.coordinator.spending import Spending
 from runtime.protocol.control import AdmittedKey, KeySpending
 from runtime.protocol.openai import ApiError
@@ -20,8 +21,16 @@ OPEN_PATHS = frozenset({"/health"})
 class ApiKeys:
     """The keys admitted now; replaced whole when helixweb sends others."""
 
-    def __init__(self, hashes: Iterable[str] = (), *, spending: Spending | None = None) -> None:
+    def __init__(
+        self,
+        hashes: Iterable[str] = (),
+        *,
+        spending: Spending | None = None,
+        proxies: Iterable[Network] = (),
+    ) -> None:
+        """`proxies`: who is believed for whom it asks."""
         self.spending = spending or Spending()
+        self.proxies = tuple(proxies)
         self._terms: dict[str, AdmittedKey] = {}
         self._peppers: tuple[bytes, ...] = ()
         self._names: dict[str, str] = {}  # of keys that were used here, by owner
@@ -57,7 +66,7 @@ class ApiKeys:
             )
         if terms.expires_at is not None and terms.expires_at <= self.spending.now():
             raise _unauthorized("this API key has expired; make another in the web interface")
-        if terms.networks and not _is_within(address, terms.networks):
+        if terms.networks and not is_within(address, map(ip_network, terms.networks)):
             raise ApiError(
                 status=403,
                 message=f"this API key may not be used from {address or 'there'}; it is for "
@@ -150,7 +159,8 @@ class RequireApiKey:
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             try:
                 owner = self._keys.check(
-                    Headers(scope=scope).get("authorization"), address=_address(scope)
+                    Headers(scope=scope).get("authorization"),
+                    address=client_address(scope, proxies=self._keys.proxies),
                 )
                 if scope["method"] == "POST":
                     self._keys.count(owner)
@@ -165,21 +175,6 @@ class RequireApiKey:
                 return
             scope.setdefault("state", {})["owner"] = owner
         await self._app(scope, receive, send)
-
-
-def _address(scope: Scope) -> str:
-    client = scope.get("client")
-    return "" if not client else str(client[0])
-
-
-def _is_within(address: str, networks: Iterable[str]) -> bool:
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-        found = found.ipv4_mapped
-    return any(found in ipaddress.ip_network(network) for network in networks)
 
 
 def _reached(limit: int | None, spent: int) -> bool:

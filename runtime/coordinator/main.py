@@ -157,7 +157,7 @@ async def _run(
         migrate_after_s=options.migrate_after_s,
         tracer=tracer,
     )
-    api_keys = ApiKeys(spending=stats.spending)
+    api_keys = ApiKeys(spending=stats.spending, proxies=options.trusted_proxies)
     own_key = secrets.token_urlsafe(32)
     own_listener = pipelines_door.listen()
     asking = instance_client(timeout=PROBE_TIMEOUT_S)

@@ -7,6 +7,7 @@ from pathlib import Path
 from planner.domain.cluster import COORDINATOR
 from planner.routers.choice import ROUTER_NAMES, RouterName
 from runtime.command_numbers import port_number, positive_seconds
+from runtime.coordinator.client_address import Network, networks
 from runtime.coordinator.dispatcher import MIGRATE_AFTER_S
 from runtime.coordinator.tracing import MOST_PER_REPORT
 from runtime.protocol.data_security import DataSecurity
@@ -34,6 +35,7 @@ class Options:
     traces_per_s: float
     measure_links: bool
     metrics_port: int | None
+    trusted_proxies: tuple[Network, ...]
     emulate: Path | None
 
 
@@ -120,6 +122,14 @@ def parse_options(argv: list[str]) -> Options:
         type=port_number,
         help="answer /metrics there too, without a key and to this machine only (default: only at "
         "--port, with a key)",
+    )
+    add(
+        "--trusted-proxies",
+        type=networks,
+        default=(),
+        metavar="NETWORKS",
+        help="proxies in front, such as 127.0.0.1,192.0.2.0/28: X-Forwarded-For of theirs says who "
+        "asks, for keys that are held to networks (default: nobody's)",
     )
     add(
         "--emulate",

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from io import StringIO
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,18 @@ def test_each_role_is_the_processes_of_it(
             options = parse_options(list(child.command[4:]))
             assert (options.token, options.data_dir) == ("hlxj_x", folder.coordinator)
             assert options.server == wanted.local_url
+
+
+@pytest.mark.parametrize(("environ", "trusts"), [({}, False), ({"HELIX_BEHIND_PROXY": "1"}, True)])
+def test_behind_a_proxy_the_coordinator_believes_those_of_its_own_machine(
+    environ: dict[str, str], trusts: bool, tmp_path: Path
+) -> None:
+    words = ["up", "--role", "coordinator", "--server", "http://helix.example", "--token", "hlxj_x"]
+    wanted = wanted_of(parser_for(words).parse_args(words), environ)
+    plan = site_processes.plan(wanted, DataFolder.of(tmp_path, {}), [], {})
+    (child,) = plan.children
+    proxies = parse_options(list(child.command[4:])).trusted_proxies
+    assert any(ip_address("127.0.0.1") in network for network in proxies) == trusts
 
 
 def test_a_coordinator_of_an_https_site_knows_it_by_its_name(tmp_path: Path) -> None:

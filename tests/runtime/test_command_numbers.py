@@ -27,6 +27,10 @@ PROFILE = ["--checkpoint", "x"]
         (parse_coordinator, COORDINATOR, "--shutdown-grace", "inf", "'inf' is not a number of"),
         (parse_coordinator, COORDINATOR, "--traces-per-s", "all", "'all' requests a second cannot"),
         (parse_coordinator, COORDINATOR, "--traces-per-s", "nan", "'nan' requests a second cannot"),
+        (
+            parse_coordinator, COORDINATOR, "--trusted-proxies", "10.0.0.1/8",
+            "10.0.0.1/8 has host bits set; give networks like 127.0.0.1,192.0.2.0/28",
+        ),
         (parse_serve, SERVE, "--port", "70000", "'70000' is no port; give 0 to 65535"),
         (parse_serve, SERVE, "--memory-budget-bytes", "0", "'0' is not a whole number above 0"),
         (parse_serve, SERVE, "--relative-speed", "2", "'2' is not a number above 0 and up to 1"),

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import hmac
+from ipaddress import ip_network
 from pathlib import Path
 
 import httpx
@@ -95,6 +96,35 @@ def test_a_key_of_another_network_or_after_its_end_is_refused(checkpoint: Path) 
         (over,) = await ask(h, OVER)
         assert over.status_code == 401
         h.assert_idle()
+
+    in_house(checkpoint, visit, text="ok")
+
+
+@pytest.mark.parametrize(
+    ("told", "status"),
+    [
+        ("203.0.113.7", 200),
+        ("198.51.100.9, 203.0.113.7", 200),  # the last is what the proxy saw
+        ("203.0.113.7, 127.0.0.2", 200),  # one proxy behind another
+        ("::ffff:203.0.113.7", 200),
+        ("203.0.113.7, 198.51.100.9", 403),
+        ("203.0.113.7, nobody", 403),
+        ("203.0.113.7,", 403),
+        ("", 403),
+    ],
+)
+def test_a_declared_proxy_says_who_asks_and_its_client_cannot(
+    checkpoint: Path, told: str, status: int
+) -> None:
+    async def visit(h: House) -> None:
+        h.keys.proxies = (ip_network("127.0.0.0/8"),)
+        h.keys.admit([admitted(ELSEWHERE, networks=("203.0.113.0/24",))], peppers=[PEPPER])
+        headers = {"Authorization": f"Bearer {ELSEWHERE}", "X-Forwarded-For": told}
+        answer = await h.client.get("/v1/models", headers=headers)
+        assert answer.status_code == status, answer.text
+        h.keys.proxies = (ip_network("192.0.2.1/32"),)
+        answer = await h.client.get("/v1/models", headers=headers)
+        assert answer.status_code == 403, "who dials is no proxy"
 
     in_house(checkpoint, visit, text="ok")
 
