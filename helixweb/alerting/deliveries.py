@@ -210,8 +210,8 @@ def _judge(channel_id: int, *, worked: bool, gone: bool, error: str) -> None:
             if gone
             else f"{channel.failures} deliveries in a row failed; the last: {error}"
         )
-        told = {"before": {"enabled": True}, "after": {"enabled": False}}
-        change_log.record(channel, Change.Action.CHANGED, **told)
+        before, after = {"enabled": True}, {"enabled": False}
+        change_log.record(channel, Change.Action.CHANGED, before=before, after=after)
         said = sentence(gettext_noop("Channel %(name)s is switched off."), name=channel.name)
         events.emit(f"cluster:{channel.cluster_id}", "alert", said)
     channel.save(update_fields=["failures", "enabled", "disabled_why"])

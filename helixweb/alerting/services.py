@@ -79,8 +79,7 @@ def _set_channels(row: AlertRule, channels: list[Channel]) -> None:
     before = sorted(channel.name for channel in row.channels.all())
     row.channels.set(channels)
     after = sorted(channel.name for channel in channels)
-    told = {"before": {"channels": before}, "after": {"channels": after}}
-    record(row, Change.Action.CHANGED, **told)
+    record(row, Change.Action.CHANGED, before={"channels": before}, after={"channels": after})
 
 
 def create_silence(**fields: Any) -> Silence:
