@@ -23,8 +23,13 @@ class ClusterField(forms.ModelChoiceField):  # type: ignore[type-arg]
     """One of the clusters within reach, or none."""
 
     def __init__(self, **kwargs: Any) -> None:
-        rows = apps.get_model("inventory.Cluster").objects.order_by("name")
-        super().__init__(rows, required=False, **kwargs)
+        super().__init__(None, required=False, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "ClusterField":
+        """Of one form, with what its reader sees; whoever was first to load this saw less."""
+        made: ClusterField = super().__deepcopy__(memo)
+        made.queryset = apps.get_model("inventory.Cluster").objects.order_by("name")
+        return made
 
 
 class InviteForm(forms.Form):

@@ -4,6 +4,7 @@ They are counted in the database, so that all web processes count together and a
 nothing. One-time links and single sign-on work all the same: they cannot be guessed here.
 """
 
+import ipaddress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +18,7 @@ from helixweb.common.models import FailedLogins
 
 WINDOW_S = 300
 FAILURES_OF_ADDRESS = 20
+NETWORK_BITS = 64  # of IPv6, as providers give them to a household
 # More than one address may have: whoever guesses must not lock out whom he guesses at too easily.
 FAILURES_OF_NAME = 60
 
@@ -55,8 +57,21 @@ def _oldest(now: datetime) -> datetime:
     return now - timedelta(seconds=WINDOW_S)
 
 
+def _whose(address: str) -> str:
+    """Of IPv6 the network: who has one address there, has them all."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, NETWORK_BITS), strict=False))
+
+
 def _counters(request: Any, username: str) -> list[tuple[str, int]]:
     return [
-        (f"address:{address_of(request)}", FAILURES_OF_ADDRESS),
+        (f"address:{_whose(address_of(request))}", FAILURES_OF_ADDRESS),
         (f"name:{sha256_hex(username.lower())}", FAILURES_OF_NAME),
     ]

@@ -84,6 +84,18 @@ def test_guessing_from_many_addresses_is_slowed_as_well(user: Any) -> None:
     assert Client().post(f"/login/link/{token}/").status_code == 302, "links work all the same"
 
 
+def test_guessing_from_many_addresses_of_one_network_is_guessing_from_one(user: Any) -> None:
+    user.set_password("correct horse")
+    user.save()
+    for number in range(guessing.FAILURES_OF_ADDRESS):
+        log_in("wrong", address=f"2001:db8:0:1::{number:x}")
+    assert b"Too many failed" in log_in("correct horse", address="2001:db8:0:1:f::1").content
+    assert log_in("correct horse", address="2001:db8:0:2::1").status_code == 302
+    for number in range(guessing.FAILURES_OF_ADDRESS):
+        log_in("wrong", address="10.0.0.1" if number % 2 else "::ffff:10.0.0.1")
+    assert b"Too many failed" in log_in("correct horse", address="10.0.0.1").content
+
+
 def log_in(password: str, *, address: str, forwarded: str = "") -> Any:
     return Client(REMOTE_ADDR=address, headers={"X-Forwarded-For": forwarded}).post(
         "/login/", {"username": "ada", "password": password}

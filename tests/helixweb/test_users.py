@@ -4,10 +4,13 @@ import re
 from typing import Any
 
 import pytest
+from django import forms
 from django.contrib.auth import get_user_model
-from django.test import Client
+from django.test import Client, RequestFactory
 from rest_framework.test import APIClient
 
+from helixweb.access.forms import ClusterField
+from helixweb.common.actor import acting
 from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import Event
 from helixweb.inventory.models import Cluster
@@ -73,6 +76,26 @@ def test_coordinators_hear_of_keys_that_work_no_more(
 def test_nobody_locks_themselves_out(office: Client, admin: Any) -> None:
     office.post(f"/settings/users/{admin.pk}/keep-out")
     assert "cannot deactivate yourself" in office.get("/settings/users/").content.decode()
+
+
+def test_a_form_that_was_loaded_for_somebody_shows_all_to_others(
+    cluster: Cluster, user: Any, django_user_model: Any, rf: RequestFactory
+) -> None:
+    def shown(form: type[forms.Form]) -> list[str]:
+        field: Any = form().fields["cluster"]
+        return [str(row) for row in field.queryset]
+
+    asked = rf.get("/")
+    asked.user = django_user_model.objects.create_user("nobody")
+    with acting(asked):
+
+        class Loaded(forms.Form):
+            cluster = ClusterField()
+
+        assert shown(Loaded) == []
+    asked.user = user
+    with acting(asked):
+        assert shown(Loaded) == ["tiny"]
 
 
 def test_who_is_no_administrator_sees_the_list_and_changes_nothing(
