@@ -20,6 +20,11 @@ SwaggerUIBundle({
   displayRequestDuration: true,
   filter: true,
   validatorUrl: null,
+  onComplete: () => {
+    // The page has its main part; what Swagger calls so is within it.
+    place.querySelector("main")?.setAttribute("role", "presentation");
+    place.setAttribute("aria-busy", "false");
+  },
   requestInterceptor: (request) => {
     request.headers["X-CSRFToken"] = place.dataset.csrf;
     return request;

@@ -36,6 +36,7 @@ PAGES = (
     "/settings/groups/", "/settings/groups/{group}/", "/settings/sessions/",
     "/clusters/{cluster}/access/",
     "/settings/api-keys/", "/settings/join-tokens/", "/settings/jobs/", "/settings/about/",
+    "/api/docs/",
 )  # fmt: skip
 # On the day the site is new: what says that there is nothing yet, and what to do.
 EMPTY = (

@@ -95,6 +95,7 @@ def problems(person: Person, paths: Sequence[str], *, name: str) -> Iterator[tup
         WebDriverWait(browser, PATIENCE_S).until(
             lambda driver: driver.execute_script(
                 "return document.readyState === 'complete' && "
+                "!document.querySelector('[aria-busy=true]') && "
                 "[...document.querySelectorAll('[data-figure-json]')]"
                 ".every((chart) => chart.classList.contains('js-plotly-plot'))"
             )

@@ -103,6 +103,8 @@ def test_the_page_of_the_api_needs_nothing_from_elsewhere(browser: Client) -> No
     assert any("swagger-ui-bundle" in source for source in ours)
     assert all(finders.find(source) for source in ours)
     assert "/api/schema/" in page
+    assert 'lang="en" aria-busy="true" aria-label="Operations"' in page  # English in any language
+    assert "<noscript>" in page
     policy = answer["Content-Security-Policy"]
     assert "unsafe-eval" not in policy
     scripts = re.findall(r"<script(?![^>]*\bsrc=)", page)
