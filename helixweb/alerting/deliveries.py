@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import Q
 from django.utils.translation import gettext_noop
 
 from helixweb.alerting.kinds import Severity
@@ -29,6 +29,9 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 10.0, 3600.0
 MOST_FAILURES = 5
 _RANKS = {Severity.WARNING.value: 0, Severity.CRITICAL.value: 1}
 GONE = 410
+# What the log says of an attempt whose worker was lost; the next one has the same number for the
+# receiver, who so knows it if it came.
+LOST = "the worker that tried was lost; whether it arrived is not known"
 
 
 def tell(cluster: Cluster, alerts: Sequence[Alert], *, now: datetime) -> None:
@@ -79,18 +82,27 @@ def due_ids(now: datetime) -> list[int]:
 
 def claim(delivery_id: int, *, now: datetime) -> int | None:
     """The number of the attempt; None: it is not due, or another worker has it."""
-    free = Q(status=Status.QUEUED, next_try_at__lte=now) | Q(
-        status=Status.RUNNING, lease_expires_at__lt=now
-    )
+    queued = Q(status=Status.QUEUED, next_try_at__lte=now)
+    lost = Q(status=Status.RUNNING, lease_expires_at__lt=now)
     with transaction.atomic():
-        changed = Delivery.objects.filter(free, pk=delivery_id).update(
-            status=Status.RUNNING, attempt=F("attempt") + 1, lease_expires_at=now + LEASE
-        )
-        if not changed:
+        row = Delivery.objects.filter(queued | lost, pk=delivery_id).first()
+        if row is None:
+            return None
+        owned = Delivery.objects.filter(queued | lost, pk=delivery_id, attempt=row.attempt)
+        if not owned.update(
+            status=Status.RUNNING, attempt=row.attempt + 1, lease_expires_at=now + LEASE
+        ):
             return None
         Delivery.objects.filter(pk=delivery_id, started_at=None).update(started_at=now)
-        attempt: int = Delivery.objects.values_list("attempt", flat=True).get(pk=delivery_id)
-    return attempt
+        if row.status == Status.RUNNING and row.lease_expires_at is not None:
+            DeliveryAttempt.objects.create(
+                delivery=row,
+                attempt=row.attempt,
+                at=row.lease_expires_at - LEASE,
+                took_s=LEASE.total_seconds(),
+                error=LOST,
+            )
+    return row.attempt + 1
 
 
 def record(
