@@ -83,6 +83,8 @@ STRICT_CHECKS: Sequence[CheckFunction] = (
 )
 A_HANG_S = 60.0
 _TURNS_BETWEEN = 20
+# Of each kind to each operation, where all have their turn.
+_FEWEST = 8
 _SETTINGS = hypothesis.settings(
     database=None,
     deadline=None,
@@ -160,11 +162,14 @@ def attack(
         dice.shuffle(turns)
         for number, (operation, mode) in enumerate(turns):
             most = math.ceil(each * _weight(operation))
+            if each >= 1:
+                most = max(_FEWEST, most)
             judge = _Judge(operation=operation, send=send, checks=checks, tally=tally)
             _turn(judge, mode, most=most, seed=dice.getrandbits(64))
             if number % _TURNS_BETWEEN == 0:
                 between()
-            if tally.requests >= requests:
+            # Where all operations have their turn, all have it.
+            if tally.requests >= requests and each < 1:
                 break
     between()
     return tally

@@ -44,6 +44,11 @@ class Accepted:
             "POST agent/register": {
                 "join_token": token.secret, "role": "node", "name": "attic", "region": "home",
                 "node_uuid": "2b0a9d53-5f0b-4c0e-9d5c-0b6f2d3b8f11", "version": "0.1.0",
+                "data_endpoint": "tcp://10.0.0.7:7000", "data_public_key": "x" * 40,
+                "hardware": {
+                    "hostname": "attic", "cpu_count": 4, "memory_bytes": 2**33, "gpus": [],
+                    "memory_budget_bytes": 2**32, "relative_speed": 1.0, "emulated": False,
+                },
             },
         }  # fmt: skip
         self._add_edits()
@@ -54,12 +59,14 @@ class Accepted:
             "POST plan-runs/{id}/accept/": {"id": world["running"]},
             "POST plan-runs/{id}/cancel/": {"id": world["running"]},
             "POST plan-runs/{id}/extend/": {"id": world["run"]},
-            "GET clusters/{id}/bottleneck/": {"id": world["cluster"]},
+            "GET clusters/{id}/bottleneck/": {"id": world["instances_cluster"]},
+            "POST plans/{id}/explanation/": {"id": world["second_plan"]},
+            "PATCH nodes/{id}/": {"id": world["spare_node"]},
             "GET plans/{id}/explanation/": {"id": world["plan"]},
-            "POST deployments/{id}/weights/": {"id": world["deployment"]},
+            "POST deployments/{id}/weights/": {"id": world["failing"]},
             "POST deployments/{id}/resume/": {"id": world["instances"]},
             "POST deployments/{id}/roll-back/": {"id": again.pk},
-            "DELETE profile-versions/{id}/": {"id": self._unused_version(world["profile"])},
+            "DELETE profile-versions/{id}/": {"id": self._unused_version(spare)},
             "DELETE join-tokens/{id}/": {"id": token.row.pk},
             "DELETE models/{id}/": {"id": world["own_model"]},
             "PATCH users/{id}/": {"id": self.other.pk},
@@ -77,9 +84,14 @@ class Accepted:
             services.import_profile(cluster, document)
         return model
 
-    def _unused_version(self, profile: int) -> int:
-        oldest = ProfileVersion.objects.filter(profile=profile).earliest("number")
-        return int(oldest.pk)
+    def _unused_version(self, cluster: Cluster) -> int:
+        """The first of two that were imported."""
+        profile = cluster.profiles.get(name="small", model__name="tiny-llama")
+        document = services.export_profile(profile)
+        for _ in range(2):
+            document["profile"]["vram_bytes"] *= 2
+            services.import_profile(cluster, document)
+        return int(ProfileVersion.objects.filter(profile=profile).earliest("number").pk)
 
     def _bodies(self, world: Mapping[str, Any], documents: Mapping[str, Any]) -> dict[str, Any]:
         cluster, model = {"cluster": world["spare"]}, {"model": world["model"]}
