@@ -61,6 +61,7 @@ SESSION_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"
 
 INSTALLED_APPS = [
+    "helixweb.access",  # before Django's, whose commands for users it has tell what they do
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -74,7 +75,6 @@ INSTALLED_APPS = [
     *(["drf_spectacular_sidecar"] if find_spec("drf_spectacular_sidecar") else []),
     "helixweb.common",
     "helixweb.common.rest",
-    "helixweb.access",
     "helixweb.inventory",
     "helixweb.planning",
     "helixweb.deployment",

@@ -1,9 +1,12 @@
 """People of the site: let in by a one-time link, given roles, and kept out again."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.db import transaction
+from django.db.models.signals import post_save
 from django.utils.translation import gettext as _
 
 from helixweb.access import audit, roles_of_holders, sessions
@@ -26,8 +29,45 @@ def invite(username: str, *, role: Role | None = None) -> str:
             audit.note("user", username, "added", row_id=user.pk)
             if role is not None:
                 roles_of_holders.give(user, role)
-        audit.note("user", username, "noted", row_id=user.pk, text="login link made")
+        return login_token(user)
+
+
+def login_token(user: Any) -> str:
+    """Of a one-time login link."""
+    with transaction.atomic():
+        audit.note("user", user.get_username(), "noted", row_id=user.pk, text="login link made")
         return login_links.create(user)
+
+
+def administrator(username: str) -> Any:
+    """The user of that name; who is not there is made, and may do everything."""
+    rights = {"is_staff": True, "is_superuser": True}
+    with transaction.atomic():
+        user, is_new = get_user_model().objects.get_or_create(username=username, defaults=rights)
+        if is_new:
+            audit.note("user", username, "added", row_id=user.pk, after={"is_superuser": True})
+    return user
+
+
+@contextmanager
+def telling_of_users() -> Iterator[None]:
+    """Within, whoever saves a user, as commands of Django's do, has it told."""
+
+    def tell(sender: Any, instance: Any, created: bool, **signal: Any) -> None:
+        audit.note(
+            "user",
+            instance.get_username(),
+            "added" if created else "changed",
+            row_id=instance.pk,
+            after={"is_superuser": instance.is_superuser} if created else None,
+        )
+
+    users = get_user_model()
+    post_save.connect(tell, sender=users, weak=False)
+    try:
+        yield
+    finally:
+        post_save.disconnect(tell, sender=users)
 
 
 def let_in(user: Any) -> None:

@@ -6,11 +6,13 @@ from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.urls import reverse
 
-from helixweb.common import login_links
+from helixweb.access import people
+from helixweb.common.actor import commanding
 from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, JoinToken
 from helixweb.operations import health
 
+COMMAND = "helixweb up"
 FIRST_USER = "admin"
 FIRST_CLUSTER = "main"
 
@@ -22,8 +24,9 @@ def login_link(username: str) -> str:
     logged in; else empty: what `up` prints ends in logs."""
     if not username and get_user_model().objects.filter(last_login__isnull=False).exists():
         return ""
-    user = _administrator(username) if username else _somebody()
-    return reverse("login-link", args=[login_links.create(user)])
+    with commanding(COMMAND):
+        user = people.administrator(username) if username else _somebody()
+        return reverse("login-link", args=[people.login_token(user)])
 
 
 def is_joined(credential: str) -> bool:
@@ -34,8 +37,9 @@ def is_joined(credential: str) -> bool:
 def coordinator_token(name: str) -> dict[str, Any]:
     """A join token for a coordinator of cluster `name`; empty: of the first, which is made if there
     is none."""
-    cluster = _cluster(name)
-    token = services.create_join_token(cluster, JoinToken.Role.COORDINATOR, _somebody())
+    with commanding(COMMAND):
+        cluster = _cluster(name)
+        token = services.create_join_token(cluster, JoinToken.Role.COORDINATOR, _somebody())
     return {"cluster": cluster.name, "coordinator_token": token.secret}
 
 
@@ -51,10 +55,4 @@ def _somebody() -> Any:
     """The first administrator, made if there is none."""
     users = get_user_model().objects
     found = users.filter(is_superuser=True, is_active=True).order_by("pk").first()
-    return found or _administrator(FIRST_USER)
-
-
-def _administrator(username: str) -> Any:
-    """The user of that name, made if there is none."""
-    defaults = {"is_staff": True, "is_superuser": True}
-    return get_user_model().objects.get_or_create(username=username, defaults=defaults)[0]
+    return found or people.administrator(FIRST_USER)

@@ -1,9 +1,11 @@
 """Whatever is changed, and whatever is refused, has a line in the change log that says by whom."""
 
+from io import StringIO
 from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.core.management import call_command
 from django.test import Client
 from rest_framework.test import APIClient
 
@@ -12,6 +14,7 @@ from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import ApiKey, SessionOfUser
 from helixweb.inventory import services
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Node
+from helixweb.operations import first_start
 from tests.helixweb.process_doubles import FakeAgent
 
 ADDRESS = "192.0.2.5"
@@ -91,6 +94,32 @@ def test_a_failed_log_in_is_told_without_the_password(db: None) -> None:
     line = newest(kind="login")
     assert (line.name, line.action, line.address) == ("eve", "refused", ADDRESS)
     assert "hunter2" not in str(Change.objects.values())
+
+
+def test_what_commands_on_the_server_do_to_users_is_told(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told() -> list[tuple[str, str, str, Any]]:
+        lines = Change.objects.filter(kind="user", actor_kind="command").order_by("pk")
+        return [(line.comment, line.name, line.action, line.after) for line in lines]
+
+    call_command("loginlink", "ada", stdout=StringIO())
+    everything = {"is_superuser": True}
+    first = [
+        ("manage.py loginlink", "ada", "added", everything),
+        ("manage.py loginlink", "ada", "noted", None),
+    ]
+    assert told() == first
+    call_command("createsuperuser", interactive=False, username="eve", email="e@example.org")
+    monkeypatch.setattr("getpass.getpass", lambda prompt="": "correct horse 7")
+    call_command("changepassword", "eve", stdout=StringIO())
+    assert told()[2:] == [
+        ("manage.py createsuperuser", "eve", "added", everything),
+        ("manage.py changepassword", "eve", "changed", None),
+    ]
+    assert "correct horse" not in str(list(Change.objects.values()))
+    first_start.login_link("")
+    assert [line[:3] for line in told()[4:]] == [("helixweb up", "ada", "noted")]
 
 
 def test_roles_groups_and_users_are_told_with_before_and_after(db: None) -> None:

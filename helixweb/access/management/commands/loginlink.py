@@ -4,10 +4,10 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth import get_user_model
 from django.urls import reverse
 
-from helixweb.common import login_links
+from helixweb.access import people
+from helixweb.common.actor import commanding
 from helixweb.common.management.site_command import SiteCommand
 
 
@@ -18,9 +18,6 @@ class Command(SiteCommand):
         parser.add_argument("username")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        users = get_user_model()
-        user, _ = users.objects.get_or_create(
-            username=options["username"], defaults={"is_staff": True, "is_superuser": True}
-        )
-        token = login_links.create(user)
+        with commanding("manage.py loginlink"):
+            token = people.login_token(people.administrator(options["username"]))
         self.stdout.write(f"{settings.HELIX_URL}{reverse('login-link', args=[token])}")
