@@ -97,7 +97,7 @@ MIDDLEWARE = [
     "helixweb.access.auditing.tell_the_rest",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "csp.middleware.CSPMiddleware",
+    "helixweb.common.security_policy.ContentSecurityPolicy",
     "django_htmx.middleware.HtmxMiddleware",
 ]
 

@@ -1,15 +1,17 @@
 """How many lists of 100 rows one web process answers a second, beside plain Django.
 
     python -m benchmarks.web.api_lists --data-dir DIR [--database-url URL] [--seconds S]
-        [--connections N] [--commits-per-s C] [LIST ...]
+        [--connections N] [--commits-per-s C] [--role viewer] [LIST ...]
 
 Fills a new site under DIR, starts one web process and asks for lists over kept connections, with an
-API key that may read, in three ways: `unchanged`, again and again while nobody commits anything;
+API key that may read, in four ways: `unchanged`, again and again while nobody commits anything;
 `reported`, while this process commits C reports of a node a second, each of which ends what the web
-process keeps; `anew`, with `Cache-Control: no-cache`, so that every answer is made from the rows.
-Beside each list stands a view of plain Django in the same process, which gives the same columns by
-`values()` and JsonResponse to whoever asks: no key is looked up, no rows are counted. The client
-takes part of the machine, too.
+process keeps; `anew`, with `Cache-Control: no-cache`, so that every answer is made from what the
+database has then, with the JSON of rows that are as they were; `rows anew`, as if no row had been
+shown before. `--role viewer`: the key is of somebody who may see one cluster, not of a superuser.
+Beside each list stands plain Django in a process of its own, under the same server, with the
+middleware of `startproject`: a view that gives the same columns by `values()` and JsonResponse to
+whoever asks; no key is looked up, no rows are counted. The client takes part of the machine, too.
 """
 
 import argparse
@@ -35,7 +37,11 @@ ROWS = 100
 WANTED_PER_S = 500.0
 WANTED_P95_S = 0.05
 PATIENCE_S = 60.0
+NO_CACHE = "Cache-Control: no-cache\r\n"
 PLAIN = "plain"
+# Settings, and what uvicorn is told to serve.
+OURS = ("benchmarks.web.lists_settings", "helixweb.asgi:application")
+DJANGO = ("benchmarks.web.plain_settings", "django.core.asgi:get_asgi_application", "--factory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +56,13 @@ class Result:
 def main() -> int:
     arguments = _arguments()
     open_site(arguments)
-    key = _filled()
+    key = _filled(arguments)
     missed = []
     print(f"{'list':>10} {'way':>10} {'reads/s':>8} {'p50 ms':>7} {'p95 ms':>7} {'CPU ms':>7} "
           f"{'kB':>5} {'x plain':>8}")  # fmt: skip
-    with _web(arguments) as (port, process):
+    with _web(arguments, *OURS) as ours, _web(arguments, *DJANGO) as plain:
         for name in arguments.lists or LISTS:
-            for way, result, ratio in _ways(name, key, port, process, arguments):
+            for way, result, ratio in _ways(name, key, ours, plain, arguments):
                 print(
                     f"{name:>10} {way:>10} {result.per_s:8.0f} {1e3 * result.p50_s:7.1f} "
                     f"{1e3 * result.p95_s:7.1f} {result.cpu_ms:7.2f} {result.size / 1e3:5.0f} "
@@ -72,27 +78,29 @@ def main() -> int:
 
 
 def _ways(
-    name: str, key: str, port: int, process: psutil.Process, arguments: argparse.Namespace
+    name: str, key: str, ours: "Served", plain: "Served", arguments: argparse.Namespace
 ) -> Iterator[tuple[str, Result, float]]:
     """How, what was found, and how many times as fast as plain Django."""
 
-    def measured(path: str, more: str = "") -> Result:
+    def measured(served: Served, path: str, more: str = "") -> Result:
         request = (
-            f"GET {path}?limit={ROWS} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+            f"GET {path}?limit={ROWS} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
             f"Authorization: Bearer {key}\r\n{more}\r\n"
         )
-        return asyncio.run(_measured(port, request, process=process, arguments=arguments))
+        return asyncio.run(_measured(served, request, arguments))
 
-    plain = measured(f"/plain/{name}/")
-    yield PLAIN, plain, 1.0
+    django = measured(plain, f"/plain/{name}/")
+    yield PLAIN, django, 1.0
     path = f"/api/v1/{name}/"
-    result = measured(path)
-    yield "unchanged", result, result.per_s / plain.per_s
+    result = measured(ours, path)
+    yield "unchanged", result, result.per_s / django.per_s
     with _reports(arguments.commits_per_s):
-        result = measured(path)
-    yield "reported", result, result.per_s / plain.per_s
-    result = measured(path, "Cache-Control: no-cache\r\n")
-    yield "anew", result, result.per_s / plain.per_s
+        result = measured(ours, path)
+    yield "reported", result, result.per_s / django.per_s
+    result = measured(ours, path, NO_CACHE)
+    yield "anew", result, result.per_s / django.per_s
+    result = measured(ours, path, f"{NO_CACHE}X-Rows: anew\r\n")
+    yield "rows anew", result, result.per_s / django.per_s
 
 
 @contextmanager
@@ -120,11 +128,12 @@ def _reports(per_s: float) -> Iterator[None]:
         reporting.join()
 
 
-def _filled() -> str:
+def _filled(arguments: argparse.Namespace) -> str:
     """A key for a site with more rows than are asked for."""
     from django.utils import timezone
 
     from benchmarks.web import rows
+    from helixweb.access.models import Grant
     from helixweb.common.api_keys import create_api_key
     from helixweb.inventory import services as inventory
     from helixweb.inventory.models import Cluster, Link, Node
@@ -135,7 +144,7 @@ def _filled() -> str:
     from tests.helixweb.request_traces import made_up_trace
 
     user = rows.user()
-    user.is_superuser = True
+    user.is_superuser = arguments.role == "superuser"
     user.save()
     if not Cluster.objects.filter(name="lists").exists():
         cluster = inventory.import_problem_document(TINY_PROBLEM, user=user, cluster_name="lists")
@@ -158,6 +167,9 @@ def _filled() -> str:
             )  # fmt: skip
         traces = [made_up_trace(number) for number in range(ROWS + 20)]
         record_traces(cluster.pk, traces)
+    Grant.objects.filter(user=user).delete()
+    if arguments.role == "viewer":
+        Grant.objects.create(user=user, cluster=Cluster.objects.get(name="lists"), role="viewer")
     return create_api_key(name="lists", user=user, scopes=["read"]).secret
 
 
@@ -167,17 +179,22 @@ HARDWARE = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    port: int
+    process: psutil.Process
+
+
 @contextmanager
-def _web(arguments: argparse.Namespace) -> Iterator[tuple[int, psutil.Process]]:
+def _web(
+    arguments: argparse.Namespace, settings: str, application: str, *more: str
+) -> Iterator[Served]:
     port = free_port()
     command = [
-        sys.executable, "-m", "uvicorn", "helixweb.asgi:application", "--host", "127.0.0.1",
-        "--port", str(port), "--log-level", "warning", "--no-access-log",
+        sys.executable, "-m", "uvicorn", application, *more, "--host", "127.0.0.1",
+        "--port", str(port), "--log-level", "warning", "--no-access-log", "--lifespan", "off",
     ]  # fmt: skip
-    env = {
-        **os.environ, **site_environment(arguments),
-        "DJANGO_SETTINGS_MODULE": "benchmarks.web.plain_settings",
-    }  # fmt: skip
+    env = {**os.environ, **site_environment(arguments), "DJANGO_SETTINGS_MODULE": settings}
     web = Popen(command, cwd=ROOT, env=env)
     try:
         deadline = time.monotonic() + PATIENCE_S
@@ -185,7 +202,7 @@ def _web(arguments: argparse.Namespace) -> Iterator[tuple[int, psutil.Process]]:
             if web.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit("the web process does not answer")
             time.sleep(0.2)
-        yield port, psutil.Process(web.pid)
+        yield Served(port=port, process=psutil.Process(web.pid))
     finally:
         web.terminate()
         web.wait()
@@ -193,16 +210,15 @@ def _web(arguments: argparse.Namespace) -> Iterator[tuple[int, psutil.Process]]:
 
 def _answers(port: int) -> bool:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=5).is_success
+        httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=5)
     except httpx.TransportError:
         return False
+    return True
 
 
-async def _measured(
-    port: int, text: str, *, process: psutil.Process, arguments: argparse.Namespace
-) -> Result:
-    request = text.encode()
-    connections = [await _Connection.opened(port) for _ in range(arguments.connections)]
+async def _measured(served: Served, text: str, arguments: argparse.Namespace) -> Result:
+    request, process = text.encode(), served.process
+    connections = [await _Connection.opened(served.port) for _ in range(arguments.connections)]
     body = b""
     for connection in connections * 10:  # what the first answers load is not counted
         body = await connection.ask(request)
@@ -263,6 +279,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--commits-per-s", type=float, default=10.0)
+    parser.add_argument("--role", choices=("superuser", "viewer"), default="superuser")
     parser.add_argument("lists", nargs="*", metavar="LIST", help=f"of: {', '.join(LISTS)}")
     return parser.parse_args()
 

@@ -46,6 +46,8 @@ class Prepared:
             return
         if self._compiler.has_extra_select:
             raise ValueError(f"{rows.model.__name__}: columns beside those of the rows are needed")
+        converters = self._compiler.get_converters([one[0] for one in self._compiler.select])
+        self._compiler.get_converters = lambda columns: converters  # always these columns
 
     @property
     def alias(self) -> str:
@@ -59,11 +61,12 @@ class Prepared:
 
     def fetch(self, *params: Any) -> list[Raw]:
         """Raw rows. `params`: other values in the place of those that the query was made with."""
-        if not self._sql:
-            return []
-        with connections[self.alias].cursor() as cursor:
-            cursor.execute(self._sql, params or self.params)
-            return list(cursor.fetchall())
+        return self._fetched(self._sql, params or self.params)
+
+    def fetch_slice(self, start: int, end: int) -> list[Raw]:
+        """Raw rows from `start` to `end`, of a query that is not sliced itself."""
+        part = connections[self.alias].ops.limit_offset_sql(start, end)
+        return self._fetched(self._sql and f"{self._sql} {part}", self.params)
 
     def objects(self, raw: Sequence[Raw]) -> Iterable[Any]:
         """Instances of the model."""
@@ -82,6 +85,13 @@ class Prepared:
         """What `values_list()` gives."""
         found: Iterable[Raw] = self._compiler.results_iter([raw], tuple_expected=True)
         return found
+
+    def _fetched(self, sql: str, params: Sequence[Any]) -> list[Raw]:
+        if not sql:
+            return []
+        with connections[self.alias].cursor() as cursor:
+            cursor.execute(sql, params)
+            return list(cursor.fetchall())
 
     def belongs_here(self) -> bool:
         """Whether this thread has the connection still that the SQL was made for."""

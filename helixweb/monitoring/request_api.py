@@ -58,7 +58,9 @@ class TracedRequestViewSet(ReadViewSet[TracedRequest]):
     lookup_value_regex = "[0-9a-f]{16}"
 
     def get_queryset(self) -> Any:
-        return TracedRequest.objects.all() if self.action == "retrieve" else traced_requests()
+        if self.action == "retrieve":
+            return TracedRequest.objects.all()
+        return traced_requests().select_related(None).defer("detail", "transfers_s")
 
     def get_serializer_class(self) -> type[serializers.BaseSerializer[TracedRequest]]:
         if self.action == "retrieve":

@@ -45,6 +45,12 @@ from helixweb.planning.what_if_serializers import (
 )
 from planner.domain.rules import PlacementRules
 
+# Of a run, of its plan, and of who started it, what a list shows.
+COLUMNS_OF_LIST = (
+    *(name for name in PlanRunSerializer.Meta.fields if name not in ("gap", "plan", "created_by")),
+    "plan__id", "created_by__username",
+)  # fmt: skip
+
 
 class PlanRunViewSet(ReadViewSet[PlanRun]):
     queryset = PlanRun.objects.select_related("plan", "created_by").defer(
@@ -55,6 +61,10 @@ class PlanRunViewSet(ReadViewSet[PlanRun]):
     filterset_fields = ["cluster", "model", "status", "created_at", "flow_tokens_per_s"]
     search_fields = ("cluster__name", "model__name", "what_if")
     action_parameters = {"incumbents": PAGING}
+
+    def get_queryset(self) -> Any:
+        rows = super().get_queryset()
+        return rows.only(*COLUMNS_OF_LIST) if self.action == "list" else rows
 
     @extend_schema(request=PlanRunRequestSerializer, responses={202: PlanRunSerializer})
     def create(self, request: Request) -> Response:

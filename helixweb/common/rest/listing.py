@@ -80,8 +80,8 @@ class RowByRow:
         return counted(("count", self.name), self.rows)
 
     def page(self, start: int, end: int) -> Any:
-        query = self._query(start, end)
-        found = query.fetch()
+        query = self._query()
+        found = query.fetch_slice(start, end)
         keys = self._with_words(query, found) if self.reader.words else found
         if not keys:
             return []
@@ -99,18 +99,18 @@ class RowByRow:
         self.until = None if None in ends else min(ends)  # type: ignore[type-var]
         return orjson.Fragment(b"[" + b",".join([text.text for text in shown]) + b"]")
 
-    def _query(self, start: int, end: int) -> Prepared:
+    def _query(self) -> Prepared:
         def wanted() -> QuerySet[Any]:
             rows, reader = self.rows(), self.reader
             if reader.columns is not None:
                 plain = rows.select_related(None).prefetch_related(None)
-                return plain.values_list(*reader.columns.values())[start:end]
-            page: QuerySet[Any] = without(rows, {words.relation for words in reader.words})
-            return page[start:end]
+                return plain.values_list(*reader.columns.values())
+            whole: QuerySet[Any] = without(rows, {words.relation for words in reader.words})
+            return whole
 
         if self.name is None:
             return Prepared(wanted())
-        return prepared(("page", self.name, start, end), wanted)
+        return prepared(("page", self.name), wanted)
 
     def _with_words(self, query: Prepared, found: Sequence[Raw]) -> list[Raw]:
         """Each row with its words, in one query for each kind of them."""

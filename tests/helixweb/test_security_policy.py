@@ -1,0 +1,33 @@
+"""Which scripts a browser may run is said by every answer, as django-csp makes it."""
+
+from typing import Any
+
+import pytest
+from csp.constants import SELF
+from csp.utils import build_policy
+from django.test import Client
+from rest_framework.test import APIClient
+
+pytestmark = pytest.mark.django_db
+HEADER = "Content-Security-Policy"
+
+
+def parts(policy: str) -> set[str]:
+    return {part.strip() for part in policy.split(";")}
+
+
+def test_answers_of_the_api_have_the_policy_as_it_is_set(api: APIClient, settings: Any) -> None:
+    for path, status in (("/api/v1/nodes/", 200), ("/api/v1/colours/", 404)):
+        for _ in range(2):
+            answer = api.get(path)
+            assert answer.status_code == status
+            assert parts(answer[HEADER]) == parts(build_policy()) >= {"script-src 'self'"}
+    settings.CONTENT_SECURITY_POLICY = {"DIRECTIVES": {"default-src": [SELF]}}
+    assert api.get("/api/v1/nodes/")[HEADER] == "default-src 'self'"
+
+
+def test_a_page_has_a_nonce_of_its_own_each_time(browser: Client, api: APIClient) -> None:
+    policies = [browser.get("/nodes/")[HEADER] for _ in range(2)]
+    assert all("'nonce-" in policy for policy in policies)
+    assert policies[0] != policies[1]
+    assert "'nonce-" not in api.get("/api/v1/nodes/")[HEADER]
