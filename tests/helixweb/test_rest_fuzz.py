@@ -40,6 +40,8 @@ COLLECTIONS = {
     "channels": "alert-channels",
     "channel": "alert-channels",
 }
+# What is deleted is ended, and stays to be looked at.
+ENDED = ("api-keys", "join-tokens", "profilings")
 
 
 class Site:
@@ -245,6 +247,29 @@ def test_what_made_up_requests_start_from_is_accepted() -> None:
     with site() as (asked, _document):
         refused = asked.refused_of_accepted()
     assert not refused, "\n".join(refused)
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("time_stands_still")
+def test_a_row_is_there_once_it_is_made_and_gone_once_it_is_deleted() -> None:
+    """Schemathesis's `ensure_resource_availability` and `use_after_free`."""
+    wrong, seen = [], 0
+    with site() as (asked, document):
+        for operation, body in asked.accepted.bodies.items():
+            collection = f"{PREFIX}{operation.removeprefix('POST ')}"
+            address = f"{collection}{{id}}/"
+            if "delete" not in document["paths"].get(address, {}):
+                continue
+            seen += 1
+            row = address.format(id=asked.client.post(collection, json=body).json()["id"])
+            answers = [
+                asked.client.request(method, row).status_code for method in ("GET", "DELETE", "GET")
+            ]
+            name = operation.removeprefix("POST ").strip("/")
+            if answers != [200, 204, 200 if name in ENDED else 404]:
+                wrong.append(f"{row}: {answers}")
+    assert not wrong, "\n".join(wrong)
+    assert seen > 12
 
 
 @pytest.mark.django_db
