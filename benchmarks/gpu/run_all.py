@@ -36,7 +36,8 @@ from runtime.engine.loading import make_runner
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
-from runtime.models.config import ModelConfig, read_config
+from runtime.models.config import read_config
+from runtime.models.model_config import ModelConfig
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.models.weights import load_decoder
 from runtime.protocol.routes import Hop, Route, Sampling

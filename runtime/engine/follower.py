@@ -24,12 +24,12 @@ from runtime.engine.kv_cache import KvCache
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.engine.varlen_attention import find_kernel
-from runtime.models.checkpoint import CheckpointError
+from runtime.models.checkpoint import CheckpointError, Progress
 from runtime.models.config import read_config
 from runtime.models.decoder import Decoder
 from runtime.models.free_memory import free_bytes
 from runtime.models.ranks import ProcessRanks
-from runtime.models.weights import Progress, load_decoder
+from runtime.models.weights import load_decoder
 from runtime.protocol.routes import Hop, Route, Sampling
 
 # to find each other once all are there, and for the slowest rank of a sum

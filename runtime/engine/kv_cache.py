@@ -14,7 +14,7 @@ from torch import Tensor
 
 from runtime.engine.page_memory import page_memory
 from runtime.engine.pages import PageBooks, PageTable
-from runtime.models.config import ModelConfig
+from runtime.models.model_config import ModelConfig
 
 
 def page_bytes(config: ModelConfig, *, page_tokens: int) -> int:

@@ -18,14 +18,15 @@ from runtime.engine.model_holdings import ModelHoldings
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.ranks import RankGroup, RankLost
 from runtime.engine.varlen_attention import find_kernel
-from runtime.models.checkpoint import CheckpointError
+from runtime.models.checkpoint import CheckpointError, Progress
 from runtime.models.compact_decoder import CompactDecoder
-from runtime.models.config import CompactConfig, ModelConfig, read_config
+from runtime.models.config import CompactConfig, read_config
 from runtime.models.decoder import LoadedDecoder
 from runtime.models.free_memory import free_bytes, require_memory
+from runtime.models.model_config import ModelConfig
 from runtime.models.ranks import ALONE
 from runtime.models.sharding import Shard, shard_config
-from runtime.models.weights import Progress, load_compact, load_decoder
+from runtime.models.weights import load_compact, load_decoder
 from runtime.protocol.control import StageAssignment
 from runtime.protocol.engine_options import PromptRule
 from runtime.protocol.stage_pipe import StageLaunch

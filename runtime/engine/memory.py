@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from runtime.engine.kv_cache import page_bytes
 from runtime.engine.limits import EngineLimits
-from runtime.models.config import ModelConfig
+from runtime.models.model_config import ModelConfig
 
 _BUDGET_PER_ACTIVATIONS = 8
 _FREE_SHARE = 0.9  # of what is free now; the rest is for what grows beside us

@@ -39,10 +39,10 @@ from runtime.engine.kv_cache import KvCache
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.sequence import Work
 from runtime.engine.varlen_attention import find_kernel
-from runtime.models.config import ModelConfig
+from runtime.models.checkpoint import Progress
 from runtime.models.decoder import Decoder
 from runtime.models.free_memory import free_bytes
-from runtime.models.weights import Progress
+from runtime.models.model_config import ModelConfig
 
 OnLost = Callable[[str], None]
 MessageT = TypeVar("MessageT")

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from runtime.models.checkpoint import CheckpointError
-from runtime.models.config import ModelConfig, parse_dtype, positive
+from runtime.models.model_config import ModelConfig, parse_dtype, positive
 
 _RUNNABLE_LAYERS = {"full_attention", "sliding_attention"}
 

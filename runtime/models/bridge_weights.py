@@ -13,9 +13,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from runtime.models.bridge_check import check_bridge
 from runtime.models.bridge_config import BridgeConfig, build_skeleton
-from runtime.models.checkpoint import CheckpointError, TensorFiles
+from runtime.models.checkpoint import CheckpointError, Progress, TensorFiles
 from runtime.models.hf_bridge import BridgedDecoder, bridge
-from runtime.models.weights import Progress
 
 
 def load_bridged(

@@ -1,7 +1,7 @@
 """A checkpoint directory in Hugging Face layout: its JSON files and its safetensors, by name."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from torch import Tensor
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+# (done_bytes, total_bytes), called after each layer that was read
+Progress = Callable[[int, int], None]
 
 
 class CheckpointError(Exception):

@@ -11,7 +11,7 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor
 
-from runtime.models.config import ModelConfig
+from runtime.models.model_config import ModelConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,26 +1,24 @@
 """Loads a stage's share of a checkpoint into memory, and nothing else of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from runtime.models.checkpoint import CheckpointError, Piece, TensorFiles
+from runtime.models.checkpoint import CheckpointError, Piece, Progress, TensorFiles
 from runtime.models.compact_decoder import (
     CompactDecoder,
     build_decoder,
     stack_layer,
     tensor_shapes,
 )
-from runtime.models.config import CompactConfig, ModelConfig
+from runtime.models.config import CompactConfig
 from runtime.models.decoder import LoadedDecoder
 from runtime.models.free_memory import require_memory
+from runtime.models.model_config import ModelConfig
 from runtime.models.ranks import ALONE, Ranks
 from runtime.models.sharding import shard_config
-
-# (done_bytes, total_bytes), called after each layer
-Progress = Callable[[int, int], None]
 
 
 def load_decoder(

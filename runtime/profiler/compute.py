@@ -22,7 +22,7 @@ from planner.domain.profile import ComputeProfile
 from runtime.engine.kv_cache import page_bytes
 from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import activation_bytes, fit_step
-from runtime.models.config import ModelConfig
+from runtime.models.model_config import ModelConfig
 from runtime.profiler.rehearsal import Beside
 from runtime.profiler.step_times import StepCost, StepTimes
 

@@ -15,7 +15,8 @@ from planner.serialization.problem_file import profile_to_dict
 from runtime.command_numbers import positive_int, ratio
 from runtime.engine.limits import EngineLimits
 from runtime.models.checkpoint import CheckpointError
-from runtime.models.config import ModelConfig, read_config
+from runtime.models.config import read_config
+from runtime.models.model_config import ModelConfig
 from runtime.models.weights import load_decoder
 from runtime.profiler.compute import compute_profile, needed_bytes
 from runtime.profiler.rehearsal import NoAnswer, rehearse

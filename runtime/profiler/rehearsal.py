@@ -28,7 +28,7 @@ from runtime.engine.model_runner import ModelRunner
 from runtime.engine.pages import PageBooks
 from runtime.engine.sequence import RequestKey, Work
 from runtime.engine.stage import Stage
-from runtime.models.config import ModelConfig
+from runtime.models.model_config import ModelConfig
 from runtime.models.weights import load_decoder
 from runtime.profiler.played_neighbours import GENERATION, MEASURED, REQUESTS, Scene, play
 from runtime.protocol.control import PeerAddress

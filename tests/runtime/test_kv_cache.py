@@ -17,7 +17,7 @@ from runtime.engine.pages import (
     PagePool,
     PageTable,
 )
-from runtime.models.config import ModelConfig
+from runtime.models.model_config import ModelConfig
 
 PAGE_TOKENS = 4
 CONFIG = ModelConfig(

@@ -16,7 +16,8 @@ from runtime.engine.memory import (
     kv_pages,
     pages_in_free_memory,
 )
-from runtime.models.config import ModelConfig, read_config
+from runtime.models.config import read_config
+from runtime.models.model_config import ModelConfig
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.models.weights import load_decoder
 from runtime.profiler.compute import (
