@@ -1,10 +1,13 @@
 """The Celery application: `celery -A helixweb worker -B`."""
 
+import logging
 import os
 import threading
 import time
 
 from celery import Celery, signals
+
+from runtime.protocol.logs import JsonLines
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
 
@@ -13,6 +16,25 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 
 _LOOKS_EVERY_S = 1.0
+
+
+@signals.celeryd_init.connect
+def log_as_worker(**_: object) -> None:
+    """What it starts, its pool and beat, has that name from it; beat then takes its own."""
+    _log_as("worker")
+
+
+@signals.beat_init.connect
+@signals.beat_embedded_init.connect
+def log_as_beat(**_: object) -> None:
+    _log_as("beat")
+
+
+def _log_as(process: str) -> None:
+    """The settings took this process for a web process."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, JsonLines):
+            handler.formatter.process = process
 
 
 @signals.beat_embedded_init.connect

@@ -123,7 +123,7 @@ def _worker(wanted: Wanted, folder: DataFolder) -> Child:
     return Child(
         name="worker",
         command=(
-            sys.executable, "-m", "celery", "-A", "helixweb", "worker", *beat,
+            sys.executable, "-m", "celery", "--quiet", "-A", "helixweb", "worker", *beat,
             "--loglevel", "WARNING", "--without-gossip", "--without-mingle",
         ),
         ends=_WORKER_ENDS,
@@ -136,8 +136,8 @@ def _beat(wanted: Wanted, folder: DataFolder) -> Child:
     return Child(
         name="beat",
         command=(
-            sys.executable, "-m", "celery", "-A", "helixweb", "beat", "--loglevel", "WARNING",
-            "--pidfile", "",
+            sys.executable, "-m", "celery", "--quiet", "-A", "helixweb", "beat",
+            "--loglevel", "WARNING", "--pidfile", "",
         ),
         ends=_BEAT_ENDS,
         log=_log(wanted, folder, "beat"),

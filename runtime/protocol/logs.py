@@ -58,14 +58,14 @@ class JsonLines(logging.Formatter):
 
     def __init__(self, *, process: str) -> None:
         super().__init__()
-        self._process = process
+        self.process = process
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, tz=UTC)
         told: dict[str, Any] = {
             "at": at.isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "process": self._process,
+            "process": self.process,
             "pid": record.process,
             "logger": record.name,
             "message": without_secrets(record.getMessage()),

@@ -30,6 +30,25 @@ def test_the_setting_makes_every_line_of_the_site_an_object() -> None:
     assert "hlxj_secret" not in line
 
 
+def test_lines_of_the_worker_and_of_beat_say_whose_they_are() -> None:
+    script = (
+        "import logging\n"
+        "from celery import signals\n"
+        "from helixweb.celery import app\n"
+        "app.loader.import_default_modules()\n"
+        "for signal in (signals.celeryd_init, signals.beat_embedded_init):\n"
+        "    logging.getLogger('celery').warning('x')\n"
+        "    signal.send(sender=None)\n"
+        "logging.getLogger('celery').warning('x')\n"
+    )
+    environment = {**os.environ, "HELIXWEB_LOG": "json"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True
+    )
+    named = [json.loads(line)["process"] for line in done.stderr.splitlines()]
+    assert named == ["web", "worker", "beat"]
+
+
 def test_a_refusal_is_logged_with_the_id_of_its_request(
     client: Client, db: None, caplog: pytest.LogCaptureFixture
 ) -> None:
