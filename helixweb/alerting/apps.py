@@ -7,6 +7,9 @@ class AlertingConfig(AppConfig):
 
     def ready(self) -> None:
         from helixweb.alerting import metrics
+        from helixweb.alerting.as_code import ALERT_RULES
         from helixweb.common.metrics import register_metrics
+        from helixweb.inventory.as_code import kinds
 
         register_metrics(metrics.collect)
+        kinds.register(ALERT_RULES)

@@ -54,7 +54,7 @@ def new_secret(row: Channel) -> str:
 
 def create_rule(*, channels: list[Channel] | None = None, **fields: Any) -> AlertRule:
     """Raises AlertingError, NameTaken."""
-    _check_rule(AlertRule(**fields), channels)
+    check_rule(AlertRule(**fields), channels)
     with transaction.atomic():
         row = inventory.create(AlertRule, **fields)
         _set_channels(row, channels or [])
@@ -67,7 +67,7 @@ def update_rule(
     """`channels` None: they stay. Raises AlertingError, NameTaken."""
     for name, value in changes.items():
         setattr(row, name, value)
-    _check_rule(row, channels)
+    check_rule(row, channels)
     with transaction.atomic():
         inventory.update(row, **changes)
         if channels is not None:
@@ -126,7 +126,8 @@ def _check_channel(row: Channel) -> None:
         raise AlertingError(_("Mails need at least one address."))
 
 
-def _check_rule(row: AlertRule, channels: list[Channel] | None) -> None:
+def check_rule(row: AlertRule, channels: list[Channel] | None) -> None:
+    """What one field alone cannot tell. Raises AlertingError."""
     if row.limits.is_bad(row.clears_at):
         raise AlertingError(
             _("It is over at %(clears_at)s, which is past its threshold of %(threshold)s.")

@@ -2,11 +2,13 @@
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from django.contrib.auth import get_user_model
+from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 from inventory_files import (
@@ -23,10 +25,17 @@ from inventory_files import (
     wipe,
 )
 from rest_framework.test import APIClient
+from site_in_process import Shell, new_key
 
 from helixweb.access.models import Grant
+from helixweb.alerting.evaluating import evaluate
+from helixweb.alerting.kinds import DEFAULTS
+from helixweb.alerting.models import AlertRule
+from helixweb.alerting.services import create_channel
+from helixweb.command_line import exit_codes
+from helixweb.command_line.commands.importing import _LABELS
 from helixweb.inventory import services
-from helixweb.inventory.as_code.kinds import LINKS
+from helixweb.inventory.as_code.kinds import LINKS, SECTIONS
 from helixweb.inventory.as_code.yaml_text import yaml_text
 from helixweb.inventory.models import (
     Change,
@@ -97,6 +106,89 @@ def test_any_inventory_comes_back_as_it_was(seed: int) -> None:
     assert steps(bring_in(document, prune=True)) == []
     for kind, table in tables.items():
         assert steps(bring_in_text(table, "text/csv", kind=kind, prune=True)) == []
+
+
+def rules(document: Document, cluster: str = "tiny") -> list[Document]:
+    found: list[Document] = named(document, cluster)["alert_rules"]
+    return found
+
+
+def named(document: Document, cluster: str) -> Document:
+    found: Document = next(one for one in document["clusters"] if one["name"] == cluster)
+    return found
+
+
+def looked_at() -> Document:
+    """The rules of cluster tiny have been looked at, so it has some; no other's."""
+    evaluate(Cluster.objects.get(name="tiny"), now=timezone.now())
+    rule = AlertRule.objects.get(kind="ttft_p95")
+    rule.threshold, rule.clears_at, rule.severity, rule.enabled = 2.5, 2, "critical", False
+    rule.save()
+    return exported()
+
+
+@pytest.mark.usefixtures("world")
+def test_alert_rules_come_back_and_no_usual_ones_beside_them() -> None:
+    before = looked_at()
+    assert "alert_rules" not in named(before, "O'Brien: 1e5"), "it is about to get the usual ones"
+    assert len(rules(before)) == len(DEFAULTS)
+    rules(before).remove(next(rule for rule in rules(before) if rule["kind"] == "node_lost"))
+    text = json.dumps(before)
+    wipe()
+    assert ("add", "alert_rules", "ttft p95") in steps(bring_in_text(text, "application/json"))
+    evaluate(Cluster.objects.get(name="tiny"), now=timezone.now())
+    assert exported() == before
+    assert steps(bring_in(before, prune=True)) == []
+    assert Change.objects.filter(kind="alertrule", action="added").count() == len(rules(before))
+
+
+@pytest.mark.usefixtures("world")
+def test_the_command_names_whatever_a_file_may_tell(user: Any, tmp_path: Path) -> None:
+    assert _LABELS.keys() == set(SECTIONS)
+    before = looked_at()
+    rules(before)[0]["threshold"] = 99
+    path = tmp_path / "inventory.json"
+    path.write_text(json.dumps(before))
+    shell = Shell(new_key(user), home=str(tmp_path))
+    assert shell("import", path, "--check") == exit_codes.DIFFERS
+    assert f"~ alert rule {rules(before)[0]['name']}" in shell.out
+
+
+@pytest.mark.usefixtures("world")
+def test_of_a_rule_the_channels_stay_and_what_is_left_out_goes_when_pruned() -> None:
+    before = looked_at()
+    cluster = Cluster.objects.get(name="tiny")
+    channel, _ = create_channel(cluster=cluster, name="ops", way="email", addresses=["a@b.de"])
+    AlertRule.objects.get(kind="ttft_p95").channels.add(channel)
+    assert "a@b.de" not in json.dumps(exported())
+    rule = next(rule for rule in rules(before) if rule["kind"] == "ttft_p95")
+    rules(before)[:] = [{**rule, "threshold": 9.5, "enabled": True}]
+    assert steps(bring_in(before)) == [("change", "alert_rules", "ttft p95")]
+    changed = AlertRule.objects.get(kind="ttft_p95")
+    assert (changed.threshold, changed.enabled, *changed.channels.all()) == (9.5, True, channel)
+    assert len(steps(bring_in(before, prune=True))) == len(DEFAULTS) - 1
+    assert AlertRule.objects.get() == changed
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"kind": "moon_phase"}, "kind: Value 'moon_phase' is not a valid choice"),
+        ({"enabled": 1}, "enabled: 1 is not allowed; give true or false"),
+        ({"enabled": "yes"}, "give true or false"),
+        ({"threshold": True}, "the boolean true is not allowed; give a number"),
+        ({"threshold": -1}, "Give a number from 0 to 1e15"),
+        ({"clears_at": 99}, "alert rule 'slow': It is over at 99, which is past its threshold"),
+        ({"channels": ["ops"]}, "'channels' is not a key of one alert rule"),
+    ],
+)
+def test_a_rule_that_cannot_be_is_refused(world: Document, change: Document, said: str) -> None:
+    rule = {"name": "slow", "kind": "ttft_p95", "threshold": 5, "clears_at": 4, **change}
+    named(world, "tiny")["alert_rules"] = [rule]
+    answer = bring_in(world)
+    assert answer.status_code == 400, answer.content
+    assert said in answer.json()["detail"]
+    assert not AlertRule.objects.exists()
 
 
 def test_what_is_brought_in_plans_as_what_was_taken_out(world: Document) -> None:

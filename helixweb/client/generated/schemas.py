@@ -313,7 +313,7 @@ class ComparedPlan(TypedDict):
 
     plan: int
     objective: NotRequired[str]
-    objective_value: NotRequired[float]
+    objective_value: NotRequired[float | None]
     simulated: Simulated | None
     flow_tokens_per_s: float
     upper_bound_tokens_per_s: float
@@ -618,7 +618,7 @@ class ImportRequest(TypedDict):
     problem: NotRequired[dict[str, Any]]
 
 
-ImportedKindEnum: TypeAlias = "Literal['models', 'clusters', 'profiles', 'nodes', 'region_links', 'links', 'shared_bandwidths']"
+ImportedKindEnum: TypeAlias = "Literal['models', 'clusters', 'profiles', 'nodes', 'region_links', 'links', 'shared_bandwidths', 'alert_rules']"
 
 
 class Incumbent(TypedDict):

@@ -23,6 +23,7 @@ _SIGNS = {"add": "+", "change": "~", "remove": "-"}
 _LABELS = {
     "models": "model", "clusters": "cluster", "profiles": "profile", "nodes": "node",
     "region_links": "region link", "links": "link", "shared_bandwidths": "shared bandwidth",
+    "alert_rules": "alert rule",
 }  # fmt: skip
 _LONGEST_VALUE = 60
 
@@ -125,7 +126,7 @@ def lines(outcome: schemas.Outcome) -> Iterator[str]:
         if step["cluster"] != cluster:
             cluster = step["cluster"]
             yield f"cluster {one_line(cluster)}:" if cluster else "site:"
-        sign, label = _SIGNS[step["action"]], _LABELS[step["kind"]]
+        sign, label = _SIGNS[step["action"]], _label(step["kind"])
         indent = "  " if cluster else ""
         yield f"{indent}{sign} {label} {one_line(step['name'])}{_values(step)}"
     if outcome["left_out"]:
@@ -133,6 +134,11 @@ def lines(outcome: schemas.Outcome) -> Iterator[str]:
     for count in outcome["counts"]:
         told = [f"{count[word]:,} {word}" for word in ("add", "change", "remove") if count[word]]
         yield f"{count['kind'].replace('_', ' ')}: {', '.join(told)}"
+
+
+def _label(section: str) -> str:
+    """A server that is newer may tell of others."""
+    return _LABELS.get(section, section.replace("_", " "))
 
 
 def _values(step: schemas.Step) -> str:

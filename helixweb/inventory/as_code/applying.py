@@ -71,6 +71,7 @@ def _add(kind: Kind, cluster: str, part: Sequence[Step], ids: _Ids) -> None:
             row.save()
     else:
         kind.row._default_manager.bulk_create(made, batch_size=_AT_ONCE)
+    kind.added(made)
     if kind is NODES:
         _add_tags(zip(made, (step.after.get("tags", ()) for step in part), strict=True))
     _log(change_of(row, Change.Action.ADDED, after=values_of(row)) for row in made)

@@ -125,6 +125,8 @@ def _check_step(step: Step, after: _After) -> None:
         _check_members(step, after)
     elif step.kind is PROFILES:
         _check_profile(step, after)
+    else:
+        step.kind.check(after.values(step))
 
 
 def _check_profile_name(step: Step, after: _After) -> None:

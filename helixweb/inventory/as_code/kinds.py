@@ -1,7 +1,7 @@
 """What a file may tell: kinds of rows, how each is known again, and the keys it has."""
 
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -30,10 +30,18 @@ Values = Mapping[str, Any]
 Clean = Callable[[Any], Any]
 
 
+def _nothing(_: Any) -> None:
+    """Of most kinds there is no more to see to."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """One section of a file. `key` names a row within its cluster; `renamed` are keys of a file
-    whose column is called otherwise."""
+    whose column is called otherwise.
+
+    `check` looks at a whole row as it will be, and raises InvalidProblem. `added` is called with
+    the new rows of one cluster. A cluster that `clusters` leaves out has no such section in a file.
+    """
 
     section: str
     label: str
@@ -42,6 +50,9 @@ class Kind:
     columns: tuple[str, ...]
     renamed: Mapping[str, str]
     extra: Mapping[str, Clean]
+    check: Callable[[Values], None] = _nothing
+    added: Callable[[Sequence[Any]], None] = _nothing
+    clusters: Callable[[], "models.QuerySet[Any]"] = Cluster.objects.all
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -98,9 +109,10 @@ def name_of(key: tuple[str, ...]) -> str:
 @lru_cache(maxsize=65_536)
 def _clean_plain(field: "models.Field[Any, Any]", kind: str, value: Any) -> Any:
     """Names and numbers come again and again in a long file. `kind` keeps 1 and True apart."""
-    is_number = kind in ("int", "float")
+    is_number, is_truth = kind in ("int", "float"), kind == "bool"
     wants_number = isinstance(field, models.FloatField | models.IntegerField)
-    if kind == "bool" or is_number is not wants_number:
+    wants_truth = isinstance(field, models.BooleanField)
+    if is_truth is not wants_truth or is_number is not wants_number:
         raise ValidationError(_wrong_type(field, value))
     if isinstance(value, str) and any(c == "\0" or unicodedata.category(c) == "Cs" for c in value):
         raise ValidationError(
@@ -116,8 +128,12 @@ def _clean_plain(field: "models.Field[Any, Any]", kind: str, value: Any) -> Any:
 
 
 def _wrong_type(field: "models.Field[Any, Any]", value: Any) -> str:
-    is_number = isinstance(field, models.FloatField | models.IntegerField)
-    wanted = _("a number") if is_number else _("text (in quotes if YAML reads it otherwise)")
+    if isinstance(field, models.BooleanField):
+        wanted = _("true or false")
+    elif isinstance(field, models.FloatField | models.IntegerField):
+        wanted = _("a number")
+    else:
+        wanted = _("text (in quotes if YAML reads it otherwise)")
     return _("%(value)s is not allowed; give %(wanted)s.") % {
         "value": shown(value),
         "wanted": wanted,
@@ -197,11 +213,17 @@ SHARED = _kind(
     "name members direction scope bandwidth_bytes_per_s",
 )  # fmt: skip
 
-# In the order in which rows must be made; they go in the opposite one.
-OF_CLUSTER = (PROFILES, NODES, REGION_LINKS, LINKS, SHARED)
-ALL = (MODELS, CLUSTERS, *OF_CLUSTER)
+# In the order in which rows must be made; they go in the opposite one. Apps above add theirs.
+OF_CLUSTER = [PROFILES, NODES, REGION_LINKS, LINKS, SHARED]
+ALL = [MODELS, CLUSTERS, *OF_CLUSTER]
 SECTIONS = [kind.section for kind in ALL]
-BY_SECTION = {kind.section: kind for kind in ALL}
+
+
+def register(kind: Kind) -> None:
+    """Of each cluster a file may tell that, too. Call it while apps get ready."""
+    OF_CLUSTER.append(kind)
+    ALL.append(kind)
+    SECTIONS.append(kind.section)
 
 
 def cleaned(kind: Kind, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,7 +231,7 @@ def cleaned(kind: Kind, values: Mapping[str, Any]) -> dict[str, Any]:
     for key in values:
         if key not in kind.keys:
             raise InvalidProblem(
-                _("%(key)s is not a key of a %(kind)s; remove it or use one of: %(known)s.")
+                _("%(key)s is not a key of one %(kind)s; remove it or use one of: %(known)s.")
                 % {"key": shown(key), "kind": kind.label, "known": ", ".join(kind.keys)}
             )
     missing = [name for name in kind.key if name not in values]

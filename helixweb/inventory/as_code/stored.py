@@ -21,11 +21,13 @@ class Stored:
 
 @dataclass(slots=True)
 class Site:
-    """Rows by kind, then by key; those of clusters only where they were asked for."""
+    """Rows by kind, then by key; those of clusters only where they were asked for. `untold`: of
+    what a file says nothing."""
 
     models: dict[Key, Stored] = field(default_factory=dict)
     clusters: dict[Key, Stored] = field(default_factory=dict)
     rows: dict[tuple[str, str], dict[Key, Stored]] = field(default_factory=dict)
+    untold: set[tuple[str, str]] = field(default_factory=set)
 
     def of(self, kind: Kind, cluster: str = "") -> dict[Key, Stored]:
         if kind is MODELS:
@@ -43,11 +45,16 @@ def read_site(names: Iterable[str] | None = None) -> Site:
     site.clusters = _rows(CLUSTERS, clusters, {})
     wanted = set(site.clusters) if names is None else {(name,) for name in names}
     model_names = {row.pk: key[0] for key, row in site.models.items()}
+    having = {
+        kind.section: set(kind.clusters().values_list("pk", flat=True)) for kind in OF_CLUSTER
+    }
     for key, row in site.clusters.items():
         if key in wanted:
             for kind in OF_CLUSTER:
                 found = kind.row._default_manager.filter(cluster=row.pk).order_by("pk")
                 site.rows[kind.section, key[0]] = _rows(kind, found, model_names)
+                if row.pk not in having[kind.section]:
+                    site.untold.add((kind.section, key[0]))
     return site
 
 
@@ -60,6 +67,7 @@ def document_of(site: Site, clusters: Iterable[str], *, with_all_models: bool) -
         sections = {
             kind.section: [_plain(row.values) for row in site.of(kind, name).values()]
             for kind in OF_CLUSTER
+            if (kind.section, name) not in site.untold
         }
         used |= {profile["model"] for profile in sections[PROFILES.section]}
         told.append({**_plain(site.clusters[name,].values), **sections})

@@ -1,0 +1,49 @@
+"""Alert rules in the inventory's file.
+
+Channels are in no file: their addresses often hold a key. Which of them a rule tells stays as it
+is; a new rule tells all.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from helixweb.alerting.models import AlertRule, Evaluation
+from helixweb.alerting.services import AlertingError, check_rule
+from helixweb.inventory.as_code.kinds import Kind
+from helixweb.inventory.models import Cluster
+from planner.domain.errors import InvalidProblem
+
+_COLUMNS = ("name", "kind", "threshold", "clears_at", "for_s", "resolve_s", "severity", "enabled")
+
+
+def _check(values: Mapping[str, Any]) -> None:
+    try:
+        check_rule(AlertRule(**values), None)
+    except AlertingError as error:
+        raise InvalidProblem(
+            _("alert rule %(name)s: %(error)s") % {"name": repr(values["name"]), "error": error}
+        ) from error
+
+
+def _added(rows: Sequence[AlertRule]) -> None:
+    """A cluster whose rules somebody declares gets no usual ones beside them."""
+    for cluster in {row.cluster_id for row in rows}:
+        Evaluation.objects.get_or_create(cluster_id=cluster, defaults={"at": timezone.now()})
+
+
+ALERT_RULES = Kind(
+    section="alert_rules",
+    label="alert rule",
+    row=AlertRule,
+    key=("name",),
+    columns=_COLUMNS,
+    renamed={},
+    extra={},
+    check=_check,
+    added=_added,
+    # Before a cluster was first looked at it has no rules, and is about to get the usual ones.
+    clusters=lambda: Cluster.objects.filter(alert_evaluation__isnull=False),
+)
