@@ -16,6 +16,7 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 
 _LOOKS_EVERY_S = 1.0
+_worker_pid = 0
 
 
 @signals.celeryd_init.connect
@@ -37,14 +38,20 @@ def _log_as(process: str) -> None:
             handler.formatter.process = process
 
 
+@signals.worker_init.connect
+def remember_the_worker(**_: object) -> None:
+    """For its children, one of which may begin when it is there no more."""
+    global _worker_pid
+    _worker_pid = os.getpid()
+
+
 @signals.beat_embedded_init.connect
 def end_with_the_worker(**_: object) -> None:
     """Beat is a child of `worker -B`; one that outlived a killed worker would go on for ever beside
     that of the next."""
-    worker = os.getppid()
 
     def watch() -> None:
-        while os.getppid() == worker:
+        while os.getppid() == _worker_pid:
             time.sleep(_LOOKS_EVERY_S)
         os._exit(0)
 

@@ -1,5 +1,8 @@
 """A worker that is killed leaves nothing behind, beat least of all: the next one brings its own."""
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +15,18 @@ from helixweb.demo.scenario import WORKER_COMMAND
 from tests.e2e import blank_database
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
+ORPHAN = """
+import os, time
+from helixweb import celery
+worker = os.getpid()
+celery.remember_the_worker()
+if os.fork() == 0:
+    while os.getppid() == worker:
+        time.sleep(0.01)
+    celery.end_with_the_worker()
+    time.sleep(3600)
+"""
 
 pytestmark = pytest.mark.e2e
 
@@ -27,6 +41,15 @@ def test_the_processes_of_a_killed_worker_end(tmp_path: Path, blank_sqlite: Path
         children = worker.children()
         worker.kill()
         wait_until(lambda: all(has_ended(child) for child in children))
+
+
+def test_beat_ends_that_begins_after_its_worker_was_killed(tmp_path: Path) -> None:
+    """Whoever reads what it says waits for the last that may say something."""
+    subprocess.run(
+        [sys.executable, "-c", ORPHAN],
+        cwd=ROOT, env={**os.environ, "HELIX_DATA_DIR": str(tmp_path)}, check=True,
+        stdout=subprocess.PIPE, timeout=PATIENCE_S,
+    )  # fmt: skip
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
