@@ -210,7 +210,7 @@ def test_an_address_without_parameters_refuses_them(api: APIClient, cluster: Clu
 
 
 def test_what_is_neither_true_nor_false_is_refused(api: APIClient) -> None:
-    for wrong in ("maybe", "2", "null"):
+    for wrong in ("maybe", "2", "null", "100%"):
         assert "true or false" in told(api, "/api/v1/users/", is_active=wrong)["is_active"]
     assert rows(api, "/api/v1/users/", is_active="true") == rows(api, "/api/v1/users/")
     assert rows(api, "/api/v1/users/", is_active="False") == []

@@ -41,7 +41,8 @@ class _TrueOrFalseField(forms.Field):
             return None
         known = {"true": True, "false": False}
         if (word := str(value).lower()) not in known:
-            raise forms.ValidationError(f"{word[:20]!r} is not allowed; give true or false.")
+            told = "%(value)r is not allowed; give true or false."
+            raise forms.ValidationError(told, params={"value": word[:20]})
         return known[word]
 
 
