@@ -8,7 +8,9 @@ Of Schemathesis's checks these are left out: `positive_data_acceptance`, because
 refused no schema can say (a row that is another cluster's, an end before its beginning): callers
 look instead at how many requests to each operation were accepted; `max_response_time`, because no
 test of ours goes by the clock, but for what hangs; `object_level_authorization`, since the matrix
-of roles asks every operation for every role.
+of roles asks every operation for every role; `use_after_free`, `ensure_resource_availability` and
+`ignored_auth`, which look at several requests together: tests of the REST API do that themselves,
+since each request here is taken back.
 """
 
 import math
