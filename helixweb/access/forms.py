@@ -62,15 +62,18 @@ class ClusterGrantForm(forms.Form):
 
     def clean_name(self) -> Any:
         name = self.cleaned_data["name"]
-        found = (
-            get_user_model().objects.filter(username=name).first()
-            or Group.objects.filter(name=name).first()
-        )
-        if found is None:
+        users = get_user_model().objects.filter(username=name)
+        found = [*users, *Group.objects.filter(name=name)]
+        if not found:
             raise forms.ValidationError(
                 _("There is no user and no group %(name)s; let them in first.") % {"name": name}
             )
-        return found
+        if len(found) > 1:  # people of single sign-on choose their names elsewhere
+            raise forms.ValidationError(
+                _("%(name)s is a user and a group; give the role on the page of the one you mean.")
+                % {"name": name}
+            )
+        return found[0]
 
 
 class GroupForm(forms.Form):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
 from django.core.management import call_command
 from django.test import Client
 from rest_framework.test import APIClient
@@ -157,6 +158,21 @@ def test_a_group_gives_its_role_to_its_members_and_takes_it_back(
     assert member.get("/api/v1/me/").json()["roles"] == [{"cluster": cluster.pk, "role": "viewer"}]
     office.patch(f"/api/v1/groups/{group['id']}/", {"members": []})
     assert member.get("/api/v1/nodes/").status_code == 403
+
+
+def test_whoever_is_called_as_a_group_gets_not_its_role(cluster: Cluster, db: None) -> None:
+    users = get_user_model().objects
+    office = Client()
+    office.force_login(users.create_superuser("grace"))
+    Group.objects.create(name="ops")
+    users.create_user("ops")  # as somebody may be called whom single sign-on lets in
+    where, given = f"/clusters/{cluster.pk}/access/", {"name": "ops", "role": "admin"}
+    refused = office.post(where, given)
+    assert refused.status_code == 422
+    assert "is a user and a group" in refused.content.decode()
+    assert not Grant.objects.filter(cluster=cluster).exists()
+    Group.objects.filter(name="ops").update(name="night")
+    assert office.post(where, given).status_code == 302
 
 
 def test_an_administrator_of_one_cluster_gives_roles_there_and_nowhere_else(
