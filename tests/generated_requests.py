@@ -85,7 +85,7 @@ STRICT_CHECKS: Sequence[CheckFunction] = (
 )
 A_HANG_S = 60.0
 _TURNS_BETWEEN = 20
-# Of each kind to each operation, where all have their turn.
+# Of each kind to each operation in a long run.
 _FEWEST = 8
 _SETTINGS = hypothesis.settings(
     database=None,
@@ -156,6 +156,7 @@ def attack(
     attacked still answers rightly, ever so often, and raises when it does not."""
     operations = operations_of(document)
     whole = sum(_weight(operation) for operation in operations)
+    fewest = min(_FEWEST, requests // 600)
     tally = Tally()
     dice = random.Random(seed)
     while tally.requests < requests:
@@ -163,9 +164,7 @@ def attack(
         turns = [(each_of, mode) for each_of in operations for mode in schemathesis.GenerationMode]
         dice.shuffle(turns)
         for number, (operation, mode) in enumerate(turns):
-            most = math.ceil(each * _weight(operation))
-            if each >= 1:
-                most = max(_FEWEST, most)
+            most = max(fewest, math.ceil(each * _weight(operation)))
             judge = _Judge(operation=operation, send=send, checks=checks, tally=tally)
             _turn(judge, mode, most=most, seed=dice.getrandbits(64))
             if number % _TURNS_BETWEEN == 0:
