@@ -16,7 +16,9 @@ the OpenAPI 3.1 document that every site serves at `/api/schema/`, and shows wit
   coordinators have credentials of their own (`hlxn_…`).
 * **Lists** answer `count`, `next`, `previous` and `results`; `limit` and `offset` page, `ordering`
   sorts, `q` searches, `fields` names the fields that are wanted. A parameter that a list does not
-  know is refused, never ignored.
+  know, or that is empty, is refused, never ignored.
+* **Reading again**: rows and lists come with an `ETag`; sent back as `If-None-Match`, the answer is
+  304 without a body if nothing changed.
 * **Several rows at once**: `…/batch/` does all of them or none, with the errors of each.
 * **Edits by several people**: a row comes with an `ETag`; sent back as `If-Match`, the edit is
   refused with 412 if somebody else was faster.
