@@ -52,8 +52,14 @@ async def asked(site: Application, scope: dict[str, Any], body: bytes = b"") -> 
 
 def closing(site: Application) -> None:
     """As the end of the process does."""
-    barrier = [site._threads.submit(connections.close_all) for _ in range(handler.THREADS * 4)]
-    for one in (*barrier, site._quick_thread.submit(connections.close_all)):
+    all_there = threading.Barrier(handler.THREADS)
+
+    def close() -> None:
+        all_there.wait(30)  # so that no thread closes twice, and another never
+        connections.close_all()
+
+    closed = [site._threads.submit(close) for _ in range(handler.THREADS)]
+    for one in (*closed, site._quick_thread.submit(connections.close_all)):
         one.result(30)
     site._threads.shutdown()
     site._quick_thread.shutdown()

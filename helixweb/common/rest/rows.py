@@ -208,7 +208,7 @@ def _mapping_reader(serializer: Any) -> Reader:
             str(field.field_name),
             str(field.source),
             field,
-            type(field) in _AS_IT_IS or _is_raw(field),
+            _part_reader(field),
             _LEFT_OUT if callable(field.default) or field.default is empty else field.default,
         )
         for field in serializer.fields.values()
@@ -219,18 +219,27 @@ def _mapping_reader(serializer: Any) -> Reader:
         if not isinstance(value, Mapping):
             return serializer.to_representation(value)
         shown = {}
-        for name, source, field, as_it_is, default in parts:
+        for name, source, field, show, default in parts:
             part = value.get(source, default)
             if part is _LEFT_OUT:
                 try:
                     part = field.get_attribute(value)
                 except SkipField:
                     continue
-            is_done = part is None or as_it_is
-            shown[name] = part if is_done else field.to_representation(part)
+            shown[name] = part if part is None or show is None else show(part)
         return shown
 
     return read
+
+
+def _part_reader(field: Any) -> Reader | None:
+    """Of one value within an object; None: it is shown as it is."""
+    if type(field) in _AS_IT_IS or _is_raw(field):
+        return None
+    if isinstance(field, serializers.Serializer) and not _has_its_own_way(field):
+        return _mapping_reader(field)
+    show: Reader = field.to_representation
+    return show
 
 
 def _by_path(field: Any) -> Reader | None:
