@@ -15,7 +15,8 @@ from rest_framework.test import APIClient
 from helixweb.access.guessing import FAILURES_OF_ADDRESS
 from helixweb.common import login_links
 from helixweb.common.api_keys import create_api_key
-from helixweb.inventory.models import Change
+from helixweb.inventory.models import Change, Cluster
+from helixweb.planning.models import Plan
 from tests.helixweb.test_access import EVERY_URL, OPEN
 
 EVIL = "evil.example"
@@ -168,6 +169,29 @@ def test_a_body_that_is_too_much_is_refused(api: APIClient, body: bytes, status:
     assert answer.status_code == status, answer.content[:200]
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert len(answer.content) < 4_000
+
+
+def test_a_body_where_none_is_taken_is_refused_and_nothing_is_done(
+    api: APIClient, cluster: Cluster, plan: Plan
+) -> None:
+    """Whoever sends {"dry_run": true} does not want it done."""
+    node = cluster.nodes.get(name="mini")
+    token = api.post("/api/v1/join-tokens/", {"cluster": cluster.pk, "role": "node"}).json()["id"]
+    before = Change.objects.exclude(action="refused").count()
+    for send, address in (
+        (api.delete, f"nodes/{node.pk}/"),
+        (api.delete, f"join-tokens/{token}/"),
+        (api.post, f"plan-runs/{plan.run_id}/cancel/"),
+        (api.post, "clusters/demo/"),
+        (api.post, "sessions/end-others/"),
+    ):
+        for body in ({"dry_run": True}, [1]):
+            refused = send(f"/api/v1/{address}", body)
+            assert refused.status_code == 400, address
+            assert "takes no body" in refused.json()["detail"]
+    assert Change.objects.exclude(action="refused").count() == before
+    assert api.post("/api/v1/sessions/end-others/", {}).status_code == 200
+    assert api.delete(f"/api/v1/nodes/{node.pk}/").status_code == 204
 
 
 @pytest.mark.parametrize(

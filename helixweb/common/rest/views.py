@@ -28,10 +28,24 @@ class RestMixin:
         ):
             told = "Nothing is compared here, so leave it out; a batch names ETags in `if_match`."
             raise exceptions.ValidationError({"If-Match": [told]})
+        if not _is_empty(request) and self._takes_no_body(str(request.method)):
+            raise exceptions.ValidationError("This takes no body; leave it out. Nothing was done.")
         if request.method == "POST":
             handler = getattr(self, "post", None)
             if handler is not None:
                 setattr(self, "post", answered_once(request, handler))  # noqa: B010
+
+    def _takes_no_body(self, method: str) -> bool:
+        """As the OpenAPI document says."""
+        if method != "POST":
+            return method == "DELETE"
+        handler = getattr(self, getattr(self, "action", None) or "post")
+        schema = getattr(handler, "kwargs", {}).get("schema")
+        if schema is None:
+            return False
+        told: Any = schema()
+        told.view, told.method = self, method
+        return told.get_request_serializer() is None
 
     def checks_version(self) -> bool:
         """Whether it compares If-Match with the row; else that header is refused."""
@@ -40,6 +54,12 @@ class RestMixin:
     def query_parameters(self) -> Iterable[str] | None:
         """Those that the address understands; None: it looks after them itself."""
         return ()
+
+
+def _is_empty(request: Request) -> bool:
+    if request.method not in ("POST", "DELETE"):
+        return True
+    return request.body.strip() in (b"", b"{}", b"null")
 
 
 class RestView(RestMixin, APIView):
