@@ -1,15 +1,22 @@
 """The file of a backup: whole or refused, readable with its passphrase alone."""
 
+import errno
 import io
 import json
+import os
 import zipfile
 from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helixweb.command_line import exit_codes
+from helixweb.command_line.main import main
+from helixweb.command_line.surroundings import Surroundings
 from helixweb.operations.backup import archive as archives
 from helixweb.operations.backup import stores
 from helixweb.operations.backup.archive import (
@@ -23,7 +30,7 @@ from helixweb.operations.backup.archive import (
 from helixweb.operations.backup.folder import checked_path, kept_files, write_file
 from helixweb.operations.backup.restoring import check
 from helixweb.operations.backup.sealing import PIECE_BYTES, Seal, WrongPassphrase
-from helixweb.operations.backup.stores import StoreFault, fresh_name, place_of
+from helixweb.operations.backup.stores import FolderStore, StoreFault, fresh_name, place_of
 from tests.helixweb import object_storage
 
 SALT = bytes(16)
@@ -282,6 +289,50 @@ def test_object_storage_that_refuses_is_quoted(
         _credentials(monkeypatch, storage.url, "stranger")
         with pytest.raises(StoreFault, match="AccessDenied"):
             place_of("s3://bucket/").store.names()
+
+
+def test_a_copy_is_for_its_owner_alone_from_its_first_byte_and_goes_when_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "backup").write_bytes(b"secrets")
+    store, seen = FolderStore(tmp_path / "open"), []
+    (tmp_path / "open").mkdir(mode=0o755)
+
+    def fill(original: Any, copy: Any) -> None:
+        seen.extend(path.stat().st_mode & 0o777 for path in (tmp_path / "open").iterdir())
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.copyfileobj", fill)
+        with pytest.raises(StoreFault, match="No space left on device"):
+            store.put(tmp_path / "backup", "a.helix")
+    assert seen == [0o600]
+    assert list((tmp_path / "open").iterdir()) == []
+    store.put(tmp_path / "backup", "a.helix")
+    (made,) = (tmp_path / "open").iterdir()
+    assert (made.name, made.stat().st_mode & 0o777) == ("a.helix", 0o600)
+    assert made.read_bytes() == b"secrets"
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["backup", "{}/x", "--passphrase-file", "{}/pass"], "pass, line 1: this is no text"),
+        (["restore", "{}/nothing"], "does not exist"),
+        (["up", "--port", "8000", "--tls-key", "{}/x"], "give both"),
+    ],
+)
+def test_with_json_what_fails_is_an_object(
+    command: list[str], told: str, tmp_path: Path, db: None
+) -> None:
+    (tmp_path / "pass").write_bytes(b"\xff")
+    err = StringIO()
+    around = Surroundings(out=StringIO(), err=err, environ={"HELIX_DATA_DIR": str(tmp_path)})
+    words = [word.format(tmp_path) for word in command]
+    assert main([*words, "--json"], surroundings=around) == exit_codes.FAILED
+    error = json.loads(err.getvalue())["error"]
+    assert told in error["detail"]
+    assert error["exit_code"] == exit_codes.FAILED
 
 
 @pytest.mark.parametrize(

@@ -79,12 +79,21 @@ class FolderStore:
         self._folder = folder
 
     def put(self, path: Path, name: str) -> str:
+        """At no moment can others read it, and what could not be written whole is gone."""
+        hidden = self._folder / f".{name}.part"
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            hidden = self._folder / f".{name}.part"
-            shutil.copyfile(path, hidden)
-            hidden.chmod(0o600)
-            hidden.replace(self._folder / name)
+            hidden.unlink(missing_ok=True)
+            number = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                with os.fdopen(number, "wb") as copy, path.open("rb") as original:
+                    shutil.copyfileobj(original, copy)
+                    copy.flush()
+                    os.fsync(number)
+                hidden.replace(self._folder / name)
+            except BaseException:
+                hidden.unlink(missing_ok=True)
+                raise
         except OSError as error:
             raise StoreFault(
                 f"{self._folder / name} cannot be written: {error.strerror}"

@@ -38,8 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         with site.opened(arguments.data):
             return _save(arguments, passphrase=passphrase)
     except Fault as fault:
-        around.warn(str(fault))
-        return exit_codes.FAILED
+        return site.failed(fault, arguments)
 
 
 def _save(arguments: argparse.Namespace, *, passphrase: str) -> int:

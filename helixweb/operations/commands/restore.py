@@ -36,8 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         with site.opened(arguments.data):
             return _restore(arguments, passphrase=passphrase)
     except Fault as fault:
-        around.warn(str(fault))
-        return exit_codes.FAILED
+        return site.failed(fault, arguments)
 
 
 def _restore(arguments: argparse.Namespace, *, passphrase: str) -> int:
@@ -66,8 +65,7 @@ def _restore(arguments: argparse.Namespace, *, passphrase: str) -> int:
                     say=site.progress(around),
                 )
     except RestoreRefused as refused:
-        around.warn(str(refused))
-        return exit_codes.CONFLICT
+        return site.failed(refused, arguments, code=exit_codes.CONFLICT)
     except (NoBackup, StoreFault, WrongPassphrase, OSError) as error:
         raise Fault(str(error)) from error
     if arguments.json:

@@ -9,7 +9,10 @@ from typing import TypeAlias
 
 import django
 
+from helixweb.command_line import exit_codes, reporting
+from helixweb.command_line.reporting import BadUsage, CommandFailed
 from helixweb.command_line.surroundings import Surroundings
+from helixweb.command_line.text_files import text_of
 from helixweb.operations.prepare import Fault, said_plainly
 
 PASSPHRASE = "HELIX_BACKUP_PASSPHRASE"  # noqa: S105 - the variable's name
@@ -38,9 +41,11 @@ def passphrase_of(arguments: argparse.Namespace, around: Surroundings) -> str:
     if path is None:
         return around.environ.get(PASSPHRASE, "")
     try:
-        first = path.read_text().partition("\n")[0].strip()
+        first = text_of(path).partition("\n")[0].strip()
     except OSError as error:
         raise Fault(f"{path} cannot be read: {error.strerror}") from error
+    except BadUsage as error:
+        raise Fault(str(error)) from error
     if not first:
         raise Fault(f"{path} is empty; put the passphrase on its first line")
     return first
@@ -55,6 +60,15 @@ def opened(data: Path | None) -> Iterator[None]:
     with said_plainly():
         django.setup()
         yield
+
+
+def failed(
+    fault: Exception, arguments: argparse.Namespace, *, code: int = exit_codes.FAILED
+) -> int:
+    """Says it as other commands do, with --json as an object; the exit code."""
+    told = CommandFailed(str(fault))
+    told.exit_code = code
+    return reporting.report(told, arguments.surroundings, as_json=arguments.json)
 
 
 Say: TypeAlias = Callable[[str], None]

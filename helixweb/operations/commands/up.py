@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from helixweb.command_line import exit_codes
+from helixweb.command_line import exit_codes, reporting
 from helixweb.command_line.registry import Subparsers
+from helixweb.command_line.reporting import CommandFailed
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.operations import site_processes
 from helixweb.operations.data_folder import DataFolder, DataFolderFault
@@ -75,8 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         with DataFolder.of(arguments.data, around.environ).locked(wanted.roles) as folder:
             return _up(wanted, folder, around)
     except (CannotListen, DataFolderFault, Fault) as fault:
-        around.warn(str(fault))
-        return exit_codes.FAILED
+        return reporting.report(CommandFailed(str(fault)), around, as_json=arguments.json)
 
 
 def _up(wanted: Wanted, folder: DataFolder, around: Surroundings) -> int:
