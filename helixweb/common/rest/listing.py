@@ -8,6 +8,7 @@ Nothing has to be known of what changed, and nobody gets a row that the query di
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Protocol
 
 import orjson
@@ -159,6 +160,7 @@ class RowByRow:
         return [reader.read(row) for row in objects]
 
 
+@lru_cache(maxsize=512)  # asked each time, of what views are made with
 def is_row_by_row(rows: QuerySet[Any], reader: RowReader) -> bool:
     """Whether one query, and one for each kind of words, give all that `reader` shows of rows."""
     if reader.columns is not None:
