@@ -46,6 +46,20 @@ def test_a_row_that_is_known_already_is_not_sent_again(api: APIClient, node: Nod
     assert changed["ETag"] != first["ETag"]
 
 
+def test_a_list_that_is_known_already_is_not_sent_again(api: APIClient, node: Node) -> None:
+    first = api.get("/api/v1/nodes/", {"limit": 2})
+    assert first["Cache-Control"] == "private, no-cache"
+    known = {"If-None-Match": first["ETag"]}
+    again = api.get("/api/v1/nodes/", {"limit": 2}, headers=known)
+    assert (again.status_code, again.content, again["ETag"]) == (304, b"", first["ETag"])
+    assert "Content-Type" not in again
+    assert api.get("/api/v1/nodes/", {"limit": 1}, headers=known).status_code == 200
+    services.update(node, region="away")
+    changed = api.get("/api/v1/nodes/", {"limit": 2}, headers=known)
+    assert changed.status_code == 200
+    assert changed["ETag"] != first["ETag"]
+
+
 def test_an_edit_of_what_somebody_else_changed_is_refused(api: APIClient, node: Node) -> None:
     read = tag_of(api, node)
     services.update(node, region="away")

@@ -116,6 +116,30 @@ def test_what_nobody_changed_is_given_again(ask: Ask) -> None:
     assert not is_made(lambda: ask(LINKS, (b"x-request-id", b"mine-2")))
 
 
+def test_who_has_what_is_kept_is_told_so_without_a_query(ask: Ask) -> None:
+    whole = ask()
+    known = (b"if-none-match", whole["ETag"].encode())
+    with CaptureQueriesContext(connection) as queries:
+        told = [ask(LINKS, known), ask(LINKS, (b"if-none-match", b'"old", W/' + known[1]))]
+    assert [(one.status_code, one.content) for one in told] == [(304, b"")] * 2
+    assert not any("common_apikey" in query["sql"] for query in queries.captured_queries)
+    of_a_body = {"Content-Type", "Content-Length"}
+    assert {name for name, _ in told[0].items()} == {name for name, _ in whole.items()} - of_a_body
+    assert ask(LINKS, (b"if-none-match", b'"old"')).content == whole.content
+
+
+def test_who_asks_for_changes_alone_has_whole_answers_kept_for_others(ask: Ask) -> None:
+    known = (b"if-none-match", ask()["ETag"].encode())
+    elsewhere(lambda: Link.objects.update(latency_s=0.5))
+    changed = ask(LINKS, known)
+    assert first(changed)["latency_s"] == 0.5
+    elsewhere(lambda: Node.objects.update(region="moon"))  # the list is the same after it
+    newest = (b"if-none-match", changed["ETag"].encode())
+    assert ask(LINKS, newest).status_code == 304
+    assert not is_made(ask)
+    assert ask().content == changed.content
+
+
 def test_every_commit_of_anybody_ends_it(ask: Ask) -> None:
     for number in range(1, 4):
         ask()

@@ -1,23 +1,26 @@
-"""Strong ETags of rows: reads that cost nothing when nothing changed, edits of what was read.
+"""Strong ETags: reads that cost nothing when nothing changed, edits of what was read.
 
-A tag is "EDIT-CONTENT". The second half is that of the bytes; If-None-Match compares the whole. The
-first is that of what people change: If-Match compares only this half, since a node says every two
-seconds when it was last heard of, and whoever edits its region did not mean that.
+A list's is that of its bytes. A row's is "EDIT-CONTENT". The second half is that of the bytes;
+If-None-Match compares the whole. The first is that of what people change: If-Match compares only
+this half, since a node says every two seconds when it was last heard of, and whoever edits its
+region did not mean that.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
 from django.http import HttpResponseNotModified
+from django.http.response import HttpResponseBase
 from django.utils.http import parse_etags
 from rest_framework import exceptions
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.encoders import JSONEncoder
 
-KEPT_IN_304 = ("Cache-Control", "Vary")
+# What says how long the body is and how to read it.
+_OF_A_BODY = ("Content-Length", "Content-Type")
 
 
 class Stale(exceptions.APIException):
@@ -40,20 +43,32 @@ def edit_tag(data: Mapping[str, Any], *, changing_by_itself: Iterable[str] = ())
 
 def tagged(request: Request, response: Response, edit: str) -> Response:
     """`response` with the row's ETag, or 304 in its place where the client has that version."""
-
-    def finish(rendered: Response) -> HttpResponseNotModified | None:
-        tag = f'"{edit}-{_hash(rendered.content)}"'
-        rendered["ETag"] = tag
-        rendered["Cache-Control"] = "private, no-cache"
-        if request.method not in ("GET", "HEAD") or not _is_known(request, tag):
-            return None
-        unchanged = HttpResponseNotModified(headers={"ETag": tag})
-        for name in KEPT_IN_304:
-            if name in rendered:
-                unchanged[name] = rendered[name]
-        return unchanged
-
     response.edit_tag = edit  # type: ignore[attr-defined]  # kept with answers that are kept
+    return _versioned(request, response, lambda content: f'"{edit}-{_hash(content)}"')
+
+
+def tagged_list(request: Request, response: Response) -> Response:
+    """The same of a list, or of a page of one."""
+    return _versioned(request, response, lambda content: f'"{_hash(content)}"')
+
+
+def unchanged(response: HttpResponseBase, given: str | None) -> HttpResponseNotModified | None:
+    """In the place of `response` if it is the version that If-None-Match names; None: it is not."""
+    tag = response.get("ETag")
+    if given is None or tag is None or not _is_among(given, tag):
+        return None
+    headers = {name: value for name, value in response.items() if name not in _OF_A_BODY}
+    return HttpResponseNotModified(headers=headers)
+
+
+def _versioned(request: Request, response: Response, tag_of: Callable[[bytes], str]) -> Response:
+    def finish(rendered: Response) -> HttpResponseNotModified | None:
+        rendered["ETag"] = tag_of(rendered.content)
+        rendered["Cache-Control"] = "private, no-cache"
+        if request.method not in ("GET", "HEAD"):
+            return None
+        return unchanged(rendered, request.headers.get("If-None-Match"))
+
     response.add_post_render_callback(finish)
     return response
 
@@ -66,10 +81,7 @@ def check_if_match(given: str, edit: str) -> None:
         raise Stale
 
 
-def _is_known(request: Request, tag: str) -> bool:
-    given = request.headers.get("If-None-Match")
-    if given is None:
-        return False
+def _is_among(given: str, tag: str) -> bool:
     # A proxy that compresses makes a tag weak; the bytes are the same once they are unpacked.
     return given.strip() == "*" or tag in {one.removeprefix("W/") for one in parse_etags(given)}
 

@@ -6,7 +6,7 @@ is made, and again each time before it is given. Who commits anything, a report 
 end of a key, thereby ends what every web process keeps; nothing has to be told or forgotten.
 
 What hangs on the clock as well says until when it is right. Requests are the same if all they say
-is.
+is, but for the version that they have: whole answers are kept, and who has the same gets 304.
 """
 
 import os
@@ -27,6 +27,7 @@ from django.utils import timezone
 
 from helixweb.common import key_usage, web_requests
 from helixweb.common.models import ApiKey
+from helixweb.common.rest.etags import unchanged
 from runtime.protocol.logs import HEADER, request_id_or_new
 
 ALWAYS = datetime.max.replace(tzinfo=UTC)
@@ -34,6 +35,7 @@ MOST_BYTES = 32 << 20
 # Who says one of these is answered anew: caches are not wanted, or who asks hangs on a session.
 _ANEW = frozenset({b"cache-control", b"pragma", b"cookie", b"range"})
 _REQUEST_ID = HEADER.lower().encode()
+_IF_NONE_MATCH = b"if-none-match"
 
 Scope = dict[str, Any]
 
@@ -166,6 +168,15 @@ class KeptAnswers:
 
     def answer(self, scope: Scope, body: BinaryIO, make: Callable[[], Any]) -> Any:
         """As before, if nothing it hangs on can have changed since; else as `make` makes it."""
+        given = _taken(scope, _IF_NONE_MATCH) if scope["method"] == "GET" else None
+        response = self._whole(scope, body, make)
+        told = unchanged(response, given)
+        if told is None:
+            return response
+        told._resource_closers = response._resource_closers  # type: ignore[attr-defined]  # Django's
+        return told
+
+    def _whole(self, scope: Scope, body: BinaryIO, make: Callable[[], Any]) -> Any:
         began_s = time.perf_counter()
         name = None if body.read(1) else self._name_of(scope)
         body.seek(0)
@@ -237,6 +248,15 @@ class KeptAnswers:
                 self._bytes += len(answer.content) - (len(before.content) if before else 0)
                 self._answers[name] = answer
         ours.set_result(answer)
+
+
+def _taken(scope: Scope, name: bytes) -> str | None:
+    """The header, which the request then says no more."""
+    values = [value for one, value in scope["headers"] if one == name]
+    if not values:
+        return None
+    scope["headers"] = [one for one in scope["headers"] if one[0] != name]
+    return b", ".join(values).decode("latin-1")
 
 
 def _answer_of(response: Any, *, made_at: datetime) -> Answer | None:

@@ -17,7 +17,7 @@ IF_NONE_MATCH = OpenApiParameter(
     "If-None-Match",
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
-    description="An ETag that the client has: the answer is 304 if the row is still that.",
+    description="An ETag that the client has: the answer is 304 if what is there is still that.",
 )
 IF_MATCH = OpenApiParameter(
     "If-Match",
@@ -32,6 +32,13 @@ ETAG = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="Which version of the row this is, for If-None-Match and If-Match.",
     response=[200, 201],
+)
+ETAG_OF_LIST = OpenApiParameter(
+    "ETag",
+    OpenApiTypes.STR,
+    OpenApiParameter.HEADER,
+    description="Which version of the list this is, for If-None-Match.",
+    response=[200],
 )
 
 
@@ -79,6 +86,8 @@ class RestSchema(AutoSchema):
         if isinstance(view, ReadViewSet) and action in ("list", "retrieve"):
             serializer: Any = view.get_serializer_class()
             parameters.append(_fields(shown_fields(serializer)))
+        if isinstance(view, ReadViewSet) and action == "list":
+            parameters += [IF_NONE_MATCH, ETAG_OF_LIST]
         if isinstance(view, ReadViewSet) and action == "retrieve":
             parameters += [IF_NONE_MATCH, ETAG]
         if isinstance(view, VersionedViewSet) and action in ("destroy", "partial_update"):

@@ -17,7 +17,7 @@ from rest_framework.response import Response
 from helixweb.common.actor import together
 from helixweb.common.pagination import Pages
 from helixweb.common.rest.batches import Batch, BatchSerializer
-from helixweb.common.rest.etags import check_if_match, edit_tag, tagged
+from helixweb.common.rest.etags import check_if_match, edit_tag, tagged, tagged_list
 from helixweb.common.rest.kept import ALWAYS, let_keep
 from helixweb.common.rest.listing import EachTime, Listing, RowByRow, is_row_by_row
 from helixweb.common.rest.lists import (
@@ -38,7 +38,7 @@ Row = TypeVar("Row", bound=models.Model)
 
 
 class ReadViewSet(RestMixin, viewsets.ReadOnlyModelViewSet[Row]):
-    """A list, and each row with an ETag."""
+    """A list and each row, with ETags."""
 
     filter_backends = (Filters, Search, Ordering)
     search_fields: ClassVar[tuple[str, ...]] = ()
@@ -55,7 +55,7 @@ class ReadViewSet(RestMixin, viewsets.ReadOnlyModelViewSet[Row]):
         response = Pages().of(listing, request)
         response.is_quick = isinstance(listing, RowByRow)  # type: ignore[attr-defined]  # handler.py
         let_keep(response, request, until=listing.until)
-        return response
+        return tagged_list(request, response)
 
     def _listing(self, request: Request) -> Listing:
         serializer: Any = self.get_serializer_class()
