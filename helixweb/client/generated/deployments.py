@@ -38,7 +38,7 @@ class Deployments:
         self._connection = connection
 
     def page(self, **filters: Unpack[DeploymentsFilters]) -> Page[schemas.Deployment]:
-        """A list, and each row with an ETag."""
+        """A list and each row, with ETags."""
         answer = self._connection.call("GET", "/deployments/", query=with_commas(dict(filters), 'cluster__in', 'fields', 'model__in', 'ordering', 'plan__in', 'status__in'))
         return Page(count=answer["count"], results=answer["results"])
 
@@ -51,7 +51,7 @@ class Deployments:
         return cast('schemas.Deployment', self._connection.call('POST', "/deployments/", body=body, headers={'Idempotency-Key': idempotency_key}))
 
     def get(self, id: int, *, fields: list[Literal['assignments', 'backend_by_node', 'checkpoint', 'cluster', 'created_at', 'created_by', 'emulated', 'ended_at', 'follows_generation', 'generation', 'id', 'kv_high_water', 'max_batch_tokens', 'max_context_tokens', 'max_queued_requests', 'message', 'model', 'model_name', 'page_tokens', 'paused_at', 'plan', 'pushed_at', 'ready_at', 'status', 'tensor_parallel', 'tensor_parallel_by_node', 'theta', 'took_over_at']] | None = None) -> schemas.Deployment:
-        """A list, and each row with an ETag."""
+        """A list and each row, with ETags."""
         return cast('schemas.Deployment', self._connection.call('GET', f"/deployments/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
 
     def instances(self, id: int) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class ModelMixes:
         self._connection = connection
 
     def page(self, **filters: Unpack[ModelMixesFilters]) -> Page[schemas.ModelMix]:
-        """A list, and each row with an ETag."""
+        """A list and each row, with ETags."""
         answer = self._connection.call("GET", "/model-mixes/", query=with_commas(dict(filters), 'cluster__in', 'fields', 'ordering', 'status__in'))
         return Page(count=answer["count"], results=answer["results"])
 
@@ -46,7 +46,7 @@ class ModelMixes:
         return cast('schemas.ModelMix', self._connection.call('POST', "/model-mixes/", body=body, headers={'Idempotency-Key': idempotency_key}))
 
     def get(self, id: int, *, fields: list[Literal['attempt', 'cancel_requested', 'cluster', 'created_at', 'created_by', 'error', 'finished_at', 'id', 'level_bound_tokens_per_s', 'level_tokens_per_s', 'models', 'options', 'runs', 'started_at', 'status']] | None = None) -> schemas.ModelMix:
-        """A list, and each row with an ETag."""
+        """A list and each row, with ETags."""
         return cast('schemas.ModelMix', self._connection.call('GET', f"/model-mixes/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
 
     def cancel(self, id: int, *, idempotency_key: str | None = None) -> schemas.ModelMix:

@@ -45,7 +45,7 @@ class PlanRuns:
         self._connection = connection
 
     def page(self, **filters: Unpack[PlanRunsFilters]) -> Page[schemas.PlanRun]:
-        """A list, and each row with an ETag."""
+        """A list and each row, with ETags."""
         answer = self._connection.call("GET", "/plan-runs/", query=with_commas(dict(filters), 'cluster__in', 'fields', 'model__in', 'ordering', 'status__in'))
         return Page(count=answer["count"], results=answer["results"])
 
@@ -58,7 +58,7 @@ class PlanRuns:
         return cast('schemas.PlanRun', self._connection.call('POST', "/plan-runs/", body=body, headers={'Idempotency-Key': idempotency_key}))
 
     def get(self, id: int, *, fields: list[Literal['accept_requested', 'attempt', 'cancel_requested', 'cluster', 'continues', 'created_at', 'created_by', 'error', 'finished_at', 'flow_tokens_per_s', 'gap', 'id', 'mix', 'model', 'objective_value', 'options', 'plan', 'solver', 'start_plan', 'started_at', 'status', 'survive_one_loss', 'upper_bound_tokens_per_s', 'what_if']] | None = None) -> schemas.PlanRun:
-        """A list, and each row with an ETag."""
+        """A list and each row, with ETags."""
         return cast('schemas.PlanRun', self._connection.call('GET', f"/plan-runs/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
 
     def accept(self, id: int, *, idempotency_key: str | None = None) -> schemas.PlanRun:

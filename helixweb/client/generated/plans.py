@@ -38,7 +38,7 @@ class Plans:
         self._connection = connection
 
     def page(self, **filters: Unpack[PlansFilters]) -> Page[schemas.PlanSummary]:
-        """A list, and each row with an ETag."""
+        """A list and each row, with ETags."""
         answer = self._connection.call("GET", "/plans/", query=with_commas(dict(filters), 'cluster__in', 'fields', 'model__in', 'ordering', 'run__in'))
         return Page(count=answer["count"], results=answer["results"])
 
@@ -47,7 +47,7 @@ class Plans:
         return self._connection.pages("/plans/", query=with_commas(dict(filters), 'cluster__in', 'fields', 'model__in', 'ordering', 'run__in'))
 
     def get(self, id: int, *, fields: list[Literal['cluster', 'created_at', 'document', 'flow_tokens_per_s', 'gap', 'hops', 'id', 'model', 'run', 'upper_bound_tokens_per_s']] | None = None) -> schemas.Plan:
-        """A list, and each row with an ETag."""
+        """A list and each row, with ETags."""
         return cast('schemas.Plan', self._connection.call('GET', f"/plans/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
 
     def explanation(self, id: int) -> schemas.Explanation:

@@ -35,7 +35,7 @@ class Repairs:
         self._connection = connection
 
     def page(self, **filters: Unpack[RepairsFilters]) -> Page[schemas.Repair]:
-        """A list, and each row with an ETag."""
+        """A list and each row, with ETags."""
         answer = self._connection.call("GET", "/repairs/", query=with_commas(dict(filters), 'deployment__cluster__in', 'deployment__in', 'fields', 'ordering', 'state__in'))
         return Page(count=answer["count"], results=answer["results"])
 
@@ -44,7 +44,7 @@ class Repairs:
         return self._connection.pages("/repairs/", query=with_commas(dict(filters), 'deployment__cluster__in', 'deployment__in', 'fields', 'ordering', 'state__in'))
 
     def get(self, id: int, *, fields: list[Literal['added', 'deployment', 'flow_tokens_per_s', 'id', 'lost', 'moved_bytes', 'noticed_at', 'run', 'state', 'unmoved_tokens_per_s', 'why']] | None = None) -> schemas.Repair:
-        """A list, and each row with an ETag."""
+        """A list and each row, with ETags."""
         return cast('schemas.Repair', self._connection.call('GET', f"/repairs/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
 
     def deploy(self, id: int, *, idempotency_key: str | None = None) -> schemas.Deployment:

@@ -37,7 +37,7 @@ class Simulations:
         self._connection = connection
 
     def page(self, **filters: Unpack[SimulationsFilters]) -> Page[schemas.Simulation]:
-        """A list, and each row with an ETag."""
+        """A list and each row, with ETags."""
         answer = self._connection.call("GET", "/simulations/", query=with_commas(dict(filters), 'fields', 'ordering', 'plan__in', 'policy__in', 'status__in', 'workload__in'))
         return Page(count=answer["count"], results=answer["results"])
 
@@ -50,7 +50,7 @@ class Simulations:
         return cast('schemas.Simulation', self._connection.call('POST', "/simulations/", body=body, headers={'Idempotency-Key': idempotency_key}))
 
     def get(self, id: int, *, fields: list[Literal['burst_size', 'created_at', 'created_by', 'error', 'finished_at', 'forecast', 'id', 'plan', 'policy', 'progress', 'requests_per_s', 'seed', 'share', 'started_at', 'status', 'workload']] | None = None) -> schemas.Simulation:
-        """A list, and each row with an ETag."""
+        """A list and each row, with ETags."""
         return cast('schemas.Simulation', self._connection.call('GET', f"/simulations/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
 
     def cancel(self, id: int, *, idempotency_key: str | None = None) -> schemas.Simulation:
