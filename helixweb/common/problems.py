@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
-from django.db import InterfaceError, OperationalError
+from django.db import IntegrityError, InterfaceError, OperationalError
 from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.response import Response
@@ -73,6 +73,12 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
         error = TooLarge()
     elif isinstance(error, PlannerError):
         error = exceptions.ValidationError({"detail": [str(error)]})
+    elif isinstance(error, IntegrityError):
+        logger.exception("%r: somebody else was faster, or this is a bug", context["request"].path)
+        error = Conflict(
+            "Somebody made, changed or removed the same at the same moment, so nothing was done; "
+            "look, and send it again."
+        )
     elif is_database_away(error):
         logger.error("%r: %s", context["request"].path, error)
         error = DatabaseAway()

@@ -35,6 +35,7 @@ from helixweb.alerting.services import create_channel
 from helixweb.command_line import exit_codes
 from helixweb.command_line.commands.importing import _LABELS
 from helixweb.inventory import services
+from helixweb.inventory.as_code import kinds
 from helixweb.inventory.as_code.kinds import LINKS, SECTIONS
 from helixweb.inventory.as_code.yaml_text import yaml_text
 from helixweb.inventory.models import (
@@ -445,6 +446,14 @@ VALUES = st.recursive(
 def test_yaml_is_read_as_it_was_written(value: Any) -> None:
     document = {"value": value}
     assert parse_document(yaml_text(document), name_hint="x.yaml") == document
+
+
+def test_no_long_text_of_a_file_stays_in_memory() -> None:
+    kept = kinds._clean_plain.cache_info().currsize
+    for number in range(3):
+        long = f"{number}" * 100_000
+        assert kinds.CLUSTERS.clean("source", long) == long
+    assert kinds._clean_plain.cache_info().currsize == kept
 
 
 def test_rows_of_a_file_are_lines_that_compare_well(cluster: Cluster) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django import forms
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
 from django.test import Client, RequestFactory
 from rest_framework.test import APIClient
 
@@ -96,6 +97,21 @@ def test_a_form_that_was_loaded_for_somebody_shows_all_to_others(
     asked.user = user
     with acting(asked):
         assert shown(Loaded) == ["tiny"]
+
+
+def test_of_two_that_make_the_same_at_once_the_later_is_told(
+    admin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make_group(name: str) -> Group:
+        Group.objects.create(name=name)  # somebody else, after the name was found to be free
+        return Group.objects.create(name=name)
+
+    monkeypatch.setattr("helixweb.access.roles_of_holders.make_group", make_group)
+    api = APIClient()
+    api.force_authenticate(admin)
+    refused = api.post("/api/v1/groups/", {"name": "ops"})
+    assert refused.status_code == 409, refused.content
+    assert "at the same moment" in refused.json()["detail"]
 
 
 def test_who_is_no_administrator_sees_the_list_and_changes_nothing(

@@ -25,6 +25,8 @@ from planner.document import shown
 from planner.domain.errors import InvalidProblem
 
 FORMAT = "helixweb.inventory/1"
+# Values of files are kept, as names come again and again; a text may be as long as a file.
+LONGEST_KEPT = 200
 Values = Mapping[str, Any]
 # Checks a value as a file has it, gives it as a row has it. Raises ValidationError.
 Clean = Callable[[Any], Any]
@@ -87,6 +89,8 @@ class Kind:
             if field.null:
                 return None
             raise ValidationError(_("It is empty; give a value or leave the key out."))
+        if isinstance(value, str) and len(value) > LONGEST_KEPT:
+            return _clean_plain.__wrapped__(field, "str", value)
         if isinstance(value, str | int | float):
             return _clean_plain(field, type(value).__name__, value)
         if isinstance(field, models.JSONField):
