@@ -84,11 +84,12 @@ def blank_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return blank_database.make(tmp_path_factory.mktemp("blank"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browsed_site(
     tmp_path_factory: pytest.TempPathFactory, blank_sqlite: Path
 ) -> Iterator[BrowsedSite]:
-    """A site with its worker, for worlds that tests make in it."""
+    """A site with its worker, for worlds that tests make in it; its alerts are looked after for as
+    long as it stands."""
     folder = tmp_path_factory.mktemp("browsed")
     with BrowsedSite.started(folder, blank_sqlite) as site:
         site.start_worker()

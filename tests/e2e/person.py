@@ -99,19 +99,36 @@ class Person:
         return True
 
     def fill(self, name: str, text: str, *, within: str = "main") -> None:
-        field: WebElement = self.until(lambda: self.look(EMPTIED, f"{within} [name={name}]"))
+        self.until(lambda: self._type(f"{within} [name={name}]", text))
+
+    def _type(self, css: str, text: str) -> bool:
+        """Anew from an empty field where one is put in another's place under the hands."""
+        field: WebElement | None = self.look(EMPTIED, css)
+        if field is None:
+            return False
         field.send_keys(text)
+        return True
 
     def paste(self, name: str, text: str) -> None:
         """As from the clipboard: too long to type."""
         self.look("arguments[0].value = arguments[1]", self.find(f"[name={name}]"), text)
 
     def choose(self, name: str, label: str) -> None:
-        Select(self.find(f"main [name={name}]")).select_by_visible_text(label)
+        self._select(name, lambda select: select.select_by_visible_text(label))
 
     def pick(self, name: str, value: str) -> None:
         """An option by its value, whatever it is called."""
-        Select(self.find(f"main [name={name}]")).select_by_value(value)
+        self._select(name, lambda select: select.select_by_value(value))
+
+    def _select(self, name: str, take: Callable[[Select], None]) -> None:
+        def taken() -> bool:
+            field: WebElement | None = self.look(FIND, f"main [name={name}]")
+            if field is None:
+                return False
+            take(Select(field))
+            return True
+
+        self.until(taken)
 
     def submit(self, path: str, fields: Mapping[str, str], button: str) -> None:
         """Open a form, fill in its fields, and press its button."""
