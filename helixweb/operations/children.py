@@ -39,7 +39,7 @@ class Child:
                 env={**os.environ, **self.env},
                 pass_fds=self.passes,
                 start_new_session=True,
-                preexec_fn=_dies_with_its_parent(),
+                preexec_fn=dies_with_its_parent(),
             )
         finally:
             if output is not None:
@@ -53,7 +53,7 @@ class Child:
         return "\n".join(f"    {line}" for line in lines[-count:])
 
 
-def _dies_with_its_parent() -> Callable[[], None] | None:
+def dies_with_its_parent() -> Callable[[], None] | None:
     """Run in the child before its program: when the parent is killed, so that it can ask nobody to
     end, the kernel asks them (Linux alone has this)."""
     if not sys.platform.startswith("linux"):

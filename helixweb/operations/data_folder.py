@@ -4,11 +4,14 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from helixweb.places import default_data_dir
+
+LEAST_FREE_BYTES = 50_000_000
 
 
 class DataFolderFault(Exception):
@@ -79,6 +82,13 @@ class DataFolder:
                 f"the data folder {self.path} cannot be made: {error.strerror}; choose another "
                 "with --data, or give this user the right to it"
             ) from error
+        free = shutil.disk_usage(self.path).free
+        if free < LEAST_FREE_BYTES:
+            raise DataFolderFault(
+                f"the disk of the data folder {self.path} has {free / 1e6:.1f} MB left, and a site "
+                f"needs {LEAST_FREE_BYTES / 1e6:.0f} MB to start; make room, or choose another "
+                "with --data"
+            )
         if not os.access(self.path, os.W_OK | os.X_OK):
             raise DataFolderFault(
                 f"the data folder {self.path} cannot be written to by this user; run "

@@ -101,7 +101,8 @@ def _database_fault(error: DatabaseError) -> str:
     database: dict[str, Any] = settings.DATABASES["default"]
     if database["ENGINE"].endswith("sqlite3"):
         path = Path(database["NAME"])
-        return f"The database {path} cannot be used: {said}; check the rights of its folder."
+        remedy = "make room on its disk" if "full" in said else "check the rights of its folder"
+        return f"The database {path} cannot be used: {said}; {remedy}."
     return f"The database does not answer: {said}; start it, or check DATABASE_URL."
 
 

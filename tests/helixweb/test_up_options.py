@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from io import StringIO
 from ipaddress import ip_address
 from pathlib import Path
 
+import psutil
 import pytest
 
 from helixweb.command_line.main import main, parser_for
@@ -143,6 +146,36 @@ def test_two_at_once_in_one_folder_are_told_apart_by_their_roles(tmp_path: Path)
     assert code == 1
     assert "runs the role web" in said
     assert str(tmp_path) in said
+
+
+def test_a_disk_that_is_full_is_told_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=4_000_000)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
+    code, said = up(data=tmp_path)
+    assert code == 1
+    assert "has 4.0 MB left" in said
+    assert "make room" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_database_is_made_ends_all_of_it(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    ports = ["--port", str(free_port()), "--coordinator-port", str(free_port())]
+    command = [sys.executable, "-m", "helixweb.command_line", "up", "--data", str(tmp_path), *ports]
+    environ = {**os.environ, "DATABASE_URL": "", "REDIS_URL": ""}
+    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert said.startswith("Applying")
+        (prepare,) = psutil.Process(process.pid).children()
+        assert "helixweb.operations.prepare" in prepare.cmdline()
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number
+        assert process.stderr.read() == ""
+    assert not prepare.is_running()
 
 
 def test_the_coordinators_credential_is_what_it_kept(tmp_path: Path) -> None:

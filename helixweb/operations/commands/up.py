@@ -17,6 +17,7 @@ from helixweb.command_line.registry import Subparsers
 from helixweb.command_line.reporting import CommandFailed
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.operations import site_processes
+from helixweb.operations.children import dies_with_its_parent
 from helixweb.operations.data_folder import DataFolder, DataFolderFault
 from helixweb.operations.listening import CannotListen, port
 from helixweb.operations.notify import notify
@@ -93,9 +94,11 @@ def _run(
     os.environ.update(environment)
     if WEB in wanted.roles:
         wanted.addresses.keep(folder.path)
-    prepared = _prepared(wanted, folder) if wanted.needs_site else {}
     supervisor = Supervisor(say=lambda text: around.warn(text))
     with Signals() as signals, ending_with(supervisor):
+        prepared = _prepared(wanted, folder, signals) if wanted.needs_site else {}
+        if prepared is None:
+            return _stopped(signals)
         plan = site_processes.plan(wanted, folder, sockets, prepared)
         for child in plan.children:
             supervisor.start(child)
@@ -113,15 +116,31 @@ def _run(
     return exit_codes.OK
 
 
-def _prepared(wanted: Wanted, folder: DataFolder) -> dict[str, Any]:
-    """What `prepare` did. Raises Fault."""
+def _prepared(wanted: Wanted, folder: DataFolder, signals: Signals) -> dict[str, Any] | None:
+    """What `prepare` did; None: a signal came before. Raises Fault."""
     command = [sys.executable, "-m", "helixweb.operations.prepare"]
     if WEB in wanted.roles:
         command += ["--migrate", f"--login={wanted.login}"]
     if wanted.coordinator_here:
         command.append(f"--coordinator-of={wanted.cluster}")
-    with _killed_at_exit(subprocess.Popen(command, stdout=subprocess.PIPE)) as process:
-        output, _ = process.communicate(timeout=PREPARED_WITHIN_S)
+    deadline = time.monotonic() + PREPARED_WITHIN_S
+    # Out of the terminal's group: Ctrl-C is for `up`, which ends it.
+    with (
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=dies_with_its_parent(),
+        ) as process,
+        _killed_at_exit(process),
+    ):
+        while process.poll() is None:
+            if signals.wait(1.0) is not None:
+                return None
+            if time.monotonic() > deadline:
+                raise Fault(f"the database was not ready within {PREPARED_WITHIN_S:.0f} s")
+        # A line or two, which the pipe holds until they are read.
+        output = process.stdout.read() if process.stdout else b""
     if process.returncode != 0:
         raise Fault("the site cannot start, see above")
     said: dict[str, Any] = json.loads(output)
