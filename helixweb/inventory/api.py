@@ -162,7 +162,16 @@ class NodeViewSet(ProcessList, RowViewSet):
         """Change region, profile or tags of many nodes at once, all or none."""
         asked = BulkSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        changed = services.change_nodes(asked.validated_data["nodes"], asked.changes())
+        wanted = set(asked.validated_data["nodes"])
+        missing = sorted(
+            wanted - {*Node.objects.filter(pk__in=wanted).values_list("pk", flat=True)}
+        )
+        if missing:
+            named = ", ".join(str(pk) for pk in missing[:20])
+            raise serializers.ValidationError(
+                {"nodes": [f"There is no node {named}, so nothing was changed."]}
+            )
+        changed = services.change_nodes(sorted(wanted), asked.changes())
         return Response(ChangedSerializer({"changed": changed}).data)
 
     @extend_schema(request=None, responses={204: None})

@@ -207,6 +207,7 @@ class BulkSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     nodes = serializers.ListField(
         child=serializers.IntegerField(min_value=1, max_value=models.BigAutoField.MAX_BIGINT),
         min_length=1,
+        max_length=10_000,
     )
     region = serializers.CharField(required=False)
     profile_name = serializers.CharField(required=False, allow_blank=True)

@@ -8,6 +8,7 @@ from django.urls import reverse
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from helixweb.alerting.services import create_channel
 from helixweb.common import api_keys
 from helixweb.inventory import services
 from helixweb.inventory.models import Change, Cluster, Link, Node
@@ -131,6 +132,23 @@ def test_programs_read_the_log_and_change_many_nodes_at_once(
     wrong = api.post("/api/v1/nodes/bulk/", {"nodes": ids, "add_tags": ["two words"]})
     assert wrong.status_code == 400
     assert "is no tag" in wrong.json()["detail"]
+
+
+def test_many_nodes_are_changed_all_or_none(api: APIClient, cluster: Cluster) -> None:
+    mini = Node.objects.get(name="mini")
+    refused = api.post("/api/v1/nodes/bulk/", {"nodes": [mini.pk, 998, 999], "region": "moon"})
+    assert refused.status_code == 400
+    assert "There is no node 998, 999" in refused.json()["detail"]
+    mini.refresh_from_db()
+    assert mini.region != "moon"
+
+
+def test_what_is_done_about_alerts_is_shown_alone(browser: Client, cluster: Cluster) -> None:
+    create_channel(cluster=cluster, name="on-call", way="email", addresses=["a@b.de"])
+    services.update(Node.objects.get(name="mini"), region="moon")
+    page = browser.get("/changes/", {"kind": "channel"}).content.decode()
+    assert "on-call" in page
+    assert "moon" not in page
 
 
 def test_lines_of_one_batch_over_rest_share_it_and_are_found_by_it(
