@@ -116,8 +116,8 @@ class Site:
         return started.headers["Location"]
 
     def wait_for(self, url: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The run as soon as `condition` holds for it; fails after a minute."""
-        deadline = time.monotonic() + 60
+        """The run as soon as `condition` holds for it; fails after two minutes."""
+        deadline = time.monotonic() + 120
         run: dict[str, Any] = {}
         while time.monotonic() < deadline:
             run = self.rest.get(url).json()
@@ -172,7 +172,7 @@ def site(
 
 
 def _wait_until_ready(processes: Processes, rest: httpx.Client) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         processes.check_alive()
         with contextlib.suppress(httpx.TransportError):
@@ -235,7 +235,7 @@ def _has_ended(run: dict[str, Any]) -> bool:
 
 def idle_processes(worker: Running, *, known: set[int]) -> list[psutil.Process]:
     """The worker's own processes but its beat, as soon as two are there that are not `known`."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         children = psutil.Process(worker.process.pid).children()
         pool = [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from helixweb.demo.processes import STOP_TIMEOUT_S, Processes, Running
 
-PATIENCE_S = 20.0
+PATIENCE_S = 90.0
 BUSY = """
 import pathlib, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -15,7 +15,7 @@ from helixweb.operations import supervisor as supervising
 from helixweb.operations.children import Child
 from helixweb.operations.supervisor import Signals, Supervisor
 
-PATIENCE_S = 20.0
+PATIENCE_S = 90.0
 SLEEPS = "import time; time.sleep(600)"
 ENDS = ((signal.SIGTERM, 5.0),)
 

@@ -28,7 +28,7 @@ from runtime.protocol.control import (
 from runtime.protocol.node_log import LogBatch, LogLine
 from runtime.protocol.profiling import ProfileOrder, ProfilingProgress
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 TOKEN = "hlxj_good"
 
 

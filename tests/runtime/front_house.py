@@ -30,7 +30,7 @@ OTHER_KEY = "hlx_other"
 OWNER = hashlib.sha256(KEY.encode()).hexdigest()
 OTHER_OWNER = hashlib.sha256(OTHER_KEY.encode()).hexdigest()
 READY = State(condition=Condition.READY)
-PATIENCE_S = 20.0
+PATIENCE_S = 90.0
 
 
 class Clock:

@@ -24,7 +24,7 @@ from runtime.protocol.instances import (
 STAND_IN = str(Path(__file__).with_name("stand_in_vllm.py"))
 COMMAND = (sys.executable, STAND_IN)
 SERVED = "llama"
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 PATIENCE = Patience(start_s=20, unwell_s=0.3, drain_s=20, stop_s=0.5, first_retry_s=0.05)
 
 

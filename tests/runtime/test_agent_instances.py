@@ -138,7 +138,7 @@ def test_what_an_agent_that_was_killed_left_running_is_ended(tmp_path: Path) -> 
         born = psutil.Process(orphan.pid).create_time()
         (tmp_path / "old.pid").write_text(json.dumps({"pid": orphan.pid, "born": born}))
         async with keeper(tmp_path):
-            await asyncio.wait_for(orphan.wait(), 20)
+            await asyncio.wait_for(orphan.wait(), 90)
 
     run(check())
 

@@ -14,7 +14,7 @@ from runtime.instances.health import Probe
 from runtime.instances.instance import look_after
 
 DOOR = Door(url="http://engine", model="m")
-PATIENCE_S = 20
+PATIENCE_S = 90
 
 
 class Drops(httpx.AsyncByteStream):

@@ -14,7 +14,7 @@ from runtime.transport.zmq_transport import ZmqTransport
 from tests.runtime.virtual_link import VirtualLink
 
 LIMITS = MeasuringLimits(n_bytes=32_000_000, seconds=3.0)
-PATIENCE_S = 20.0
+PATIENCE_S = 90.0
 
 
 def measured(link: VirtualLink, *, limits: MeasuringLimits = LIMITS) -> Measuring:

@@ -25,7 +25,7 @@ from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.keys import KeyPair
 from runtime.transport.knock import Answer, Knock
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 
 async def hello(request: Request) -> Response:

@@ -21,7 +21,7 @@ from runtime.transport.keys import KeyFileError, KeyPair
 from runtime.transport.zmq_transport import BindFailed, ZmqTransport
 
 LOOPBACK = "tcp://127.0.0.1:0"
-PATIENCE_S = 20.0
+PATIENCE_S = 90.0
 NAMES = ("ada", "bob")
 
 Pair = tuple[Transport, Transport]

@@ -13,7 +13,7 @@ from runtime.transport.base import Received
 from runtime.transport.keys import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 
-PATIENCE_S = 20.0
+PATIENCE_S = 90.0
 KEYS = {name: KeyPair.generate() for name in ("ada", "bob", "eve")}
 
 

@@ -26,7 +26,7 @@ from runtime.transport.link_scheduler import LinkOptions
 from runtime.transport.zmq_transport import ZmqTransport
 
 LOOPBACK = "tcp://127.0.0.1:0"
-PATIENCE_S = 20.0
+PATIENCE_S = 90.0
 ADA, BOB = KeyPair.generate(), KeyPair.generate()
 
 

@@ -14,7 +14,7 @@ from runtime.transport.zmq_transport import ZmqTransport
 from tests.runtime.tcp_relay import Relay
 
 LOOPBACK = "tcp://127.0.0.1:0"
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 ADA, BOB = KeyPair.generate(), KeyPair.generate()
 
 
