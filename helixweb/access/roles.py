@@ -52,7 +52,7 @@ class Rights:
 
     def as_key(self) -> Hashable:
         """Equal for those who may see the same."""
-        return self.site, frozenset(self.clusters.items())
+        return self.site, tuple(sorted(self.clusters.items()))
 
     def within(self, cluster_id: int | None) -> "Rights":
         """Those of a key that is for one cluster; None: for all."""

@@ -9,6 +9,8 @@ from django.db import connection
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from helixweb.access.models import Grant
+from helixweb.common.api_keys import create_api_key
 from helixweb.common.rest import idempotency
 from helixweb.common.rest.models import KeptAnswer
 from helixweb.common.tasks import prune_expired
@@ -102,6 +104,23 @@ def test_an_answer_that_is_kept_under_another_secret_key_is_told_and_not_done_ag
     assert again.status_code == 409
     assert "SECRET_KEY" in again.json()["detail"]
     assert made() == 1
+
+
+def test_an_answer_is_not_given_again_to_who_has_other_roles_by_now(
+    user: Any, cluster: Cluster
+) -> None:
+    other = inventory.create(Cluster, name="other")
+    Grant.objects.filter(user=user).update(cluster=cluster)
+    Grant.objects.create(user=user, cluster=other, role="operator")
+    secret = create_api_key(name="k", user=user, scopes=["read", "write"]).secret
+    client = APIClient(headers={"Authorization": f"Bearer {secret}"})
+    asked = {"cluster": cluster.pk, "role": "node"}
+    first, again = (client.post("/api/v1/join-tokens/", asked, headers=KEY) for _ in range(2))
+    assert (first.status_code, again.status_code) == (201, 201), first.content
+    Grant.objects.filter(user=user, cluster=cluster).delete()
+    refused = client.post("/api/v1/join-tokens/", asked, headers=KEY)
+    assert refused.status_code == 409
+    assert first.json()["secret"] not in refused.content.decode()
 
 
 def test_the_key_with_another_request_is_refused(api: APIClient, body: dict[str, Any]) -> None:

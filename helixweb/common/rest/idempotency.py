@@ -64,6 +64,14 @@ class Unreadable(Conflict):
     )
 
 
+class OtherRights(Conflict):
+    default_code = "other_rights"
+    default_detail = (
+        "This request was done before, but your roles have changed since, so that its answer is "
+        "not given again; look at what it made."
+    )
+
+
 class TooManyKept(exceptions.Throttled):
     default_code = "too_many_keys"
 
@@ -101,7 +109,7 @@ def answered_once(request: Request, handler: Callable[..., Response]) -> Callabl
         try:
             with transaction.atomic():
                 response = handler(*args, **kwargs)
-                _keep(response, claim)
+                _keep(request, response, claim)
         except Exception:
             KeptAnswer.objects.filter(pk=claim.row.pk, claim=claim.number, answer=b"").delete()
             raise
@@ -154,8 +162,9 @@ def _take_over(row: KeptAnswer, values: dict[str, Any]) -> bool:
     return taken
 
 
-def _keep(response: Response, claim: Claim) -> None:
+def _keep(request: Request, response: Response, claim: Claim) -> None:
     document = {
+        "rights": _rights(request),
         "status": response.status_code,
         "data": response.data,
         "headers": {name: response[name] for name in ("Location",) if name in response},
@@ -172,9 +181,16 @@ def _replay(request: Request, claim: Claim) -> Response:
         kept = json.loads(claim.secret.decrypt(bytes(claim.row.answer)))
     except InvalidToken as error:
         raise Unreadable from error
+    if kept.get("rights", "") != _rights(request):
+        raise OtherRights
     headers = {**kept["headers"], REPLAYED: "true"}
     response = Response(kept["data"], status=kept["status"], headers=headers)
     return tagged(request, response, kept["edit_tag"]) if kept["edit_tag"] else response
+
+
+def _rights(request: Request) -> str:
+    """Equal for those who may see the same; empty where nobody is asked who they are."""
+    return repr(getattr(request._request, "helix_reads_as", ""))
 
 
 def _actor(request: Request) -> str:
