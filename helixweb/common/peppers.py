@@ -10,6 +10,7 @@ list` shows which still hang on the old one.
 import hashlib
 import hmac
 from dataclasses import dataclass
+from functools import lru_cache
 
 from django.conf import settings
 
@@ -34,9 +35,11 @@ def peppers() -> tuple[Pepper, ...]:
     return tuple(map(_pepper, (given, *settings.HELIX_PEPPERS_BEFORE)))
 
 
+@lru_cache(maxsize=8)  # asked for each request; there are few
 def _pepper(secret: str) -> Pepper:
     return Pepper(hashlib.sha256(b"pepper-id:" + secret.encode()).hexdigest()[:_ID_LENGTH], secret)
 
 
+@lru_cache(maxsize=8)
 def _derived(secret_key: str) -> str:
     return hmac.new(secret_key.encode(), b"helixweb.pepper", hashlib.sha256).hexdigest()

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from django.core.exceptions import EmptyResultSet
 from django.db import connections
-from django.db.models import QuerySet
+from django.db.models import DateTimeField, QuerySet
 from django.db.models.query import ModelIterable
 
 MOST_KEPT = 64  # of each thread
@@ -46,6 +46,8 @@ class Prepared:
             return
         if self._compiler.has_extra_select:
             raise ValueError(f"{rows.model.__name__}: columns beside those of the rows are needed")
+        if self._compiler.connection.vendor == "sqlite" and not rows.query.annotations:
+            self._sql = _with_times_as_text(self._sql, self._compiler.select)
         converters = self._compiler.get_converters([one[0] for one in self._compiler.select])
         self._compiler.get_converters = lambda columns: converters  # always these columns
 
@@ -109,6 +111,17 @@ class _Answered:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._compiler, name)
+
+
+def _with_times_as_text(sql: str, select: Sequence[Any]) -> str:
+    """SQLite's library has Python parse each time of each row where it knows a column's type, which
+    it does not of `+column`. Django parses texts as well, where somebody wants the time.
+    """
+    columns, rest = sql.split(" FROM ", 1)
+    for column, (text, _), _ in select:
+        if isinstance(getattr(column, "target", None), DateTimeField):
+            columns = columns.replace(text, f"+{text}")
+    return f"{columns} FROM {rest}"
 
 
 def prepared(name: Hashable, rows: Callable[[], QuerySet[Any]]) -> Prepared:

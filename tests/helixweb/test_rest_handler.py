@@ -127,6 +127,12 @@ def test_lists_share_a_thread_unless_one_takes_long(
         held = asyncio.ensure_future(nodes())
         await asyncio.get_running_loop().run_in_executor(None, is_slow.wait, 60)
         assert [await nodes() for _ in range(2)] == [600] * 2  # while it is held
+        left = asyncio.ensure_future(site._answer_of(scope_of("/api/v1/nodes/", key), io.BytesIO()))
+        await asyncio.sleep(0)
+        left.cancel()  # who gives up gets no other thread
+        with pytest.raises(asyncio.CancelledError):
+            await left
+        assert len(answered_by) == 7
         assert not held.done()
         go_on.set()
         assert await held == 600

@@ -97,14 +97,19 @@ class Application(ASGIHandler):
             body.close()
 
     async def _answer_of(self, scope: Scope, body: Any) -> Any:
+        loop = asyncio.get_running_loop()
         if scope["path"] in self._quick and scope["method"] == "GET":
             begun = self._quick_thread.submit(self._respond, scope, body)
-            made = asyncio.wrap_future(begun)
-            await asyncio.wait({made}, timeout=PATIENCE_S)
-            if made.done() or not begun.cancel():
-                return await made
-        run = asyncio.get_running_loop().run_in_executor
-        response = await run(self._threads, self._respond, scope, body)
+            patience = loop.call_later(PATIENCE_S, begun.cancel)  # which does nothing once it began
+            try:
+                return await asyncio.wrap_future(begun)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():  # it is the request that is given up
+                    raise
+            finally:
+                patience.cancel()
+        response = await loop.run_in_executor(self._threads, self._respond, scope, body)
         if self._has_quick and getattr(response, "is_quick", False):
             self._quick.add(scope["path"])
         return response

@@ -1,7 +1,7 @@
 """JSON of rows that were shown lately, by all that they were made of."""
 
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,15 +13,15 @@ _TIMES_A_TEXT, _BYTES_OF_OBJECTS = 3, 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowText:
-    """`until`: when it would be another though its values are the same; None: nobody knows."""
+    """`until`: when it would be another though its values are the same."""
 
     text: bytes
     made_at: datetime
-    until: datetime | None
+    until: datetime
 
     def is_right_at(self, now: datetime) -> bool:
         """If its values are those it was made of."""
-        return self.until is not None and self.made_at <= now < self.until
+        return self.made_at <= now < self.until
 
 
 class KeptRows:
@@ -59,12 +59,14 @@ class KeptRowsOf:
     ) -> None:
         self._whole, self._young, self._old = whole, young, old
 
-    def get(self, values: Hashable) -> RowText | None:
-        found = self._young.get(values)
-        if found is None and self._old:
-            found = self._old.get(values)
-            if found is not None:
-                self.put(values, found)
+    def get(self, rows: Sequence[Hashable]) -> list[RowText | None]:
+        """One for each of `rows`, by its values."""
+        found = [*map(self._young.get, rows)]
+        if self._old and None in found:
+            for place, values in enumerate(rows):
+                if found[place] is None and (text := self._old.get(values)) is not None:
+                    found[place] = text
+                    self.put(values, text)
         return found
 
     def put(self, values: Hashable, text: RowText) -> None:

@@ -7,8 +7,9 @@ Nothing has to be known of what changed, and nobody gets a row that the query di
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Protocol
 
 import orjson
@@ -20,6 +21,9 @@ from helixweb.common.prepared import Prepared, Raw, counted, prepared
 from helixweb.common.rest.kept_rows import KEPT_ROWS, RowText
 from helixweb.common.rest.rendering import json_of
 from helixweb.common.rest.rows import RowReader, without
+
+NEVER = datetime.min.replace(tzinfo=UTC)  # is a row right whose time nobody knows
+_TEXT, _MADE_AT, _UNTIL = attrgetter("text"), attrgetter("made_at"), attrgetter("until")
 
 Until = Callable[[Sequence[Mapping[str, Any]]], datetime | None]
 
@@ -86,19 +90,17 @@ class RowByRow:
         keys = self._with_words(query, found) if self.reader.words else found
         if not keys:
             return []
-        now, kept = timezone.now(), KEPT_ROWS.of((self.reader, self.context))
-        texts = [kept.get(key) for key in keys]
-        new = [
-            place for place, text in enumerate(texts) if text is None or not text.is_right_at(now)
-        ]
+        now = timezone.now()
+        texts = KEPT_ROWS.of((self.reader, self.context)).get(keys)
+        new = _not_right(texts, now)
         if new:
             made = self._made(query, [keys[place] for place in new], made_at=now)
             for place, text in zip(new, made, strict=True):
                 texts[place] = text
         shown: list[RowText] = texts  # type: ignore[assignment]  # none is missing any more
-        ends = [text.until for text in shown]
-        self.until = None if None in ends else min(ends)  # type: ignore[type-var]
-        return orjson.Fragment(b"[" + b",".join([text.text for text in shown]) + b"]")
+        until = min(map(_UNTIL, shown))
+        self.until = None if until == NEVER else until
+        return orjson.Fragment(b"[" + b",".join(map(_TEXT, shown)) + b"]")
 
     def _query(self) -> Prepared:
         def wanted() -> QuerySet[Any]:
@@ -138,13 +140,14 @@ class RowByRow:
         with connections[query.alias].execute_wrapper(note):
             shown = self._shown(query, keys)
             made = [
-                RowText(text=json_of(row), made_at=made_at, until=self.until_of([row]))
+                RowText(text=json_of(row), made_at=made_at, until=self.until_of([row]) or NEVER)
                 for row in shown
             ]
         if not asked:
             kept = KEPT_ROWS.of((self.reader, self.context))
             for key, text in zip(keys, made, strict=True):
-                kept.put(key, text)
+                if text.until != NEVER:
+                    kept.put(key, text)
         return made
 
     def _shown(self, query: Prepared, keys: Sequence[Raw]) -> list[Mapping[str, Any]]:
@@ -158,6 +161,15 @@ class RowByRow:
             for number, one in enumerate(words, start=-len(words)):
                 one.keep(row, key[number])
         return [reader.read(row) for row in objects]
+
+
+def _not_right(texts: Sequence[RowText | None], now: datetime) -> list[int]:
+    """The places of those that are missing, or that the time has made others."""
+    if None not in texts:
+        known: Sequence[RowText] = texts  # type: ignore[assignment]
+        if max(map(_MADE_AT, known)) <= now < min(map(_UNTIL, known)):
+            return []
+    return [place for place, text in enumerate(texts) if text is None or not text.is_right_at(now)]
 
 
 @lru_cache(maxsize=512)  # asked each time, of what views are made with
