@@ -114,8 +114,12 @@ def test_edits_of_people_and_keys_that_somebody_else_changed_are_refused(
         body = {"is_active": True} if "users" in where else {"members": ["bob"]}
 
         def edit(tag: str) -> int:
-            send = admin.patch if patched else admin.delete  # noqa: B023
-            answer: Any = send(where, body, headers={"If-Match": tag})  # noqa: B023
+            headers = {"If-Match": tag}
+            answer: Any = (
+                admin.patch(where, body, headers=headers)  # noqa: B023
+                if patched  # noqa: B023
+                else admin.delete(where, headers=headers)  # noqa: B023
+            )
             return int(answer.status_code)
 
         assert edit(read) == 412, where
