@@ -5,11 +5,16 @@
   if (location.protocol === "about:") return;
   const KEY = "controls-of-the-site";
   const lists = JSON.parse(localStorage.getItem(KEY) ?? "{}");
+  let isNew = false;
   const note = (list, key, value = 1) => {
     lists[list] ??= {};
+    isNew ||= lists[list][key] !== value;
     lists[list][key] = value;
   };
-  const keep = () => localStorage.setItem(KEY, JSON.stringify(lists)); // dear: once for many notes
+  const keep = () => { // dear: once for many notes, and not for what is known
+    if (isNew) localStorage.setItem(KEY, JSON.stringify(lists));
+    isNew = false;
+  };
   const plain = (text) => text.trim().replace(/\s+/g, " ").replace(/\d[\d,.]*/g, "N");
   const path = (url) => url.pathname.replace(/\/[0-9a-f]{16}\//, "/HEX/").replace(/\d+/g, "N");
   const address = (url) => [path(url), ...[...new Set(url.searchParams.keys())].sort()].join(" ");
