@@ -53,16 +53,21 @@ def note(
         before, after = {key: before.get(key) for key in keys}, {key: after[key] for key in keys}
     apps.get_model("inventory.Change").objects.create(
         kind=kind,
-        name=name[:200],
+        name=_kept(name[:200]),
         action=action,
         row_id=row_id,
         cluster_id=cluster_id,
         before=before,
         after=after,
-        text=text,
+        text=_kept(text),
         **by_whom(),
     )
     mark_told()
+
+
+def _kept(text: str) -> str:
+    """As PostgreSQL keeps it: refusals repeat what was sent, which may hold NUL."""
+    return text.replace("\0", "␀")
 
 
 def note_refusal(kind: str, name: str, *, text: str) -> None:

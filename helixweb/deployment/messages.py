@@ -1,6 +1,7 @@
 """Reads the control protocol's messages out of requests."""
 
 import json
+import re
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -13,6 +14,8 @@ MessageT = TypeVar("MessageT", bound=BaseModel)
 SHOWN = 80
 # A report about a thousand nodes has a third of it.
 MAX_MESSAGE_BYTES = 1_000_000
+# What an engine wrote may hold it, and PostgreSQL keeps no text with it.
+_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 
 
 def read_message(kind: type[MessageT], request: Request) -> MessageT:
@@ -25,7 +28,7 @@ def read_message(kind: type[MessageT], request: Request) -> MessageT:
             f"The message has {len(request.body):,} bytes; at most {MAX_MESSAGE_BYTES:,} are read."
         )
     try:
-        return kind.model_validate_json(request.body)
+        return kind.model_validate_json(_NUL.sub(rb"\1\\ufffd", request.body))
     except ValidationError as error:
         problems: dict[str, list[str]] = {}
         for problem in error.errors(include_url=False, include_context=False):

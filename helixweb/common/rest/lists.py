@@ -55,6 +55,13 @@ class TrueOrFalse(BooleanFilter):  # type: ignore[misc]
         super().__init__(*args, **{"widget": forms.TextInput, **options})
 
 
+class Moment(IsoDateTimeFilter):  # type: ignore[misc]
+    """In UTC: PostgreSQL takes no offset of 16 hours and more, which ISO 8601 has."""
+
+    def filter(self, rows: Any, value: datetime | None) -> Any:
+        return super().filter(rows, value and value.astimezone(UTC))
+
+
 class Filters(DjangoFilterBackend):  # type: ignore[misc]
     """By the columns in `filterset_fields`: equal, and as their kind allows `__in`, `__gte`, …"""
 
@@ -76,7 +83,10 @@ class Filters(DjangoFilterBackend):  # type: ignore[misc]
 def _filterset_of(model: Any, names: tuple[str, ...], base: Any) -> Any:
     """Made once: django-filter would make one for each request."""
     asked = {name: _lookups_of(model, name) for name in names}
-    strict = {models.BooleanField: {"filter_class": TrueOrFalse}}
+    strict = {
+        models.BooleanField: {"filter_class": TrueOrFalse},
+        models.DateTimeField: {"filter_class": Moment},
+    }
     meta = type("Meta", (), {"model": model, "fields": asked, "filter_overrides": strict})
     made: Any = type(f"{model.__name__}Filters", (base,), {"Meta": meta})
     for one in made.base_filters.values():
