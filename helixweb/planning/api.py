@@ -158,6 +158,7 @@ class PlanViewSet(ReadViewSet[Plan]):
     filterset_fields = ["cluster", "model", "run", "created_at", "flow_tokens_per_s"]
     search_fields = ("cluster__name", "model__name")
     action_parameters = {"compare": ("plan",)}
+    may_repeat = frozenset({"plan"})
 
     def get_queryset(self) -> Any:
         plans = super().get_queryset()

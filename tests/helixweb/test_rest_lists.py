@@ -227,6 +227,17 @@ def test_no_parameter_is_empty_so_that_an_empty_variable_does_not_mean_all_rows(
     assert rows(api, "/api/v1/nodes/", q="") == rows(api, "/api/v1/nodes/")
 
 
+def test_no_parameter_is_given_twice(api: APIClient, cluster: Cluster) -> None:
+    """All but the last would be ignored."""
+    for address in (f"/api/v1/nodes/?cluster={cluster.pk}&name=tower&name=mini",
+                    f"/api/v1/clusters/{cluster.pk}/metrics/?since=1&since=2"):  # fmt: skip
+        refused = api.get(address)
+        assert refused.status_code == 400, address
+        assert "more than once" in refused.json()["detail"]
+    assert api.get("/api/v1/plans/compare/?plan=1&plan=2").status_code in (400, 404)
+    assert "more than once" not in api.get("/api/v1/plans/compare/?plan=1&plan=2").json()["detail"]
+
+
 def test_moments_that_no_database_keeps_are_refused(api: APIClient, cluster: Cluster) -> None:
     seen = 0
     for address, view in collections().items():

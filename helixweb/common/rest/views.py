@@ -1,7 +1,7 @@
 """What every view of the REST API for people does before it begins."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from rest_framework import exceptions, permissions
 from rest_framework.request import Request
@@ -14,6 +14,9 @@ from helixweb.common.rest.lists import refuse_empty_parameters, refuse_unknown_p
 class RestMixin:
     """Unknown and empty parameters are refused, and POST is done once for each Idempotency-Key."""
 
+    # Parameters that may be given several times.
+    may_repeat: ClassVar[frozenset[str]] = frozenset()
+
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Once it is known who asks. (DRF looks up the handler after this.)"""
         super().initial(request, *args, **kwargs)  # type: ignore[misc]
@@ -23,6 +26,7 @@ class RestMixin:
         if known is not None:
             refuse_unknown_parameters(request, known)
         refuse_empty_parameters(request)
+        self._refuse_repeated(request)
         if "If-Match" in request.headers and not (
             request.method in permissions.SAFE_METHODS or self.checks_version()
         ):
@@ -34,6 +38,13 @@ class RestMixin:
             handler = getattr(self, "post", None)
             if handler is not None:
                 setattr(self, "post", answered_once(request, handler))  # noqa: B010
+
+    def _refuse_repeated(self, request: Request) -> None:
+        given = request.query_params.lists()
+        twice = [name for name, values in given if len(values) > 1 and name not in self.may_repeat]
+        if twice:
+            told = "It is given more than once; give it once, several values with commas."
+            raise exceptions.ValidationError({name: [told] for name in twice})
 
     def _takes_no_body(self, method: str) -> bool:
         """As the OpenAPI document says."""
