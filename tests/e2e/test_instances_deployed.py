@@ -15,6 +15,7 @@ from helixweb.demo.local_cluster import Checkpoint, LocalNode
 from helixweb.demo.processes import Processes, free_port
 from helixweb.demo.scenario import QUESTION, Places, Scenario, Timings, answers_ok
 from helixweb.demo.site import Site
+from tests.e2e import blank_database
 
 ROOT = Path(__file__).resolve().parents[2]
 WHOLE, HALVES = ("left", "right"), ("lower", "upper")
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture
-def scenario(tmp_path: Path, trained_models: Path) -> Iterator[Scenario]:
+def scenario(tmp_path: Path, trained_models: Path, blank_sqlite: Path) -> Iterator[Scenario]:
     places = Places(
         data_dir=tmp_path,
         models_dir=trained_models,
@@ -35,6 +36,7 @@ def scenario(tmp_path: Path, trained_models: Path) -> Iterator[Scenario]:
         coordinator_port=free_port(),
     )
     env = {**places.env, "DATABASE_URL": "", "REDIS_URL": ""}
+    blank_database.put(blank_sqlite, Path(env["HELIX_DATA_DIR"]))
     with Processes(log_dir=tmp_path / "logs", cwd=ROOT, env=env) as processes:
         scenario = Scenario(places, processes, Timings())
         scenario.start_web()
