@@ -18,6 +18,7 @@ from helixweb.command_line.main import main, parser_for
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.demo.processes import free_port
 from helixweb.operations import site_processes
+from helixweb.operations.commands.up import summarize
 from helixweb.operations.data_folder import DataFolder, DataFolderFault
 from helixweb.operations.listening import CannotListen, listen
 from helixweb.operations.notify import notify
@@ -146,6 +147,18 @@ def test_two_at_once_in_one_folder_are_told_apart_by_their_roles(tmp_path: Path)
     assert code == 1
     assert "runs the role web" in said
     assert str(tmp_path) in said
+
+
+@pytest.mark.parametrize(
+    ("words", "ending"), [([], "Ctrl-C stops everything."), (["--check"], "all of it ends again.")]
+)
+def test_people_are_told_how_it_goes_on(words: list[str], ending: str, tmp_path: Path) -> None:
+    wanted = wanted_of(parser_for(["up"]).parse_args(["up", "--role", "worker", *words]), {})
+    around = Surroundings(out=StringIO(), err=StringIO())
+    plan = site_processes.plan(wanted, DataFolder.of(tmp_path, {}), [], {})
+    summarize(plan, {}, around, seconds=1.0, wanted=wanted)
+    assert isinstance(around.out, StringIO)
+    assert around.out.getvalue().rstrip().endswith(ending)
 
 
 def test_a_disk_that_is_full_is_told_before_anything_starts(

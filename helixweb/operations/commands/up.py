@@ -105,7 +105,7 @@ def _run(
         if not _comes_up(plan, supervisor, signals):
             return _stopped(signals)
         notify("READY=1")
-        _summary(plan, prepared, around, seconds=time.monotonic() - begin, wanted=wanted)
+        summarize(plan, prepared, around, seconds=time.monotonic() - begin, wanted=wanted)
         if wanted.check:
             return exit_codes.OK
         while signals.wait(supervisor.next_look_s()) is None:
@@ -177,7 +177,7 @@ def _stopped(signals: Signals) -> int:
     return 128 + signals.taken[0]
 
 
-def _summary(
+def summarize(
     plan: site_processes.Plan,
     prepared: dict[str, Any],
     around: Surroundings,
@@ -185,6 +185,7 @@ def _summary(
     seconds: float,
     wanted: Wanted,
 ) -> None:
+    """Where everything is, for a person or as JSON."""
     link = f"{wanted.url}{prepared['login_link']}" if prepared.get("login_link") else ""
     if wanted.as_json:
         told = {
@@ -214,7 +215,12 @@ def _summary(
             around.say(f"  {title:<15} {text}")
     for hint in plan.hints:
         around.say(f"\n  {hint}")
-    around.say("\nCtrl-C stops everything.")
+    ending = (
+        "That was the check; all of it ends again."
+        if wanted.check
+        else ("Ctrl-C stops everything.")
+    )
+    around.say(f"\n{ending}")
     around.out.flush()
 
 
