@@ -25,7 +25,8 @@ def test_ten_thousand_requests_do_not_break_the_rest_api_on_postgresql(
 ) -> None:
     done = subprocess.run(
         [
-            sys.executable, "-m", "pytest", "-q", "-s", "-m", "fuzz", "-p", "no:cacheprovider", "-p", "no:logging",
+            sys.executable, "-m", "pytest", "-q", "-s", "-m", "fuzz",
+            "-p", "no:cacheprovider", "-p", "no:logging",
             f"tests/helixweb/test_rest_fuzz.py::{part}",
         ],
         cwd=ROOT,
