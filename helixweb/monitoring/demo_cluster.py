@@ -8,8 +8,8 @@ from helixweb.planning.attempts import record_finished_run
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import options_to_json
 from planner.compute_plan import compute_plan
-from planner.plan_options import PlanOptions
 from planner.placers.base import NeverCancelled
+from planner.plan_options import PlanOptions
 from planner.serialization import problem_to_dict
 
 SEARCH_S = 10.0

@@ -14,12 +14,12 @@ from helixweb.deployment.services.instance_orders import pipelines_tokens_per_s
 from helixweb.planning.models import Plan
 from helixweb.planning.options import options_from_json
 from helixweb.planning.stored import stored_plan, stored_problem
-from planner.plan_options import PlanOptions
 from planner.domain import plan as domain
 from planner.domain.errors import PlannerError
 from planner.domain.instance import PlanMethod, instance_nodes
 from planner.domain.placement import Placement
 from planner.placers.budgeted_moves import moved_layers
+from planner.plan_options import PlanOptions
 from planner.replan import unmoved_tokens_per_s
 
 
