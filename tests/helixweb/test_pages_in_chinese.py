@@ -18,8 +18,8 @@ WORD = re.compile(r"[A-Za-z][A-Za-z'-]*[A-Za-z]")
 # The field's own words, names of products, methods and units, and forms of input.
 SAME_IN_CHINESE = frozenset(
     """
-    token GPU CPU KV TTFT ITL TPOT API REST OpenAI HelixWeb Helix MILP Swarm Petals Gurobi
-    HiGHS highs stage-patterns milp petals annealing Python JavaScript Django curl SQLite
+    token GPU CPU KV TTFT ITL TPOT API REST OpenAI OpenAPI HelixWeb Helix MILP Swarm Petals
+    Gurobi HiGHS highs stage-patterns milp petals annealing Python JavaScript Django curl SQLite
     sqlite PostgreSQL Hugging Face config json safetensors JSON YAML CSV UTF UTC UUID HTTP
     Cookie Enter Shift Esc Ctrl rank read write serve admin GB MB kB kbit Mbit Gbit bit ms min to in
     ended cpu MIT English python runtime profile helixweb problem stage log data-security host

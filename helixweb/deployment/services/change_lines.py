@@ -2,7 +2,7 @@
 
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Change
-from helixweb.inventory.services.change_log import Values, record
+from helixweb.inventory.services.change_log import Values, change_of
 
 _COLUMNS = (
     "plan_id", "model_name", "generation", "page_tokens", "max_batch_tokens", "kv_high_water",
@@ -19,9 +19,23 @@ def values_told(row: Deployment) -> Values:
 
 def record_deployed(row: Deployment) -> None:
     """In the transaction that makes it."""
-    record(row, Change.Action.ADDED, after=values_told(row))
+    _record(row, Change.Action.ADDED, before=None, after=values_told(row))
 
 
 def record_change(row: Deployment, *, before: Values) -> None:
     """What differs, in the transaction that changes it."""
-    record(row, Change.Action.CHANGED, before=before, after=values_told(row))
+    _record(row, Change.Action.CHANGED, before=before, after=values_told(row))
+
+
+def record_dismissed(row: Deployment, *, before: str, after: str) -> None:
+    """Of a repair, in the transaction that ends it."""
+    _record(row, Change.Action.CHANGED, before={"repair": before}, after={"repair": after})
+
+
+def _record(
+    row: Deployment, action: Change.Action, *, before: Values | None, after: Values
+) -> None:
+    line = change_of(row, action, before=before, after=after)
+    if line is not None:
+        line.name = row.model_name  # how it is called; its number stands beside
+        line.save()

@@ -20,6 +20,7 @@ from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import announce
 from helixweb.deployment.coordinators import online_ids
 from helixweb.deployment.models import OPEN, SERVING, Deployment, LatestReport, Repair, Status
+from helixweb.deployment.services.change_lines import record_dismissed
 from helixweb.deployment.services.deploying import DeployRefused, deploy
 from helixweb.deployment.services.draining import draining_names, is_held_up
 from helixweb.deployment.services.instance_repairs import (
@@ -31,9 +32,8 @@ from helixweb.deployment.services.instance_repairs import (
     search_options,
     started_by_agents,
 )
-from helixweb.inventory.models import Change, Node, NodeState, Replanning
+from helixweb.inventory.models import Node, NodeState, Replanning
 from helixweb.inventory.services import was_told_to_end
-from helixweb.inventory.services.change_log import record
 from helixweb.planning.models import Plan, PlanRun, Replan
 from helixweb.planning.services import adopt_point, start_plan_run, start_replan
 from helixweb.planning.stored import stored_plan, stored_problem
@@ -126,12 +126,7 @@ def dismiss(row: Repair, *, user: Any) -> None:
     with transaction.atomic():
         if not Repair.objects.filter(pk=row.pk, state=State.OFFERED).update(state=State.DISMISSED):
             raise Conflict(_not_offered(row))
-        record(
-            row.deployment,
-            Change.Action.CHANGED,
-            before={"repair": State.OFFERED.value},
-            after={"repair": State.DISMISSED.value},
-        )
+        record_dismissed(row.deployment, before=State.OFFERED.value, after=State.DISMISSED.value)
         announce(
             row.deployment,
             said=sentence(

@@ -62,6 +62,7 @@ WORDS = {
     "sharedbandwidth": gettext_noop("shared bandwidth"),
     "languagemodel": gettext_noop("model"),
     "jointoken": gettext_noop("join token"),
+    "deployment": gettext_noop("deployment"),
     "alertrule": gettext_noop("alert rule"),
     "channel": gettext_noop("alert channel"),
     "silence": gettext_noop("alert silence"),
