@@ -32,7 +32,7 @@ class RestMixin:
         ):
             told = "Nothing is compared here, so leave it out; a batch names ETags in `if_match`."
             raise exceptions.ValidationError({"If-Match": [told]})
-        if not _is_empty(request) and self._takes_no_body(str(request.method)):
+        if self._takes_no_body(str(request.method)) and not _is_empty(request):
             raise exceptions.ValidationError("This takes no body; leave it out. Nothing was done.")
         if request.method == "POST":
             handler = getattr(self, "post", None)
@@ -68,8 +68,6 @@ class RestMixin:
 
 
 def _is_empty(request: Request) -> bool:
-    if request.method not in ("POST", "DELETE"):
-        return True
     return request.body.strip() in (b"", b"{}", b"null")
 
 
