@@ -47,9 +47,17 @@ class DataFolder:
     @property
     def coordinator_credential(self) -> str:
         """What it keeps since it joined; empty: it has not."""
+        return self._of_membership("credential")
+
+    @property
+    def coordinator_cluster(self) -> str:
+        """The name of the cluster that it joined; empty: none."""
+        return self._of_membership("cluster")
+
+    def _of_membership(self, name: str) -> str:
         try:
             kept = json.loads((self.coordinator / "identity.json").read_text(encoding="utf-8"))
-            return str(kept["membership"]["credential"])
+            return str(kept["membership"][name])
         except (OSError, ValueError, KeyError, TypeError):
             return ""
 

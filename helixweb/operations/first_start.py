@@ -34,11 +34,11 @@ def is_joined(credential: str) -> bool:
     return services.authenticate_agent(credential) is not None
 
 
-def coordinator_token(name: str) -> dict[str, Any]:
-    """A join token for a coordinator of cluster `name`; empty: of the first, which is made if there
-    is none."""
+def coordinator_token(name: str, *, former: str = "") -> dict[str, Any]:
+    """A join token for a coordinator of cluster `name`; empty: of the one that it was in, if there
+    is one of that name, else of the first, which is made if there is none."""
     with commanding(COMMAND):
-        cluster = _cluster(name)
+        cluster = Cluster.objects.filter(name=name or former).first() or _cluster(name)
         token = services.create_join_token(cluster, JoinToken.Role.COORDINATOR, _somebody())
     return {"cluster": cluster.name, "coordinator_token": token.secret}
 

@@ -44,6 +44,8 @@ def main(argv: list[str]) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> dict[str, Any]:
+    from django.conf import settings
+
     from helixweb.operations import first_start, migrating
 
     done: dict[str, Any] = {"migrated": 0, "backup": ""}
@@ -59,15 +61,13 @@ def _prepare(options: argparse.Namespace) -> dict[str, Any]:
         )
     if options.login is not None:
         done["login_link"] = first_start.login_link(options.login)
-    if options.coordinator_of is not None and not first_start.is_joined(_credential()):
-        done |= first_start.coordinator_token(options.coordinator_of)
+    folder = DataFolder(path=Path(settings.DATA_DIR))
+    if options.coordinator_of is not None and not first_start.is_joined(
+        folder.coordinator_credential
+    ):
+        former = folder.coordinator_cluster
+        done |= first_start.coordinator_token(options.coordinator_of, former=former)
     return done
-
-
-def _credential() -> str:
-    from django.conf import settings
-
-    return DataFolder(path=Path(settings.DATA_DIR)).coordinator_credential
 
 
 def _say(text: str) -> None:

@@ -49,6 +49,9 @@ def test_the_coordinator_joins_the_first_cluster_and_makes_one_if_there_is_none(
     Cluster.objects.create(name="other")
     assert first_start.coordinator_token("")["cluster"] == first_start.FIRST_CLUSTER
     assert first_start.coordinator_token("other")["cluster"] == "other"
+    assert first_start.coordinator_token("", former="other")["cluster"] == "other"
+    gone = first_start.coordinator_token("", former="gone")
+    assert gone["cluster"] == first_start.FIRST_CLUSTER
     assert set(JoinToken.objects.values_list("role", flat=True)) == {"coordinator"}
     assert Cluster.objects.count() == 2
 

@@ -199,8 +199,8 @@ def test_the_coordinators_credential_is_what_it_kept(tmp_path: Path) -> None:
     for unfinished in ("", "{", "[]", '{"membership": null}'):
         identity.write_text(unfinished)
         assert folder.coordinator_credential == ""
-    identity.write_text('{"membership": {"credential": "hlxn_x"}}')
-    assert folder.coordinator_credential == "hlxn_x"
+    identity.write_text('{"membership": {"credential": "hlxn_x", "cluster": "c"}}')
+    assert (folder.coordinator_credential, folder.coordinator_cluster) == ("hlxn_x", "c")
 
 
 def test_other_commands_know_where_up_last_ran_the_site(tmp_path: Path) -> None:
