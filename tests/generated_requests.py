@@ -45,7 +45,7 @@ from schemathesis.specs.openapi.checks import (
 _WRONG = re.compile(r"violates [^\n]*")
 _SCALAR = "(string|number|integer|boolean)"
 _OTHER_TYPE = re.compile(rf"violates `type` at \S+ \(was {_SCALAR}, became {_SCALAR}\)")
-_OTHER_TYPE_OF = re.compile(r"in body - (\w+): Incorrect type$")
+_OTHER_TYPE_OF = re.compile(r"(\w+)(?: -> Array with invalid item at index \d+)?: Incorrect type$")
 CHECKS: Sequence[CheckFunction] = (
     not_a_server_error,
     status_code_conformance,
@@ -69,10 +69,23 @@ def refuses_what_is_wrong(context: Any, response: Any, case: schemathesis.Case) 
 def _is_read_as_meant(told: str, body: Any) -> bool:
     if wrong := _WRONG.findall(told):
         return all(_OTHER_TYPE.fullmatch(one) for one in wrong)
+    if told.endswith(": Incorrect type") and "in query" in told:
+        return True  # half a number of something, compared with whole ones
     if named := _OTHER_TYPE_OF.search(told):
-        value = body.get(named[1]) if isinstance(body, dict) else None
-        return isinstance(value, str | int | float)
+        return any(isinstance(one, str | int | float) for one in _values_of(named[1], body))
     return False
+
+
+def _values_of(name: str, body: Any) -> Iterator[Any]:
+    """What stands under that name, however deep; of lists what is in them."""
+    if isinstance(body, list):
+        for one in body:
+            yield from _values_of(name, one)
+    elif isinstance(body, dict):
+        for key, value in body.items():
+            if key == name:
+                yield from value if isinstance(value, list) else [value]
+            yield from _values_of(name, value)
 
 
 # For APIs that refuse whatever they do not know.

@@ -20,4 +20,10 @@ class StrictFieldsMixin:
                 raise serializers.ValidationError(
                     {name: [f"Unknown field; the known ones are: {known}."] for name in unknown}
                 )
+            # DRF takes the keys of an object for what it names.
+            for name, value in data.items():
+                if isinstance(fields[name], serializers.ManyRelatedField) and isinstance(
+                    value, dict
+                ):
+                    raise serializers.ValidationError({name: ["Give a list, not an object."]})
         return super().to_internal_value(data)  # type: ignore[misc]

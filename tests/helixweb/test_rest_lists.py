@@ -298,3 +298,10 @@ def test_what_one_reader_may_choose_is_not_kept_for_the_next(
     assert viewer.get("/api/v1/nodes/", {"cluster": other.pk}).status_code == 400
     assert api.get("/api/v1/nodes/", {"cluster": other.pk}).status_code == 200
     assert api.get("/api/v1/nodes/", {"cluster__in": other.pk}).status_code == 200
+
+
+def test_an_object_is_no_list_of_what_it_names(world: APIClient) -> None:
+    for wrong in ({}, {"ada": 1}):
+        refused = world.post("/api/v1/groups/", {"name": "x", "members": wrong})
+        assert refused.status_code == 400
+        assert refused.json()["errors"][0]["field"] == "members"
