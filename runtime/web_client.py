@@ -18,6 +18,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from runtime.backoff import Backoff
+from runtime.protocol.complaints import complaint
 from runtime.protocol.control import (
     AgentIdentity,
     CoordinatorDesired,
@@ -269,7 +270,7 @@ def _complaint(error: ValidationError, answer: httpx.Response) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     if first["type"] == "json_invalid":
         return _shown(answer.text)
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return f"{'.'.join(map(str, first['loc']))}: {complaint(first)}"
 
 
 def _refusal(answer: httpx.Response) -> ServerRefused:

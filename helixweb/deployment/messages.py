@@ -9,6 +9,7 @@ from rest_framework import exceptions
 from rest_framework.request import Request
 
 from helixweb.common.problems import TooLarge
+from runtime.protocol.complaints import complaint
 
 MessageT = TypeVar("MessageT", bound=BaseModel)
 SHOWN = 80
@@ -33,7 +34,7 @@ def read_message(kind: type[MessageT], request: Request) -> MessageT:
         problems: dict[str, list[str]] = {}
         for problem in error.errors(include_url=False, include_context=False):
             path = ".".join(str(part) for part in problem["loc"]) or "detail"
-            text = problem["msg"]
+            text = complaint(problem)
             if problem["type"] != "missing" and path != "detail":
                 text += f" (got {_shown(problem['input'])})"
             problems.setdefault(path, []).append(text)

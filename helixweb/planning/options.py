@@ -13,6 +13,7 @@ from planner.placers.choice import PlacerName
 from planner.placers.solvers.choice import SolverName
 from planner.plan_options import BASELINES as PLANNER_BASELINES
 from planner.plan_options import PlanOptions
+from runtime.protocol.complaints import complaint
 
 METHODS, INSTANCE_BACKENDS = PLAN_METHODS, BACKENDS
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
@@ -66,4 +67,4 @@ def options_from_json(values: Mapping[str, Any]) -> PlanOptions:
         return _JSON.validate_python({"objective": "flow"} | dict(values))
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)
-        raise InvalidOptions("; ".join(detail["msg"] for detail in details)) from error
+        raise InvalidOptions("; ".join(complaint(detail) for detail in details)) from error

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from runtime.agent.identity import DataDir, Identity, Membership
 from runtime.backoff import Backoff
+from runtime.protocol.complaints import complaint
 from runtime.protocol.control import AgentIdentity, RegisterRequest, Role
 from runtime.web_client import ServerRefused, WebClient, WebError
 
@@ -97,7 +98,7 @@ async def _register(
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = "-".join(str(part) for part in first["loc"])
-        raise JoinRefused(f"--{field} {first['input']!r}: {first['msg']}") from error
+        raise JoinRefused(f"--{field} {first['input']!r}: {complaint(first)}") from error
     web.credential = None
     backoff = Backoff(rng=rng)
     while True:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from runtime.protocol.complaints import complaint
 from runtime.protocol.control import CoordinatorDesired, ServingPlan
 
 DESIRED_FIELDS = frozenset(CoordinatorDesired.model_fields)
@@ -41,8 +42,8 @@ class PlanStore:
             first = error.errors(include_url=False)[0]
             raise PlanStoreError(
                 f"{self._path} is not a stored plan of this version "
-                f"({'.'.join(map(str, first['loc']))}: {first['msg']}); delete it, the plan comes "
-                "again from helixweb"
+                f"({'.'.join(map(str, first['loc']))}: {complaint(first)}); delete it, the plan "
+                "comes again from helixweb"
             ) from error
 
     def save(self, desired: CoordinatorDesired, *, before: ServingPlan | None = None) -> None:

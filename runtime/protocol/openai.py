@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints, ValidationError
 from pydantic_core import PydanticCustomError
 
+from runtime.protocol.complaints import complaint
 from runtime.protocol.openai_tools import (
     MAX_TOOLS,
     NamedTool,
@@ -435,7 +436,7 @@ def _refusal(raw: dict[str, object], error: ValidationError) -> ApiError:
         )
     top = first["loc"][0]
     expected = "; or ".join(
-        dict.fromkeys(str(problem["msg"]) for problem in problems if problem["loc"][0] == top)
+        dict.fromkeys(complaint(problem) for problem in problems if problem["loc"][0] == top)
     )
     given = _cut(json.dumps(first["input"], ensure_ascii=False, default=str))
     return ApiError(

@@ -32,7 +32,7 @@ def plans_to_compare(ids: Sequence[str]) -> list[Plan]:
     wanted = list(dict.fromkeys(parsed_id(text) for text in ids))
     if not 2 <= len(wanted) <= MOST_PLANS:
         raise NothingToCompare(
-            _("%(count)s plans are chosen; choose 2 to %(most_plans)s")
+            _("the plans chosen are %(count)s; choose 2 to %(most_plans)s")
             % {"count": len(wanted), "most_plans": MOST_PLANS}
         )
     rows = Plan.objects.select_related("cluster", "model", "run").defer(
