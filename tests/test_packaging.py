@@ -241,6 +241,14 @@ def _check_command(container: dict[str, Any]) -> None:
         assert parse_options(words[4:]).data_port == 8101
 
 
+def test_the_chart_tells_a_coordinator_which_proxies_to_believe() -> None:
+    given = values(coordinator={"trustedProxies": ["10.0.0.0/8", "fd00::/8"]})
+    pod = rendered(given)["StatefulSet helix-coordinator"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert "--trusted-proxies 10.0.0.0/8,fd00::/8" in container["args"][0]
+    _check_command(container)
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
