@@ -94,7 +94,8 @@ def _deployments() -> Iterator[str]:
 
 
 def _change_log(diary: dict[str, Any]) -> Iterator[str]:
-    """Each edit that was accepted once, and no other."""
+    """Each edit that was accepted once, and no other; each deployment's beginning and end."""
+    from helixweb.deployment.models import Deployment, Status
     from helixweb.inventory.models import Change
 
     for kind, row, field, value in diary["edits"]:
@@ -107,9 +108,16 @@ def _change_log(diary: dict[str, Any]) -> Iterator[str]:
             count = Change.objects.filter(kind=kind, name=name, action=action).count()
             if count != 1:
                 yield f"{kind} {name} was {action} {count} times by the change log"
-    edited = Change.objects.filter(action=Change.Action.CHANGED, actor="ada").count()
+    changed = Change.objects.filter(action=Change.Action.CHANGED)
+    edited = changed.filter(actor="ada").exclude(kind="deployment").count()
     if edited != len(diary["edits"]):
         yield f"the change log has {edited} edits, the diary {len(diary['edits'])}"
+    for row in Deployment.objects.all():
+        lines = Change.objects.filter(kind="deployment", row_id=row.pk)
+        made = lines.filter(action=Change.Action.ADDED).count()
+        superseded = sum(line.after.get("status") == Status.SUPERSEDED for line in lines)
+        if made != 1 or superseded != (row.status == Status.SUPERSEDED):
+            yield f"{row}: made {made}, superseded {superseded} times by the change log"
 
 
 if __name__ == "__main__":

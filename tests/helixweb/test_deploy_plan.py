@@ -317,7 +317,7 @@ def test_what_an_agent_says_is_kept_without_what_no_database_takes(
     deployment = deploy(joined, api)
     joined.agents["tower"].beat(Phase.FAILED, generation=1, message="out of\0 memory" + "x" * 9999)
     deployment.refresh_from_db()
-    assert deployment.message.startswith("tower: out of memory")
+    assert deployment.message.startswith("tower: out of\ufffd memory")
     assert len(deployment.message) < 2100
 
 
