@@ -121,10 +121,17 @@ def test_top_steers_no_terminal_that_cannot_be_steered(environ: dict[str, str]) 
     assert status == 130
 
 
+def _hears_of_ctrl_c() -> None:
+    """As where a person starts it: what a shell runs in the background ignores this signal."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def _on_a_terminal(environ: dict[str, str], *, number: signal.Signals) -> tuple[str, int]:
     """What `top` showed until it got that signal, after its first picture, and its exit code."""
     terminal, its_end = pty.openpty()
-    process = subprocess.Popen([*COMMAND, "top"], env=environ, stdout=its_end)
+    process = subprocess.Popen(
+        [*COMMAND, "top"], env=environ, stdout=its_end, preexec_fn=_hears_of_ctrl_c
+    )
     os.close(its_end)
     shown, asked, deadline = b"", False, time.monotonic() + WITHIN_S
     while time.monotonic() < deadline:

@@ -31,11 +31,13 @@ def test_the_setting_makes_every_line_of_the_site_an_object() -> None:
 
 
 def test_lines_of_the_worker_and_of_beat_say_whose_they_are() -> None:
+    """The test is the worker whose child says them, so beat does not miss it."""
     script = (
-        "import logging\n"
+        "import logging, os\n"
         "from celery import signals\n"
-        "from helixweb.celery import app\n"
-        "app.loader.import_default_modules()\n"
+        "from helixweb import celery\n"
+        "celery.app.loader.import_default_modules()\n"
+        "celery._worker_pid = os.getppid()\n"
         "for signal in (signals.celeryd_init, signals.beat_embedded_init):\n"
         "    logging.getLogger('celery').warning('x')\n"
         "    signal.send(sender=None)\n"

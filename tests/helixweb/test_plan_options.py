@@ -25,5 +25,5 @@ def test_keys_left_out_take_their_defaults() -> None:
 
 
 def test_what_the_planner_refuses_is_refused_in_its_words() -> None:
-    with pytest.raises(InvalidOptions, match="^time_limit_s is -1"):
+    with pytest.raises(InvalidOptions, match=r"^time_limit_s is -1"):
         options_from_json({"time_limit_s": -1})

@@ -126,6 +126,8 @@ def _maximum(
     unit = max(value for key, value in limits.items() if key[0] == "node")
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("primal_feasibility_tolerance", 1e-10)  # of the unit; theirs is 1e-7
+    solver.setOptionValue("dual_feasibility_tolerance", 1e-10)
     for _ in range(num_paths):
         solver.addVar(0.0, highspy.kHighsInf)
     for number in range(num_paths):
