@@ -130,9 +130,13 @@ def test_it_scrapes_all_targets_and_evaluates_every_rule(
                 found: list[Any] = answer.get("data", {}).get("result", [])
                 return found
 
-            def told() -> str:
-                return asked.get("/targets").text + (tmp_path / "log").read_text()
+            def log() -> str:
+                return (tmp_path / "log").read_text()
 
+            def told() -> str:
+                return asked.get("/targets").text + log()
+
+            until(lambda: asked.get(asked.base_url.join("/-/ready")).is_success, log)
             until(lambda: len(query('up{job=~"helixweb-.*"} == 1')) == 3, told)
             assert query(f'helix_nodes{{cluster="{cluster.name}",state="online"}} == 3')
             assert query('vllm:request_success_total{finished_reason="stop"} == 1')
