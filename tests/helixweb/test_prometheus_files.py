@@ -1,9 +1,7 @@
 """The shipped rules and the dashboard ask for nothing that our pages do not tell."""
 
 import json
-import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ import scrapes
 import yaml
 
 from helixweb.inventory.models import Cluster
+from tests.installed import installed
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 RULES = PACKAGING / "prometheus" / "helixweb.rules.yml"
@@ -118,12 +117,7 @@ def test_every_alert_says_how_grave_it_is_and_what_it_is_about() -> None:
 @pytest.fixture(scope="module")
 def promtool() -> str:
     """It comes with Prometheus."""
-    found = shutil.which("promtool")
-    if found is None:
-        if "prometheus" in os.environ.get("HELIX_TEST_REQUIRE", "").split(","):
-            pytest.fail("promtool is required here but missing; apt-get install prometheus")
-        pytest.skip("promtool is not installed; apt-get install prometheus")
-    return found
+    return installed("promtool", package="prometheus")
 
 
 @pytest.mark.parametrize(

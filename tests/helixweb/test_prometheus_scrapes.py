@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import os
 import shutil
 import subprocess
 import threading
@@ -26,6 +25,7 @@ from helixweb.inventory.models import Cluster
 from runtime.coordinator.access import ApiKeys, RequireApiKey
 from runtime.http_process import HttpServer, listen
 from runtime.metrics_port import metrics_port, metrics_route
+from tests.installed import installed
 
 SHIPPED = Path(__file__).parents[2] / "packaging" / "prometheus"
 CHAT_KEY = "hlx_chat.secret"
@@ -34,12 +34,7 @@ PATIENCE_S = 60.0
 
 @pytest.fixture(scope="module")
 def prometheus() -> str:
-    found = shutil.which("prometheus")
-    if found is None:
-        if "prometheus" in os.environ.get("HELIX_TEST_REQUIRE", "").split(","):
-            pytest.fail("prometheus is required here but missing; apt-get install prometheus")
-        pytest.skip("prometheus is not installed; apt-get install prometheus")
-    return found
+    return installed("prometheus", package="prometheus")
 
 
 @contextmanager
