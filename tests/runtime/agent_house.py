@@ -36,21 +36,23 @@ ANNOUNCEMENT = AgentIdentity(
 )
 
 
-def wants(generation: int, behaviour: str = "serves") -> DesiredState:
-    return DesiredState(
+def assignment(behaviour: str, generation: int = 1) -> StageAssignment:
+    """`behaviour` is what the fake stage does."""
+    return StageAssignment(
+        deployment_id=1,
         generation=generation,
-        assignment=StageAssignment(
-            deployment_id=1,
-            generation=generation,
-            model_name="tiny",
-            checkpoint=behaviour,
-            first=0,
-            end=4,
-            num_layers=8,
-            max_context_tokens=128,
-            peers=(),
-        ),
+        model_name="tiny",
+        checkpoint=behaviour,
+        first=0,
+        end=4,
+        num_layers=8,
+        max_context_tokens=128,
+        peers=(),
     )
+
+
+def wants(generation: int, behaviour: str = "serves") -> DesiredState:
+    return DesiredState(generation=generation, assignment=assignment(behaviour, generation))
 
 
 class Node:

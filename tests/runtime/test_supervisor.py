@@ -13,13 +13,14 @@ from pathlib import Path
 import fake_stage
 import psutil
 import pytest
+from agent_house import assignment
 from fake_web import PATIENCE_S, wait_until
 
 from runtime.agent.hardware import gpu_budgets_bytes, parse_gpus
 from runtime.agent.reconcile import LocalState
 from runtime.agent.stage_log import StageLog
 from runtime.agent.supervisor import StageSettings, Supervisor
-from runtime.protocol.control import Phase, StageAssignment
+from runtime.protocol.control import Phase
 
 SETTINGS = StageSettings(
     name="n1",
@@ -30,20 +31,6 @@ SETTINGS = StageSettings(
     relative_speed=0.5,
     threads=3,
 )
-
-
-def assignment(behaviour: str, generation: int = 1) -> StageAssignment:
-    return StageAssignment(
-        deployment_id=1,
-        generation=generation,
-        model_name="tiny",
-        checkpoint=behaviour,
-        first=0,
-        end=4,
-        num_layers=8,
-        max_context_tokens=128,
-        peers=(),
-    )
 
 
 @pytest.fixture(autouse=True)
@@ -325,7 +312,8 @@ def test_a_command_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
 AGENT_THAT_DIES = """
 import asyncio, sys
 from pathlib import Path
-from test_supervisor import Supervised, assignment
+from agent_house import assignment
+from test_supervisor import Supervised
 async def life():
     supervised = Supervised(Path(sys.argv[1]))
     await supervised.supervisor.start(assignment("serves"))
