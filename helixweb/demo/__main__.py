@@ -11,8 +11,9 @@ from typing import Any
 
 from helixweb.demo import check
 from helixweb.demo.local_cluster import Checkpoint
-from helixweb.demo.processes import DemoFailed, Processes, alone_in, free_port, port_is_free
+from helixweb.demo.processes import DemoFailed, Processes, alone_in, free_port
 from helixweb.demo.scenario import MAX_TOKENS, QUESTION, Places, Scenario, Timings
+from runtime.protocol.ports import is_free
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -65,7 +66,7 @@ def _demo(*, port: int) -> int:
 def _serve(*, port: int, data_dir: Path) -> int:
     """Until Ctrl-C; what ends by itself once the demo is up is reported, and the rest goes on."""
     for wanted in (port, port + 100):
-        if not port_is_free(wanted):
+        if not is_free("127.0.0.1", wanted):
             raise DemoFailed(f"port {wanted} is taken; choose another: make demo PORT={port + 10}")
     places = Places(
         data_dir=data_dir,

@@ -8,12 +8,13 @@ import fcntl
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from runtime.protocol.ports import take_any_port
 
 STOP_TIMEOUT_S = 15.0
 HURRY_AFTER_S = 1.5
@@ -206,18 +207,5 @@ def _wait(children: Sequence[Running], timeout_s: float) -> None:
 
 
 def free_port() -> int:
-    """A loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def port_is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
+    """A loopback port that none of our processes is given again until this one ends."""
+    return take_any_port("127.0.0.1")

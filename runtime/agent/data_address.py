@@ -1,17 +1,13 @@
 """Where this process receives data frames: a host its peers can dial, and a port that is kept."""
 
-import contextlib
 import random
-import socket
 import time
 from collections.abc import Callable
 
+from runtime.protocol.ports import bind_once, hold, take_any_port
+
 _PORT_WAIT_S = 5.0  # a stage whose agent was killed is gone sooner
 _LOOK_AGAIN_S = 0.1
-# A stage binds its port whenever it is started. Linux, macOS and Windows give none of these to
-# whoever asks for any, so that no connection of another process is there first.
-_PORTS = range(20_000, 30_000)
-_DRAWS = 50
 
 
 class AddressError(Exception):
@@ -29,35 +25,38 @@ def choose_port(
 ) -> int:
     """`wanted` if not 0, else the one `kept` from the last run if it is free, else a free one.
 
-    Waits a few seconds for a port that is in use, as the last run may still be leaving.
-    Raises AddressError.
+    It is held until this process ends (`runtime.protocol.ports`); one that is `wanted` may be held
+    by another, as it is the operator's to give. Waits a few seconds for a port that is in use, as
+    the last run may still be leaving. Raises AddressError.
     """
     _check_dialled(host)
-    preferred = wanted or kept
-    if preferred is not None:
-        deadline_s = clock() + _PORT_WAIT_S
-        while True:
-            try:
-                return _bind_once(host, preferred)
-            except OSError as error:
-                if clock() < deadline_s:
-                    sleep(_LOOK_AGAIN_S)
-                elif wanted:
-                    raise AddressError(
-                        f"cannot receive on {host}:{wanted}: {error}; choose another --data-port"
-                    ) from error
-                else:
-                    break
-    for _ in range(_DRAWS):
-        with contextlib.suppress(OSError):
-            return _bind_once(host, draw(_PORTS))
-    return _bind_any(host)
+    deadline_s = clock() + _PORT_WAIT_S
+    while preferred := wanted or kept:
+        try:
+            bind_once(host, preferred)
+            if hold(preferred) or wanted:
+                return preferred
+        except OSError as error:
+            if wanted and clock() >= deadline_s:
+                raise AddressError(
+                    f"cannot receive on {host}:{wanted}: {error}; choose another --data-port"
+                ) from error
+        if clock() >= deadline_s:
+            break
+        sleep(_LOOK_AGAIN_S)
+    try:
+        return take_any_port(host, draw=draw)
+    except OSError as error:
+        raise _no_address(host, error) from error
 
 
 def check_host(host: str) -> None:
     """That peers can dial `host` and it is this machine's. Raises AddressError."""
     _check_dialled(host)
-    _bind_any(host)
+    try:
+        bind_once(host, 0)
+    except OSError as error:
+        raise _no_address(host, error) from error
 
 
 def data_endpoint(host: str, port: int) -> str:
@@ -72,18 +71,7 @@ def _check_dialled(host: str) -> None:
         )
 
 
-def _bind_any(host: str) -> int:
-    try:
-        return _bind_once(host, 0)
-    except OSError as error:
-        raise AddressError(
-            f"cannot receive on {host}: {error}; give --data-host an address of this machine"
-        ) from error
-
-
-def _bind_once(host: str, port: int) -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((host, port))
-        bound: int = probe.getsockname()[1]
-        return bound
+def _no_address(host: str, error: OSError) -> AddressError:
+    return AddressError(
+        f"cannot receive on {host}: {error}; give --data-host an address of this machine"
+    )

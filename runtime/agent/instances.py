@@ -24,6 +24,7 @@ from runtime.instances.pinned import instance_client
 from runtime.instances.process import ServerProcess
 from runtime.protocol.control import DesiredState, ObservedState, Phase
 from runtime.protocol.instance_orders import MOST_SAID, AssignedInstance, ObservedInstance
+from runtime.protocol.ports import is_free
 
 _LOOK_S = 0.3
 _PERCENT = re.compile(r"(\d{1,3})(?:\.\d+)?\s?%")
@@ -137,11 +138,22 @@ class InstanceKeeper:
         for name, kept in self._kept.items():
             if wanted.get(name) != kept.order:
                 self._end(kept)
+            elif self._has_lost_its_port(kept):
+                del self._ports[name]
+                self._end(kept)  # it begins again elsewhere
         if any(kept.ending is not None for kept in self._kept.values()) or not self._is_free():
             return
         for name, order in wanted.items():
             if name not in self._kept and name not in self._refused:
                 await self._begin(order)
+
+    def _has_lost_its_port(self, kept: _Kept) -> bool:
+        """Whether another's server came first: it will never begin there."""
+        waits = kept.ending is None and kept.instance.state.condition is Condition.WAITING
+        if not waits or is_free(self._settings.host, kept.port):
+            return False
+        logger.warning("instance %s: port %d is another's now", kept.order.name, kept.port)
+        return True
 
     async def _begin(self, order: AssignedInstance) -> None:
         settings, host = self._settings, self._settings.host

@@ -1,9 +1,8 @@
 """A loopback port that is free."""
 
-import socket
+from runtime.protocol.ports import take_any_port
 
 
 def free_port() -> int:
-    """Free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    """Given to no other of our processes, those of other tests included, until this one ends."""
+    return take_any_port("127.0.0.1")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -89,6 +90,30 @@ def test_what_is_wanted_begins_and_ends_when_it_is_wanted_no_more(tmp_path: Path
             kept.want((order("b", gpus=(1,)),))
             await wait_until(lambda: conditions(kept) == {"b": "ready"})
             assert len(pids_in(tmp_path)) == 1
+
+    run(check())
+
+
+def test_an_instance_whose_port_a_stranger_took_begins_at_another(tmp_path: Path) -> None:
+    waiting = tmp_path / "begin.py"
+    waiting.write_text(
+        "import os, pathlib, sys, time\n"
+        f"while not pathlib.Path({str(tmp_path / 'go')!r}).exists():\n"
+        "    time.sleep(0.01)\n"
+        f"os.execv(sys.executable, [*{COMMAND!r}, *sys.argv[1:]])\n"
+    )
+    settings = replace(SETTINGS, vllm_command=(sys.executable, str(waiting)))
+
+    async def check() -> None:
+        async with keeper(tmp_path, settings=settings) as kept:
+            kept.want((order("a"),))
+            await wait_until(lambda: pids_in(tmp_path))
+            (port,) = (one.port for one in kept.observed())
+            assert port is not None
+            with socket.create_server(("127.0.0.1", port)):
+                (tmp_path / "go").touch()
+                await wait_until(lambda: conditions(kept) == {"a": "ready"})
+                assert {one.port for one in kept.observed()} != {port}
 
     run(check())
 

@@ -1,8 +1,13 @@
 """What an agent finds on its machine: GPUs, memory, and a port that stays its own."""
 
 import os
+import random
 import socket
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import PIPE
 
 import psutil
 import pytest
@@ -107,14 +112,44 @@ def test_a_port_that_the_last_run_is_just_leaving_is_waited_for() -> None:
     assert 1 <= clock.now_s < 2
 
 
+def drawing(*ports: int) -> Callable[[range], int]:
+    """These at first, then any."""
+    first = list(ports)
+    return lambda range_: first.pop(0) if first else random.choice(range_)
+
+
 def test_a_new_port_is_none_that_connections_get_and_one_in_use_is_passed_over() -> None:
-    taken = choose_port(LOOPBACK, wanted=0, kept=None)
-    assert 20_000 <= taken < 30_000
-    with socket.create_server((LOOPBACK, taken)):
-        draws = iter((taken, taken, taken + 1))
-        port = choose_port(LOOPBACK, wanted=0, kept=None, draw=lambda ports: next(draws))
-        assert port == taken + 1
-        assert choose_port(LOOPBACK, wanted=0, kept=None, draw=lambda ports: taken) != taken
+    assert 20_000 <= choose_port(LOOPBACK, wanted=0, kept=None) < 30_000
+    with socket.create_server((LOOPBACK, 0)) as server:
+        taken = server.getsockname()[1]
+        draw = drawing(taken, taken)
+        assert choose_port(LOOPBACK, wanted=0, kept=None, draw=draw) != taken
+        never = choose_port(LOOPBACK, wanted=0, kept=None, draw=lambda ports: taken)
+        assert never not in (0, taken)
+
+
+def test_a_port_that_was_chosen_is_not_chosen_again_before_anything_is_bound_to_it() -> None:
+    first = choose_port(LOOPBACK, wanted=0, kept=None)
+    assert choose_port(LOOPBACK, wanted=0, kept=None, draw=drawing(first, first)) != first
+
+
+def test_a_port_that_another_process_was_given_is_not_given_here() -> None:
+    choosing = (
+        "from runtime.agent.data_address import choose_port\n"
+        f"print(choose_port({LOOPBACK!r}, wanted=0, kept=None), flush=True)\n"
+        "input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", choosing], stdin=PIPE, stdout=PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        theirs = int(other.stdout.readline())
+        clock = Clock()
+        mine = choose_port(LOOPBACK, wanted=0, kept=theirs, clock=clock, sleep=clock.sleep)
+        assert mine != theirs
+        assert choose_port(LOOPBACK, wanted=0, kept=None, draw=drawing(theirs)) != theirs
+        assert choose_port(LOOPBACK, wanted=theirs, kept=None) == theirs  # the operator's word
+        other.communicate("\n")
 
 
 @pytest.mark.parametrize("host", ["*", "", "::"])

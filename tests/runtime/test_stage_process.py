@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emulated_cluster import MODEL, emulation_of
+from free_port import free_port
 from safetensors.torch import load_file, save_file
 
 from runtime.engine.event_writer import EventWriter
@@ -107,9 +108,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[bytes], StageProcess]]:
 
 
 def free_endpoint() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    return f"tcp://127.0.0.1:{free_port()}"
 
 
 class Members:
