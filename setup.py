@@ -71,6 +71,7 @@ setup(
         Extension(
             "planner.simulator.compiled._engine",
             sources=[
+                "planner/simulator/compiled/accounts.c",
                 "planner/simulator/compiled/pools.c",
                 "planner/simulator/compiled/pages.c",
                 "planner/simulator/compiled/links.c",

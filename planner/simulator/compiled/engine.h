@@ -159,6 +159,11 @@ void make_room(Engine *e, i32 node, i64 pages);
 void leave(Engine *e, i32 request);
 void refused(Engine *e, i32 request, i32 attempt);
 
+/* accounts.c */
+void account_node(Node *node, double now);
+void account_busy(Node *node, double now);
+void account_running(Engine *e);
+
 /* links.c */
 i32 lane_of(const Engine *e, i32 item);
 void add_to_message(Engine *e, i32 item, i32 link, i32 lane, double size);
@@ -170,8 +175,5 @@ void account_link(Link *link, double now);
 /* nodes.c */
 void step_done(Engine *e, i32 node);
 void receive(Engine *e, i32 message);
-void account_node(Node *node, double now);
-void account_busy(Node *node, double now);
-void account_running(Engine *e);
 
 #endif
