@@ -1,5 +1,7 @@
 """Celery's way into deployments."""
 
+from datetime import datetime
+
 from celery import shared_task
 from django.utils import timezone
 
@@ -16,16 +18,28 @@ __all__ = ["prune_node_logs", "push_deployment", "tend_deployments"]
 def tend_deployments() -> None:
     """Beat: push what was not pushed, settle what waits for nodes that report no more, let routing
     weights follow the links, keep what was measured of unused ones, repair what lost a node, see
-    how far drains are."""
+    how far drains are. Raises what went wrong once all that could be done is: what keeps one
+    deployment from it shall not keep the others."""
     now = timezone.now()
     for deployment_id in pushing.overdue_ids(now):
         pushing.push(deployment_id, now=now)
     services.follow_drains(now=now)
+    wrong: list[Exception] = []
     for deployment_id in settling.live_ids():
-        settling.settle(deployment_id, now=now)
-        follow_links(deployment_id, now=now)
-        keep_measured(deployment_id, now=now)
-        services.repair(deployment_id, now=now)
+        try:
+            _tend(deployment_id, now=now)
+        except Exception as error:  # noqa: BLE001 - raised below
+            error.add_note(f"deployment {deployment_id} was not tended to the end")
+            wrong.append(error)
+    if wrong:
+        raise ExceptionGroup("deployments that were not tended to the end", wrong)
+
+
+def _tend(deployment_id: int, *, now: datetime) -> None:
+    settling.settle(deployment_id, now=now)
+    follow_links(deployment_id, now=now)
+    keep_measured(deployment_id, now=now)
+    services.repair(deployment_id, now=now)
 
 
 @shared_task

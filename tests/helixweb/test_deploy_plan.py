@@ -1,6 +1,6 @@
 """From a plan to nodes that run it, over the doors that agents and the coordinator use."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -125,6 +125,28 @@ def test_a_push_whose_message_was_lost_is_sent_by_beat(joined: FakeCluster, api:
     deployment.refresh_from_db()
     assert deployment.pushed_at is not None
     assert Event.objects.filter(type=WAKE_EVENT).exists()
+
+
+@pytest.mark.django_db
+def test_what_keeps_one_deployment_from_being_tended_does_not_keep_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tended: list[int] = []
+
+    def repair(deployment_id: int, *, now: datetime) -> None:
+        tended.append(deployment_id)
+        if deployment_id != 2:
+            raise ArithmeticError(f"of deployment {deployment_id}")
+
+    monkeypatch.setattr(tasks.settling, "live_ids", lambda: [1, 2, 3])
+    monkeypatch.setattr(tasks.services, "repair", repair)
+    with pytest.raises(ExceptionGroup) as raised:
+        tasks.tend_deployments()
+    assert tended == [1, 2, 3]
+    assert [str(error) for error in raised.value.exceptions] == [
+        "of deployment 1",
+        "of deployment 3",
+    ]
 
 
 def test_what_a_node_says_of_an_older_generation_changes_nothing(

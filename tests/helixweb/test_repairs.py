@@ -13,9 +13,10 @@ from helixweb.deployment import services
 from helixweb.deployment.models import Deployment, Repair, Status
 from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import repairing
-from helixweb.deployment.services.repairing import WAITS_S, chosen_answer
-from helixweb.inventory.models import Change, Cluster, Node, Replanning
+from helixweb.deployment.services.repairing import WAITS_S, Changed, chosen_answer
+from helixweb.inventory.models import Change, Cluster, LanguageModel, Node, Replanning
 from helixweb.planning import solving
+from helixweb.planning.models import PlanRun
 from runtime.protocol.control import NodeTraffic, Phase
 
 # A search has a thread that looks into the database as well.
@@ -146,6 +147,67 @@ def test_with_the_policy_automatic_it_is_deployed_once(automatic: Repaired) -> N
     ended = Change.objects.filter(row_id=automatic.deployment.pk, kind="deployment").first()
     assert ended is not None
     assert ended.after == {"status": "superseded"}
+
+
+def test_a_placement_that_may_not_be_deployed_by_itself_says_why(
+    automatic: Repaired, browser: Client
+) -> None:
+    automatic.lose("tower")
+    automatic.beat()
+    automatic.beat(after_s=WAITS_S)
+    automatic.search()
+    LanguageModel.objects.update(checkpoint="")
+    assert automatic.beat() == [State.FAILED]
+    assert "has no checkpoint" in automatic.rows[0].why
+    assert automatic.serving == automatic.deployment
+    page = browser.get(f"/deployments/{automatic.deployment.pk}/").content.decode()
+    assert "has no checkpoint" in page
+
+
+class _Killed(BaseException):
+    """The worker is no more."""
+
+
+def test_a_worker_that_dies_while_it_deploys_leaves_that_to_the_next(
+    automatic: Repaired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*args: Any, **options: Any) -> None:
+        raise _Killed
+
+    automatic.lose("tower")
+    automatic.beat()
+    automatic.beat(after_s=WAITS_S)
+    automatic.search()
+    runs = PlanRun.objects.count()
+    with monkeypatch.context() as dying:
+        dying.setattr(repairing, "deploy", die)
+        with pytest.raises(_Killed):
+            automatic.beat()
+    assert automatic.states == [State.COMPUTING]
+    assert PlanRun.objects.count() == runs
+    assert automatic.beat() == [State.DEPLOYED]
+    assert automatic.serving != automatic.deployment
+
+
+def test_of_workers_that_look_after_a_deployment_at_once_one_does_each_thing(
+    asking: Repaired,
+) -> None:
+    now, deployment = asking.now, asking.deployment
+    asking.lose("tower")
+    asking.beat()
+    repairing._notice(deployment, Changed(lost=("mini",), added=()), now=now)
+    assert asking.states == [State.WAITING], "while one change is dealt with no other is"
+
+    for row in [*asking.rows, *asking.rows]:
+        repairing._search(deployment, row)
+    assert PlanRun.objects.count() == 1
+    asking.search()
+    mine, theirs = asking.rows[0], asking.rows[0]
+    repairing._conclude(deployment, mine, policy=Replanning.ASK, now=now)
+    runs = PlanRun.objects.count()
+    repairing._conclude(deployment, theirs, policy=Replanning.ASK, now=now)
+    assert asking.states == [State.OFFERED]
+    assert PlanRun.objects.count() == runs
 
 
 def test_the_node_that_was_planned_around_is_taken_in_again(automatic: Repaired) -> None:

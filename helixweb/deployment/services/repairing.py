@@ -179,20 +179,20 @@ def _notice(deployment: Deployment, changed: Changed, *, now: datetime) -> None:
     for before in deployment.repairs.exclude(state=State.OVERTAKEN):
         if _is_about(before, changed):
             return
-    Repair.objects.create(
-        deployment=deployment, lost=changed.lost, added=changed.added, noticed_at=now
-    )
+    row = Repair(deployment=deployment, lost=changed.lost, added=changed.added, noticed_at=now)
+    Repair.objects.bulk_create([row], ignore_conflicts=True)  # another worker may be first
 
 
 def _search(deployment: Deployment, row: Repair) -> None:
     away = _away(deployment, row)
     options = _options(deployment.plan, without=away)
+    waiting = Repair.objects.filter(pk=row.pk, state=State.WAITING)
     try:
         with transaction.atomic():
+            if not waiting.update(state=State.COMPUTING, left_out=sorted(away)):
+                return  # another worker was first
             run = _start(deployment.plan, options)
-            Repair.objects.filter(pk=row.pk, state=State.WAITING).update(
-                state=State.COMPUTING, run=run, left_out=sorted(away)
-            )
+            Repair.objects.filter(pk=row.pk).update(run=run)
     except PlannerError as error:
         _end(row, State.FAILED, why=str(error))
         return
@@ -259,13 +259,14 @@ def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime
     if not gains and not (flow > 0 and is_held_up(deployment.cluster_id, row.lost)):
         _end(row, State.NEEDLESS, why="")
         return
+    # All or nothing: should the worker die meanwhile, the next one does it.
     with transaction.atomic():
+        ends = State.DEPLOYED if policy == Replanning.AUTOMATIC else State.OFFERED
+        if not Repair.objects.filter(pk=row.pk, state=State.COMPUTING).update(state=ends):
+            return
         if number is not None:
             row.run = adopt_point(run, number, user=None)
-        ends = State.DEPLOYED if policy == Replanning.AUTOMATIC else State.OFFERED
-        claimed = Repair.objects.filter(pk=row.pk, state=State.COMPUTING)
-        if not claimed.update(state=ends, run=row.run):
-            return
+            Repair.objects.filter(pk=row.pk).update(run=row.run)
         if ends is State.OFFERED:
             announce(
                 deployment,
@@ -280,8 +281,8 @@ def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime
                     unmoved=f"{unmoved:.0f}",
                 ),
             )
-            return
-    _deploy_by_itself(row, now=now)
+        else:
+            _deploy_by_itself(row, now=now)
 
 
 def _of_points(run: PlanRun) -> tuple[Answer, int | None]:
@@ -308,7 +309,8 @@ def _deploy_by_itself(row: Repair, *, now: datetime) -> None:
     try:
         _deploy(row, user=None, now=now)
     except DeployRefused as error:
-        _end(row, State.FAILED, why=" ".join(error.reasons))
+        why = " ".join(error.reasons)
+        Repair.objects.filter(pk=row.pk).update(state=State.FAILED, why=why)
 
 
 def _deploy(row: Repair, *, user: Any, now: datetime) -> Deployment:
