@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 # Changes that follow each other faster than this are told in one heartbeat.
 _MIN_HEARTBEAT_GAP_S = 0.1
 _MAX_HEARTBEAT_GAP_S = 5.0  # while helixweb does not answer
-_GOODBYE_WITHIN_S = 2.0
+GOODBYE_WITHIN_S = 2.0
 
 
 class NodeRemoved(Exception):
@@ -61,6 +61,7 @@ class Agent:
         clock: Callable[[], float] = time.monotonic,
         stage_command: Sequence[str] = STAGE_COMMAND,
         profile_command: Sequence[str] = PROFILE_COMMAND,
+        goodbye_within_s: float = GOODBYE_WITHIN_S,
     ) -> None:
         self._web = web
         self._is_announced = joined.is_announced
@@ -93,6 +94,7 @@ class Agent:
             is_free=lambda: self._supervisor.local.running is None,
         )
         self._leave_within_s = settings.leave_within_s
+        self._goodbye_within_s = goodbye_within_s
         self._desired: DesiredState | None = None
         self._to_reconcile = asyncio.Event()
         self._to_tell = asyncio.Event()
@@ -166,7 +168,7 @@ class Agent:
         if not self._is_announced:
             return
         try:
-            async with asyncio.timeout(_GOODBYE_WITHIN_S):
+            async with asyncio.timeout(self._goodbye_within_s):
                 await self._web.heartbeat(observed, leaving=True)
         except (TimeoutError, WebError) as error:
             logger.warning("helixweb was not told that this node goes: %s", error or "no answer")

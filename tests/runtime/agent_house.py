@@ -116,6 +116,7 @@ class Node:
                 rng=random.Random(3),
                 stage_command=(sys.executable, fake_stage.__file__, str(self.record)),
                 profile_command=self.profile_command,
+                goodbye_within_s=PATIENCE_S,
             )
             self.agent = agent
             life = asyncio.create_task(agent.run(self.stopped, hurry=self.hurry))

@@ -66,6 +66,8 @@ def main(record: Path) -> int:
     generation = launch.assignment.generation
     say.write(LoadingEvent(generation=generation, done_bytes=500, total_bytes=1000).to_line())
     say.flush()
+    while behaviour == "loads until told" and not record.with_name("record.loads").exists():
+        time.sleep(0.02)
     if behaviour == "loads forever":
         sys.stdin.buffer.read()
         return 0

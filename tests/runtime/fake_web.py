@@ -63,8 +63,12 @@ class FakeWeb:
         self._kept: dict[str, RegisterReply] = {}  # by Idempotency-Key
         self._heartbeat_interval_s = heartbeat_interval_s
         self.farewells = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
+        # Nobody else is given the port while it is away; who dials it then is refused.
+        self._holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._holder.bind(("127.0.0.1", 0))
+        self.port: int = self._holder.getsockname()[1]
+        self._listener = socket.create_server(("127.0.0.1", self.port))
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -83,6 +87,7 @@ class FakeWeb:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+        self._holder.close()
 
     def start(self) -> None:
         if self._listener.fileno() < 0:
