@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import scrapes
 from django.core import mail
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from test_webhook_targets import LOOPBACK, Receiver, receiver
 
@@ -93,6 +95,21 @@ def test_a_cluster_begins_with_one_rule_of_every_kind_and_keeps_what_was_deleted
     AlertRule.objects.filter(kind=Kind.ITL).delete()
     site.later(5).look()
     assert not AlertRule.objects.filter(kind=Kind.ITL).exists()
+
+
+def test_what_a_calm_cluster_costs_does_not_grow_with_its_rules(
+    site: Site, django_assert_max_num_queries: Any
+) -> None:
+    """All clusters are looked at every few seconds."""
+    site.look()
+    with CaptureQueriesContext(connection) as before:
+        site.later(5).look()
+    usual = AlertRule.objects.get(cluster=site.cluster, kind=Kind.TTFT)
+    for number in range(10):
+        usual.pk, usual.name = None, f"another {number}"
+        usual.save()
+    with django_assert_max_num_queries(len(before)):
+        site.later(5).look()
 
 
 def test_a_node_that_falls_silent_is_told_of_and_told_of_again_when_it_is_back(

@@ -157,6 +157,8 @@ def test_every_list_and_row_shows_only_the_fields_that_are_asked_for(world: APIC
 def test_every_list_and_row_refuses_what_it_does_not_know(world: APIClient) -> None:
     for address in collections():
         assert "the known ones are" in told(world, address, colour="red")["colour"]
+        for name in ("json", "xml"):
+            assert "the known ones are" in told(world, address, format=name)["format"]
         assert "from 1 to 1000" in told(world, address, limit=1001)["limit"]
         first = rows(world, address, limit=1)
         if not first:
@@ -207,6 +209,13 @@ def test_an_address_without_parameters_refuses_them(api: APIClient, cluster: Clu
     made = api.post("/api/v1/nodes/?colour=red", {"cluster": cluster.pk, "name": "new"})
     assert made.status_code == 400
     assert not Node.objects.filter(name="new").exists()
+
+
+def test_a_format_that_an_address_does_not_write_is_named(api: APIClient, cluster: Cluster) -> None:
+    refused = told(api, "/api/v1/export/", format="xml")
+    assert refused == {"format": "'xml' is no format of this; use csv, json, yaml."}
+    assert b"clusters:" in api.get("/api/v1/export/?format=yaml").content
+    assert "format" in told(api, "/api/v1/events/", format="json", topics=f"cluster:{cluster.pk}")
 
 
 def test_what_is_neither_true_nor_false_is_refused(api: APIClient) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import cast
 
 from helixweb.client.connection import Connection
 from helixweb.client.generated import schemas
@@ -14,8 +14,8 @@ class Events:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def get(self, *, topics: str, after: str | None = None, format: Literal['event-stream', 'json'] | None = None, last_event_id: str | None = None, wait: float | None = None) -> schemas.Events:
+    def get(self, *, topics: str, after: str | None = None, last_event_id: str | None = None, wait: float | None = None) -> schemas.Events:
         """What happens to rows: at once and one by one with `Accept: text/event-stream`, else as a
         list, for which `wait` keeps the answer back until something has happened.
         """
-        return cast('schemas.Events', self._connection.call('GET', "/events/", query={'after': after, 'format': format, 'last_event_id': last_event_id, 'topics': topics, 'wait': wait}))
+        return cast('schemas.Events', self._connection.call('GET', "/events/", query={'after': after, 'last_event_id': last_event_id, 'topics': topics, 'wait': wait}))

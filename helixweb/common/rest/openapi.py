@@ -10,6 +10,7 @@ from drf_spectacular.utils import OpenApiParameter
 from helixweb.common.rest import idempotency
 from helixweb.common.rest.batches import documented_batch
 from helixweb.common.rest.lists import FIELDS, shown_fields
+from helixweb.common.rest.negotiation import ByAccept
 from helixweb.common.rest.views import RestMixin
 from helixweb.common.rest.viewsets import EditViewSet, ReadViewSet, VersionedViewSet
 
@@ -97,6 +98,13 @@ class RestSchema(AutoSchema):
         if isinstance(view, RestMixin) and self.method == "POST":
             parameters += [IDEMPOTENCY_KEY, REPLAYED, LOCATION]
         return parameters
+
+    def _get_format_parameters(self) -> list[Any]:
+        """`?format=`, where it is not refused."""
+        if isinstance(self.view, RestMixin) and self.view.content_negotiation_class is ByAccept:
+            return []
+        found: list[Any] = super()._get_format_parameters()
+        return found
 
     def _insert_field_validators(self, field: Any, schema: dict[str, Any]) -> None:
         """Those of our own validators too, where they say how JSON Schema puts it."""

@@ -4,11 +4,13 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from rest_framework import exceptions, permissions
+from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from helixweb.common.rest.idempotency import answered_once
 from helixweb.common.rest.lists import refuse_empty_parameters, refuse_unknown_parameters
+from helixweb.common.rest.negotiation import ByAccept
 
 
 class RestMixin:
@@ -16,6 +18,7 @@ class RestMixin:
 
     # Parameters that may be given several times.
     may_repeat: ClassVar[frozenset[str]] = frozenset()
+    content_negotiation_class: type[BaseContentNegotiation] = ByAccept
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Once it is known who asks. (DRF looks up the handler after this.)"""

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import Role
 from helixweb.common.parsers import DocumentParser
+from helixweb.common.rest.negotiation import ByFormat
 from helixweb.common.rest.views import RestView
 from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.inventory.as_code.csv_files import KINDS, read_csv, write_csv
@@ -102,6 +103,7 @@ class OutcomeSerializer(serializers.Serializer[Any]):
 
 class ExportView(RestView):
     renderer_classes = (JSONRenderer, YamlRenderer, CsvRenderer)
+    content_negotiation_class = ByFormat
 
     def query_parameters(self) -> tuple[str, ...]:
         return ("cluster", "kind", "format")
