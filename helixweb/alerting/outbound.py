@@ -3,13 +3,16 @@
 The host is looked up once, every address found must be a public one (or one that
 HELIX_WEBHOOK_NETWORKS allows), and the connection goes to an address that was checked, whatever the
 name leads to by then. No redirect is followed, no proxy of the environment used, little is read.
+Neither a resolver nor a receiver is waited for longer than some seconds.
 """
 
 import asyncio
 import ipaddress
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -17,6 +20,9 @@ import httpx
 
 LONGEST_URL = 500
 WITHIN_S = 10.0
+LOOKED_UP_WITHIN_S = 5.0
+# Look-ups that nobody waits for any more end when the machine's resolver gives them up.
+MOST_LOOKUPS = 8
 MOST_ANSWER_BYTES = 64 * 1024
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _NAT64_LOCAL = ipaddress.ip_network("64:ff9b:1::/48")
@@ -24,6 +30,8 @@ _NAT64_LOCAL = ipaddress.ip_network("64:ff9b:1::/48")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Resolve = Callable[[str, int], Sequence[str]]
+
+_lookups = threading.BoundedSemaphore(MOST_LOOKUPS)
 
 
 class Refused(Exception):
@@ -85,12 +93,45 @@ def resolve(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
+def looked_up(target: Target, resolve: Resolve, *, within_s: float) -> Sequence[str]:
+    """What `resolve` finds in time; what it finds later is used by nobody. Raises NotDelivered, and
+    what it raises.
+
+    The machine's own look-up knows no timeout, so a thread waits for it.
+    """
+    if not _lookups.acquire(timeout=within_s):
+        told = f"{MOST_LOOKUPS} look-ups before it hang; see the name servers of this machine"
+        raise NotDelivered(f"{target.host} was not looked up: {told}")
+    found: Future[Sequence[str]] = Future()
+
+    def look_up() -> None:
+        try:
+            found.set_result(resolve(target.host, target.port))
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            found.set_exception(error)
+        finally:
+            _lookups.release()
+
+    threading.Thread(target=look_up, name=f"look-up of {target.host}", daemon=True).start()
+    try:
+        return found.result(within_s)
+    except TimeoutError as error:
+        raise NotDelivered(
+            f"{target.host} was not looked up within {within_s:g} s; see the name servers of this "
+            "machine"
+        ) from error
+
+
 def checked_address(
-    target: Target, *, allowed: Sequence[Network], resolve: Resolve = resolve
+    target: Target,
+    *,
+    allowed: Sequence[Network],
+    resolve: Resolve = resolve,
+    within_s: float = LOOKED_UP_WITHIN_S,
 ) -> str:
     """The address to connect to. Raises Refused, NotDelivered."""
     try:
-        found = resolve(target.host, target.port)
+        found = looked_up(target, resolve, within_s=within_s)
     except (OSError, UnicodeError) as error:
         raise NotDelivered(f"{target.host} cannot be looked up: {error}") from error
     if not found:
@@ -113,11 +154,12 @@ def post(
     allowed: Sequence[Network],
     resolve: Resolve = resolve,
     within_s: float = WITHIN_S,
+    looked_up_within_s: float = LOOKED_UP_WITHIN_S,
     verify: ssl.SSLContext | bool = True,
 ) -> int:
     """The status of the answer. Raises Refused, NotDelivered."""
     target = parse_target(url)
-    address = checked_address(target, allowed=allowed, resolve=resolve)
+    address = checked_address(target, allowed=allowed, resolve=resolve, within_s=looked_up_within_s)
     sending = _post(target, address, body=body, headers=headers, verify=verify, within_s=within_s)
     try:
         return asyncio.run(sending)

@@ -11,8 +11,15 @@ from typing import Any
 
 import pytest
 
-from helixweb.alerting import outbound
-from helixweb.alerting.outbound import NotDelivered, Refused, checked_address, parse_target, post
+from helixweb.alerting import deliveries, outbound
+from helixweb.alerting.outbound import (
+    NotDelivered,
+    Refused,
+    Resolve,
+    checked_address,
+    parse_target,
+    post,
+)
 
 LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
 
@@ -104,6 +111,55 @@ def test_a_name_that_cannot_be_looked_up_is_tried_again_later() -> None:
 
     with pytest.raises(NotDelivered, match="cannot be looked up"):
         checked_address(parse_target("http://hooks.example/"), allowed=[], resolve=fails)
+
+
+@pytest.fixture
+def hanging() -> Iterator[Resolve]:
+    """A resolver that says nothing until the test is over, and then what is not public."""
+    over, begun = threading.Event(), []
+
+    def resolve(host: str, port: int) -> Sequence[str]:
+        begun.append(threading.current_thread())
+        over.wait(60)
+        return ["10.0.0.1"]
+
+    yield resolve
+    over.set()
+    for thread in begun:
+        thread.join(60)
+
+
+def test_a_resolver_that_hangs_holds_no_worker(hanging: Resolve) -> None:
+    """And what it says at last, which nobody has checked, is used by nobody."""
+    with receiver() as server:
+        with pytest.raises(NotDelivered, match=r"hooks\.example was not looked up within 0\.05 s"):
+            post(
+                f"http://hooks.example:{server.port}/",
+                body=b"{}",
+                headers={},
+                allowed=LOOPBACK,
+                resolve=hanging,
+                looked_up_within_s=0.05,
+            )
+        assert send(server) == 204  # the next one is not behind it
+        assert len(server.asked) == 1
+
+
+def test_look_ups_that_hang_do_not_pile_up(hanging: Resolve) -> None:
+    target = parse_target("http://hooks.example/")
+    for _ in range(outbound.MOST_LOOKUPS):
+        with pytest.raises(NotDelivered, match="within"):
+            checked_address(target, allowed=[], resolve=hanging, within_s=0.01)
+    for _ in range(3):
+        with pytest.raises(NotDelivered, match="8 look-ups before it hang"):
+            checked_address(target, allowed=[], resolve=hanging, within_s=0.01)
+    waiting = [one for one in threading.enumerate() if one.name == "look-up of hooks.example"]
+    assert len(waiting) == outbound.MOST_LOOKUPS
+
+
+def test_all_tries_of_a_delivery_fit_into_its_lease() -> None:
+    longest_s = 2 * outbound.LOOKED_UP_WITHIN_S + outbound.WITHIN_S
+    assert longest_s < deliveries.LEASE.total_seconds()
 
 
 class Receiver(ThreadingHTTPServer):
