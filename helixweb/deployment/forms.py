@@ -16,13 +16,13 @@ from helixweb.deployment.options import (
     MAX_PAGE_TOKENS,
     MAX_RANKS,
     MAX_REQUESTS,
-    MAX_THETA,
     MAX_TOKENS,
     MIN_HIGH_WATER,
     MIN_THETA,
     DeployOptions,
     trouble_of_backend,
 )
+from planner.routers.load_aware import MAX_THETA
 
 OPTION_NAMES = [field.name for field in fields(DeployOptions)]
 MAX_GENERATION = 2**31 - 1

@@ -18,7 +18,8 @@ MAX_PAGE_TOKENS = 1024
 MAX_REQUESTS = 2**20
 MAX_RANKS = 64
 MIN_HIGH_WATER = 0.05
-MIN_THETA, MAX_THETA = 0.01, 100.0
+MIN_THETA = 0.01
+_NOT_OF_A_HOST = frozenset(" ?#")  # paths are put behind what is given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +63,10 @@ def trouble_of_backend(text: str) -> str:
     remedy = _("write helix, vllm, transformers, or http(s)://HOST:PORT")
     try:
         parts = urlsplit(text)
-        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        has_host = is_url(text) and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        is_url = False
-    if not is_url or not text.isprintable() or parts.path not in ("", "/"):
+        has_host = False
+    is_plain = text.isprintable() and not set(text) & _NOT_OF_A_HOST
+    if not has_host or not is_plain or parts.path not in ("", "/"):
         return _("%(text)s is no backend; %(remedy)s") % {"text": repr(text), "remedy": remedy}
     return ""

@@ -20,7 +20,6 @@ from helixweb.deployment.options import (
     MAX_PAGE_TOKENS,
     MAX_RANKS,
     MAX_REQUESTS,
-    MAX_THETA,
     MAX_TOKENS,
     MIN_HIGH_WATER,
     MIN_THETA,
@@ -29,6 +28,7 @@ from helixweb.deployment.options import (
 )
 from helixweb.inventory.models import Node, NodeState
 from helixweb.planning.models import Plan
+from planner.routers.load_aware import MAX_THETA
 from runtime.protocol.node_log import LogLevel
 
 OPTION_FIELDS = [

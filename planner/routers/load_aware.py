@@ -20,20 +20,21 @@ from planner.latency_model import LatencyModel
 from planner.routers.base import RequestSize
 
 DEFAULT_THETA = 2.0  # the paper's
+MAX_THETA = 100.0  # e to its power is a number still
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSpeed:
-    """`latency` None: only room counts (the paper's memory-based baseline, T = 1)."""
+    """`latency` None: nobody knows its times, so that only its room counts."""
 
     kv_room_tokens: int
     latency: LatencyModel | None
     most_requests: int = 256
 
-    def request_s(self, size: RequestSize) -> float:
+    def request_s(self, size: RequestSize) -> float | None:
         """Its share of the time of as many requests like it as fit (equations 5 and 6)."""
         if self.latency is None:
-            return 1.0
+            return None
         batch = min(self.most_requests, max(1, self.kv_room_tokens // size.total_tokens))
         seconds = self.latency.batch_s(
             batch=batch,
@@ -61,11 +62,13 @@ class LoadAwareInstances:
         usage_limit: float = 1.0,
     ) -> None:
         """`usage_limit` infinite is the paper's. Raises ValueError without instances, or for a
-        theta that is not above 0."""
+        theta that is not above 0, or is above MAX_THETA."""
         if not instances:
             raise ValueError("no instance to choose from")
-        if not theta > 0:
-            raise ValueError(f"theta is {theta}; it must be above 0 (the paper's is 2)")
+        if not 0 < theta <= MAX_THETA:
+            raise ValueError(
+                f"theta is {theta}; it must be above 0 and at most {MAX_THETA:g} (the paper's is 2)"
+            )
         self._instances = dict(instances)
         self._theta = theta
         self._usage_limit = usage_limit
@@ -103,11 +106,12 @@ class LoadAwareInstances:
         if request in self._under_way:
             raise ValueError(f"request {request!r} is under way; end it before it is routed again")
         best: tuple[float, float, str] | None = None
-        for name, speed in self._instances.items():
+        request_s = self._request_s(size)
+        for name in self._instances:
             if name in masked:
                 continue
             usage = min(self._usage_limit, self.kv_usage(name))
-            workload = speed.request_s(size) * math.exp(self._theta * usage)
+            workload = request_s[name] * math.exp(self._theta * usage)
             mine = self._workloads[name] + workload
             others = (load for other, load in self._workloads.items() if other != name)
             # of equal maxima, where this request itself adds least to
@@ -123,6 +127,14 @@ class LoadAwareInstances:
             instance=chosen, workload=added, tokens=size.total_tokens
         )
         return chosen
+
+    def _request_s(self, size: RequestSize) -> dict[str, float]:
+        """By instance; one whose times nobody knows is taken for as quick as the others are on
+        average, and is 1 where nobody's are known (the paper's memory-based baseline)."""
+        told = {name: speed.request_s(size) for name, speed in self._instances.items()}
+        known = [seconds for seconds in told.values() if seconds is not None]
+        mean_s = sum(known) / len(known) if known else 1.0
+        return {name: mean_s if seconds is None else seconds for name, seconds in told.items()}
 
     def end(self, request: Hashable) -> None:
         """It is answered, or gave up: what it added is taken away. Raises KeyError if unknown."""

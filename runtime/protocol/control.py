@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from planner.domain.layer_times import LayerTimes
 from planner.domain.placement import Placement
 from planner.domain.problem import Workload
-from planner.routers.load_aware import DEFAULT_THETA
+from planner.routers.load_aware import DEFAULT_THETA, MAX_THETA
 from runtime.protocol.bounds import Count, SmallCount
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.instance_orders import (
@@ -255,7 +255,7 @@ class ServingPlan(_Message):
 
     `emulated`: some of its nodes run no model but take its times from a profile. `placement` has
     the stages only; `instances` are those whose address is known, of `instances_total`, and
-    `theta` is the load-aware router's (Xiong et al., equation 9). Beside them the pipelines are
+    `theta` is the load-aware router's (Xiong et al., equation 7). Beside them the pipelines are
     forecast to write so many output tokens/s, with KV room for so many tokens.
     """
 
@@ -275,7 +275,7 @@ class ServingPlan(_Message):
     emulated: bool = False
     instances: tuple[ServedInstance, ...] = ()
     instances_total: SmallCount = 0
-    theta: float = Field(default=DEFAULT_THETA, gt=0)
+    theta: float = Field(default=DEFAULT_THETA, gt=0, le=MAX_THETA)
     pipelines_tokens_per_s: float | None = Field(default=None, gt=0)
     pipelines_room_tokens: int = Field(default=65_536, ge=1)
     peers: tuple[PeerAddress, ...]

@@ -15,11 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from planner.latency_model import Fit, LatencyModel
 from planner.routers.instance_choice import InstanceRouterName
-from planner.routers.load_aware import DEFAULT_THETA, InstanceSpeed
+from planner.routers.load_aware import DEFAULT_THETA, MAX_THETA, InstanceSpeed
 
 MAX_INSTANCES = 256
 MOST_REQUESTS = 256  # at an instance at once, as vLLM takes into a batch
 _ASSUMED_ROOM_TOKENS = 65_536
+_NOT_OF_A_HOST = frozenset(" ?#")  # paths are put behind an address
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 _Term = Annotated[float, Field(ge=0)]
@@ -51,6 +52,16 @@ class _Instance(_Section):
     times: EngineTimes | None = None
     kv_room_tokens: int = Field(default=_ASSUMED_ROOM_TOKENS, ge=1)
     most_requests: int = Field(default=MOST_REQUESTS, ge=1)
+
+    @field_validator("times")
+    @classmethod
+    def _take_some_time(cls, times: EngineTimes | None) -> EngineTimes | None:
+        if times is not None and not any((*times.prefill, *times.decode)):
+            raise ValueError(
+                "all of them are 0, and no batch takes no time; measure it with `python -m runtime "
+                "measure-instance`, or leave them out"
+            )
+        return times
 
     @property
     def speed(self) -> InstanceSpeed:
@@ -145,7 +156,7 @@ class UrlInstance(_Instance):
             is_wrong = not parts.hostname or parts.port == 0
         except ValueError as error:
             raise ValueError(f"{url!r} is no address ({error}); {remedy}") from error
-        if is_wrong or not url.isprintable() or " " in url:
+        if is_wrong or not url.isprintable() or set(url) & _NOT_OF_A_HOST:
             raise ValueError(f"{url!r} is no address; {remedy}")
         return url
 
@@ -164,7 +175,7 @@ class InstanceSet(_Section):
     model_name: str = Field(min_length=1)
     instances: tuple[InstanceSpec, ...] = Field(min_length=1, max_length=MAX_INSTANCES)
     router: InstanceRouterName = "load_aware"
-    theta: float = Field(default=DEFAULT_THETA, gt=0)
+    theta: float = Field(default=DEFAULT_THETA, gt=0, le=MAX_THETA)
     mean_output_tokens: int = Field(default=256, ge=1)
     api_key_hashes: tuple[Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")], ...] = Field(
         min_length=1

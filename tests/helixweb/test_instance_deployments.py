@@ -216,6 +216,16 @@ def test_a_url_in_place_of_a_node_is_no_business_of_its_agent(
     assert deployment.status == Status.READY
 
 
+def test_a_url_with_a_slash_at_its_end_is_asked_at_the_paths_there_are(
+    api: APIClient, two: Instances
+) -> None:
+    first = min(two.plan.document["placement"])
+    two.deploy(api, backend_by_node={first: "http://192.0.2.7:8000/"})
+    plan = two.coordinator.desired().plan
+    assert plan is not None
+    assert plan.instances[0].url == "http://192.0.2.7:8000"
+
+
 def test_transformers_is_asked_by_the_name_of_its_checkpoint(
     api: APIClient, two: Instances
 ) -> None:
@@ -234,7 +244,13 @@ def refused(answer: Any, *words: str) -> None:
         assert word in answer.content.decode()
 
 
-@pytest.mark.parametrize("backend", ["sglang", "http://", "https://host:0", "http://h/path", ""])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "sglang", "http://", "https://host:0", "http://h/path", "HTTP://h:1", "http://h:1?a=b",
+        "http://h:1/?", "http://h:1#a", "http://a b", "",
+    ],
+)  # fmt: skip
 def test_a_backend_that_is_none_is_refused_with_what_would_be(
     api: APIClient, two: Instances, backend: str
 ) -> None:

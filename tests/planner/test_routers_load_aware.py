@@ -7,7 +7,7 @@ import pytest
 
 from planner.latency_model import Fit, LatencyModel
 from planner.routers.base import RequestSize
-from planner.routers.load_aware import InstanceSpeed, LoadAwareInstances
+from planner.routers.load_aware import MAX_THETA, InstanceSpeed, LoadAwareInstances
 
 SIZE = RequestSize(prompt_tokens=100, predicted_output_tokens=50)
 
@@ -85,6 +85,11 @@ def test_what_an_instance_says_of_its_room_counts_where_it_is_more_than_predicte
     assert router.kv_usage("a") == 0
 
 
+def test_the_largest_theta_makes_numbers_still() -> None:
+    router = LoadAwareInstances({"a": speed(0.1), "b": speed(0.2)}, theta=MAX_THETA)
+    assert {router.choose(number, SIZE) for number in range(100)} == {"a", "b"}
+
+
 def test_by_memory_alone_every_instance_is_as_fast() -> None:
     router = LoadAwareInstances(
         {
@@ -96,11 +101,21 @@ def test_by_memory_alone_every_instance_is_as_fast() -> None:
     assert chosen.count("large") > chosen.count("small") > 0
 
 
+@pytest.mark.parametrize("step_s", [0.001, 10.0])
+def test_one_whose_times_nobody_knows_is_neither_left_out_nor_flooded(step_s: float) -> None:
+    router = LoadAwareInstances(
+        {"timed": speed(step_s), "untimed": InstanceSpeed(kv_room_tokens=3000, latency=None)}
+    )
+    chosen = [router.choose(number, SIZE) for number in range(400)]
+    assert chosen.count("untimed") == pytest.approx(200, abs=2)
+
+
 def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(ValueError, match="no instance"):
         LoadAwareInstances({})
-    with pytest.raises(ValueError, match="theta is 0"):
-        LoadAwareInstances({"a": speed(0.1)}, theta=0)
+    for theta in (0, 1000, math.nan):
+        with pytest.raises(ValueError, match=f"theta is {theta}"):
+            LoadAwareInstances({"a": speed(0.1)}, theta=theta)
     router = LoadAwareInstances({"a": speed(0.1)})
     router.choose(1, SIZE)
     with pytest.raises(ValueError, match="1 is under way"):

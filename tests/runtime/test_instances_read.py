@@ -88,6 +88,7 @@ WHOLE = {
         ({"backend": "tgi"}, "instances.0"),
         ({"tensor_paralel": 2}, "instances.0.vllm.tensor_paralel"),
         ({"times": {"prefill": [0, 0, 0, -1], "decode": [0, 0, 0, 1]}}, "prefill.3"),
+        ({"times": {"prefill": [0, 0, 0, 0], "decode": [0, 0, 0, 0]}}, "no batch takes no time"),
     ],
 )
 def test_a_file_that_cannot_be_meant_is_refused_naming_what_is_wrong(
@@ -103,10 +104,20 @@ def test_a_file_that_cannot_be_meant_is_refused_naming_what_is_wrong(
     assert complaint in str(refused.value)
 
 
+def test_a_theta_that_no_router_takes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "instances.json"
+    path.write_text(json.dumps({**WHOLE, "theta": 1000}))
+    with pytest.raises(InstancesRefused, match="theta: Input should be less than or equal to 100"):
+        read_instances(path)
+
+
 @pytest.mark.parametrize(
     "url",
-    ["http://h:abc", "http://h:999999", "http://h:0", "http://[::1", "http://:80", "http://a b"],
-)
+    [
+        "http://h:abc", "http://h:999999", "http://h:0", "http://[::1", "http://:80", "http://a b",
+        "http://h?a=b", "http://h/v1#a",
+    ],
+)  # fmt: skip
 def test_an_address_that_is_none_is_refused_when_it_is_read(url: str) -> None:
     with pytest.raises(ValueError, match="is no address"):
         UrlInstance(backend="url", name="u", url=url, model="m")

@@ -90,7 +90,7 @@ def served(row: NodeAssignment) -> list[ServedInstance]:
     found = []
     for order in row.instances:
         if order["backend"] == "url":
-            found.append(_served(order, row.node_name, url=order["url"]))
+            found.append(_served(order, row.node_name, url=order["url"].rstrip("/")))
         elif order["name"] in told and row.node is not None:
             one = told[order["name"]]
             certificate = one.get("certificate", "")
