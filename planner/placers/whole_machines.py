@@ -17,6 +17,7 @@ from planner.domain.instance import (
     InstanceTimes,
     PlannedInstance,
 )
+from planner.domain.layer_times import LayerTimes, Points
 from planner.domain.problem import Problem
 from planner.domain.profile import ComputeProfile
 from planner.domain.request_length import RequestLength
@@ -171,16 +172,31 @@ def _derived(problem: Problem, node_name: str) -> LatencyModel:
     layers = problem.model.num_layers
     times = layer_times_of(problem, node_name).held(layers, has_head=True)
     prefills = [
-        Timing(batch=batch, tokens=tokens, seconds=layers * times.prompt_s(batch * tokens))
+        Timing(batch=batch, tokens=tokens, seconds=layers * _prompt_s(times, batch * tokens))
         for batch in _BATCHES
         for tokens in _LENGTHS
     ]
     decodes = [
-        Timing(batch=batch, tokens=tokens, seconds=layers * times.decode_s(batch))
+        Timing(batch=batch, tokens=tokens, seconds=layers * _decode_s(times, batch))
         for batch in _BATCHES
         for tokens in _LENGTHS
     ]
     return fit_latency_model(prefills, decodes)
+
+
+def _prompt_s(times: LayerTimes, tokens: int) -> float:
+    return _rising(times.prompt_s(tokens), tokens, times.prompt)
+
+
+def _decode_s(times: LayerTimes, sequences: int) -> float:
+    return _rising(times.decode_s(sequences), sequences, times.decode)
+
+
+def _rising(seconds: float, amount: int, points: Points) -> float:
+    """`seconds` of that much; far beyond the last of `points` in proportion to it where the line
+    through the last two does not rise, as of two whose times differ by chance."""
+    most, most_s = points[-1]
+    return most_s * amount / most if amount > most and seconds <= most_s else seconds
 
 
 def _requests(problem: Problem, *, seed: int) -> tuple[list[RequestLength], RequestLength]:

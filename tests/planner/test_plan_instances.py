@@ -87,6 +87,18 @@ def test_every_machine_that_holds_the_model_is_an_instance_by_itself() -> None:
     )
 
 
+@pytest.mark.parametrize("last_s", [0.1, 0.099])
+def test_a_profile_whose_largest_prompts_were_quicker_by_chance_is_planned_with(
+    last_s: float,
+) -> None:
+    of = problem(BIG)
+    times = replace(STEP, prompt=((1000.0, 0.1), (1500.0, last_s)))
+    profiles = {name: replace(one, layer_times=times) for name, one in of.compute_profiles.items()}
+    (instance,) = planned(replace(of, compute_profiles=profiles), "instances").instances
+    per_token, *_ = instance.times.prefill  # 0.1 s for 1000 to 1500 tokens of each of four layers
+    assert 4 * 0.1 / 1500 * 0.9 < per_token < 4 * 0.1 / 1000
+
+
 def test_mixed_puts_pipelines_over_the_rest_and_says_what_each_way_would_write() -> None:
     plan = planned(problem(BIG, SMALL, SMALL), "mixed")
     assert plan.method_choice is not None
