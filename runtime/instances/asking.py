@@ -82,6 +82,8 @@ async def _get(http: httpx.AsyncClient, door: Door, path: str) -> httpx.Response
                 if size > MAX_PAGE_BYTES:
                     raise _NoAnswer(f"{path} answers more than {MAX_PAGE_BYTES} bytes")
                 parts.append(part)
+    except UnicodeError as error:  # what is no name of a host, as `xn--`
+        raise _NoAnswer(f"{door.url} is no address ({error})") from error
     except TimeoutError as error:
         raise _NoAnswer(f"{path} is not answered whole within {PROBE_TIMEOUT_S:g} s") from error
     return httpx.Response(answer.status_code, content=b"".join(parts))

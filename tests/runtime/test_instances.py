@@ -5,12 +5,14 @@ import os
 import signal
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 from instance_house import (
     PATIENCE,
+    PATIENCE_S,
     SERVED,
     ask,
     becomes,
@@ -91,9 +93,14 @@ def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_one_that_never_gets_healthy_is_ended_and_told(tmp_path: Path) -> None:
     async def test() -> None:
+        now_s = 0.0
         patience = Patience(start_s=0.5, stop_s=1, first_retry_s=30)
         spec = vllm("m:mode=never_healthy")
-        async with supervised(tmp_path, spec, patience=patience) as instance:
+        async with supervised(tmp_path, spec, patience=patience, clock=lambda: now_s) as instance:
+            await wait_until(lambda: "503" in instance.state.message)
+            await wait_until(lambda: "INFO: serving" in (tmp_path / "one.log").read_text())
+            assert instance.state.condition is Condition.STARTING
+            now_s = 1.0
             await becomes(instance, Condition.WAITING)
             assert "not well 0.5 s after its start (/health answers 503)" in instance.state.message
             assert "INFO: serving" in instance.state.message
@@ -130,13 +137,20 @@ def test_one_whose_health_stays_bad_is_replaced(tmp_path: Path) -> None:
 
 def test_it_is_not_ended_before_its_last_answer_is_out(tmp_path: Path) -> None:
     async def test() -> None:
-        async with supervised(tmp_path, vllm("m:step_s=0.02")) as instance:
+        patience = replace(PATIENCE, drain_s=PATIENCE_S)
+        async with supervised(tmp_path, vllm("m:mode=writes"), patience=patience) as instance:
             await becomes(instance, Condition.READY)
             body = {"model": SERVED, "prompt": "x", "max_tokens": 30}
             asked = asyncio.create_task(ask(instance, "/v1/completions", body))
             await wait_until(lambda: instance.load.running == 1)
-            await instance.stop()
+            stopping = asyncio.create_task(instance.stop())
+            await becomes(instance, Condition.DRAINING)
+            seen = instance.load
+            await wait_until(lambda: instance.load is not seen)
+            assert not stopping.done()
+            await ask(instance, "/behave", {"mode": "well"})
             assert (await asked).json()["choices"][0]["text"].endswith("w29 ")
+            await stopping
 
     run(test())
 
@@ -185,10 +199,12 @@ def test_what_an_earlier_life_left_running_is_ended_first(tmp_path: Path) -> Non
     run(test())
 
 
-@pytest.mark.parametrize("url", ["http://:x", "http://127.0.0.1:1", "http://no.such.host.invalid"])
+@pytest.mark.parametrize(
+    "url", ["http://:x", "http://127.0.0.1:1", "http://no.such.host.invalid", "http://xn--"]
+)
 def test_an_address_where_nobody_answers_is_a_trouble_to_tell(url: str) -> None:
     async def test() -> None:
-        async with httpx.AsyncClient(timeout=5, trust_env=False) as http:
+        async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
             probe = await ask_health(http, Door(url=url, model="m"))
         assert probe.trouble.startswith("it does not answer: ")
 
@@ -198,9 +214,10 @@ def test_an_address_where_nobody_answers_is_a_trouble_to_tell(url: str) -> None:
 def test_a_server_of_others_is_asked_and_never_touched(tmp_path: Path) -> None:
     async def test() -> None:
         spec = vllm()
+        for_ever = replace(PATIENCE, unwell_s=2 * PATIENCE_S)
         async with (
-            supervised(tmp_path, spec) as theirs,
-            httpx.AsyncClient(timeout=5, trust_env=False) as http,
+            supervised(tmp_path, spec, patience=for_ever) as theirs,
+            httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http,
         ):
             await becomes(theirs, Condition.READY)
             door = door_of(
