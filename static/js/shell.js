@@ -129,17 +129,25 @@
   let lastId = main.dataset.lastEventId ?? "";
   const show = (text, kind) => { pill.hidden = false; pill.textContent = text; pill.className = `badge ${kind}`; };
   // The browser reconnects by itself after a broken line, but not after an answer that is no stream:
-  // that of a proxy while the site restarts, or of the log-in page once the session has ended.
+  // that of a proxy while the site restarts, of the log-in page once the session has ended, or of a
+  // site where one has as many pages open as it allows. Each time it is asked later, and not by all
+  // pages at once; what the site says comes before that.
+  let refusals = 0;
   const reopen = async () => {
     show(pill.dataset.reconnecting, "warn");
     const failed = source;
     if (failed.readyState !== EventSource.CLOSED) return;
-    await new Promise((resolve) => { setTimeout(resolve, 3000); });
-    if (source !== failed) return;
-    const answer = await fetch("/events", { redirect: "manual" }).catch(() => null);
-    if (source !== failed) return;
-    if (answer?.type === "opaqueredirect") show(pill.dataset.loggedOut, "bad");
-    else open();
+    let pause_s = Math.min(60, 3 * 2 ** refusals++);
+    for (;;) {
+      await new Promise((resolve) => { setTimeout(resolve, 1000 * pause_s * (1 + Math.random() / 3)); });
+      if (source !== failed) return;
+      const answer = await fetch("/events", { redirect: "manual" }).catch(() => null);
+      if (source !== failed) return;
+      if (answer?.type === "opaqueredirect") { show(pill.dataset.loggedOut, "bad"); return; }
+      if (answer?.status !== 429) { open(); return; }
+      show(pill.dataset.tooMany, "warn");
+      pause_s = Number(answer.headers.get("Retry-After")) || pause_s;
+    }
   };
   // What nodes did comes as a table, a third as long as with the names of the fields at every node.
   const read = (text) => {
@@ -154,7 +162,7 @@
   const open = () => {
     const url = `/events?topics=${encodeURIComponent(topics)}` + (lastId ? `&last_event_id=${lastId}` : "");
     source = new EventSource(url);
-    source.onopen = () => show(pill.dataset.live, "good");
+    source.onopen = () => { refusals = 0; show(pill.dataset.live, "good"); };
     source.onerror = reopen;
     for (const type of types) {
       source.addEventListener(type, (message) => {
