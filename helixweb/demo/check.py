@@ -11,6 +11,8 @@ from helixweb.demo.local_cluster import NODES
 from helixweb.demo.processes import DemoFailed
 from planner.serialization import plan_from_dict
 
+_ANSWERS_WITHIN_S = 600.0  # two large libraries are read first
+
 
 class Reference:
     """`transformers` generating greedily on the whole checkpoint, in a process of its own.
@@ -35,10 +37,12 @@ class Reference:
     def token_ids(self) -> list[list[int]]:
         """Wait for the answers, one per question. Raises DemoFailed."""
         try:
-            output, _ = self._process.communicate(timeout=120)
+            output, _ = self._process.communicate(timeout=_ANSWERS_WITHIN_S)
         except subprocess.TimeoutExpired as error:
             self.stop()
-            raise DemoFailed(f"transformers gave no answer in 120 s; see {self._log}") from error
+            raise DemoFailed(
+                f"transformers gave no answer in {_ANSWERS_WITHIN_S:.0f} s; see {self._log}"
+            ) from error
         if self._process.returncode != 0:
             raise DemoFailed(
                 f"the reference ended with exit code {self._process.returncode}; see {self._log}"

@@ -22,6 +22,8 @@ from helixweb.demo.site import Site, answers, wait_until
 USER = "demo"
 QUESTION = "What is HelixWeb?"
 MAX_TOKENS = 48
+# For each step. Processes that end are noticed at once, so this is for machines that are busy.
+PATIENCE_S = 300.0
 SHUTDOWN = ("--shutdown-grace", "1")  # whoever presses Ctrl-C does not wait for answers
 
 
@@ -90,9 +92,7 @@ class Scenario:
             self._python("migrate", "manage.py", "migrate", "--no-input")
             self.web = self.processes.start("web", web_command(self.places.web_port))
             self.worker = self.start_worker()
-            self._wait(
-                "the site answers", lambda: answers(f"{self.places.web_url}/readyz"), timeout_s=60
-            )
+            self._wait("the site answers", lambda: answers(f"{self.places.web_url}/readyz"))
 
     def start_worker(self) -> Running:
         # Searches have leases: the next worker takes them up where this one gives them up.
@@ -166,7 +166,7 @@ class Scenario:
                 online = {row["name"] for row in rows if row["state"] == "online"}
                 return online.issuperset(node.name for node in NODES)
 
-            self._wait("all nodes are online", all_online, timeout_s=60)
+            self._wait("all nodes are online", all_online)
 
     def start_coordinator(self, site: Site, cluster_id: int) -> Running:
         command = [
@@ -214,7 +214,7 @@ class Scenario:
             def finished() -> bool:
                 return site.get(f"plan-runs/{run['id']}/")["status"] not in ("queued", "running")
 
-            self._wait("the plan is computed", finished, timeout_s=90)
+            self._wait("the plan is computed", finished)
             run = site.get(f"plan-runs/{run['id']}/")
             if run["status"] != "succeeded":
                 raise DemoFailed(f"the plan run {run['status']}: {run['error']}")
@@ -235,7 +235,7 @@ class Scenario:
                     status != "ready" or answers_ok(self.places.coordinator_url)
                 )
 
-            self._wait("the deployment is ready", settled, timeout_s=120)
+            self._wait("the deployment is ready", settled)
             deployment = site.get(f"deployments/{deployment['id']}/")
             if deployment["status"] != "ready":
                 raise DemoFailed(f"the deployment {deployment['status']}: {deployment['message']}")
@@ -253,7 +253,7 @@ class Scenario:
                 "max_tokens": MAX_TOKENS,
                 "return_token_ids": True,
             },
-            timeout=120.0,
+            timeout=PATIENCE_S,
         )
         if response.is_error:
             raise DemoFailed(
@@ -283,8 +283,8 @@ class Scenario:
     def _python(self, name: str, *arguments: str) -> str:
         return self.processes.run(name, [sys.executable, *arguments])
 
-    def _wait(self, what: str, ready: Any, *, timeout_s: float) -> None:
-        wait_until(what, ready, timeout_s=timeout_s, check_alive=self.processes.check_alive)
+    def _wait(self, what: str, ready: Any) -> None:
+        wait_until(what, ready, timeout_s=PATIENCE_S, check_alive=self.processes.check_alive)
 
 
 def _demo_model(site: Site) -> dict[str, Any]:
@@ -313,6 +313,6 @@ def web_command(port: int) -> list[str]:
 def answers_ok(coordinator_url: str) -> bool:
     """The coordinator has heard from every stage."""
     try:
-        return bool(httpx.get(f"{coordinator_url}/health", timeout=2.0).json()["status"] == "ok")
+        return bool(httpx.get(f"{coordinator_url}/health", timeout=10.0).json()["status"] == "ok")
     except httpx.TransportError:
         return False

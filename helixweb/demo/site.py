@@ -16,7 +16,7 @@ class Site:
 
     def __init__(self, base_url: str, *, api_key: str) -> None:
         self._client = httpx.Client(
-            base_url=base_url, headers={"Authorization": f"Bearer {api_key}"}, timeout=30.0
+            base_url=base_url, headers={"Authorization": f"Bearer {api_key}"}, timeout=60.0
         )
 
     def knows_key(self) -> bool:
@@ -69,6 +69,6 @@ def wait_until(
 def answers(url: str) -> bool:
     """The URL answers with a success."""
     try:
-        return httpx.get(url, timeout=2.0).is_success
+        return httpx.get(url, timeout=10.0).is_success
     except httpx.TransportError:
         return False

@@ -18,7 +18,7 @@ from helixweb.operations.data_folder import DataFolder
 from helixweb.operations.listening import check_free, listen
 from helixweb.operations.roles import BEAT, COORDINATOR, WEB, WORKER, Wanted
 
-ASKED_WITHIN_S = 2.0
+ASKED_WITHIN_S = 5.0
 # Streams end at once, answers on their way get two seconds (web_server).
 _WEB_ENDS = ((signal.SIGTERM, 5.0),)
 # First what is quick is done; SIGQUIT then gives up searches: their rows have leases, and the next

@@ -64,11 +64,10 @@ def channels(person: Person, world: World) -> None:
     fields = {"name": name, "url": "http://127.0.0.1:9/other"}
     person.submit(f"/alerts/channels/new/{cluster}", fields, "Add")
     person.see("#new-secret", "whsec_")
-    person.click("Copy")
-    person.see("[data-copy]", "Copied")
+    person.copy()
     person.click(f"New secret for {name}")
     person.see("#new-secret", "whsec_")
-    person.click("Copy")
+    person.copy()
     person.click(name)
     person.fill("alive_every_s", "3600")
     person.click("Save")

@@ -13,7 +13,7 @@ from helixweb.demo.site import answers, wait_until
 from tests.e2e import blank_database
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 90
+PATIENCE_S = 300
 
 
 class BrowsedSite:

@@ -3,9 +3,10 @@
 import base64
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
@@ -14,6 +15,7 @@ SWITCHES = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--disable-dev-shm-usage", "--force-color-profile=srgb", "--window-size=1280,900",
 )  # fmt: skip
+_STARTS, _PATIENCE_S = 3, 300
 REMEDY = "apt-get install chromium chromium-driver"
 
 
@@ -29,11 +31,24 @@ def headless_chromium() -> Iterator[webdriver.Chrome]:
     for switch in SWITCHES:
         options.add_argument(switch)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    chrome = webdriver.Chrome(options=options, service=Service(str(shutil.which("chromedriver"))))
+    chrome = _started(options)
+    chrome.set_script_timeout(_PATIENCE_S)
     try:
         yield chrome
     finally:
         chrome.quit()
+
+
+def _started(options: Options) -> webdriver.Chrome:
+    """On a machine that is busy the driver may give up before the browser has said where it is."""
+    for _ in range(_STARTS - 1):
+        with suppress(WebDriverException):
+            return webdriver.Chrome(options=options, service=_driver())
+    return webdriver.Chrome(options=options, service=_driver())
+
+
+def _driver() -> Service:
+    return Service(str(shutil.which("chromedriver")))
 
 
 def picture_of_page(browser: webdriver.Chrome) -> bytes:

@@ -21,7 +21,7 @@ from tests.e2e.servers import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 CELERY = [sys.executable, "-m", "celery", "-A", "helixweb"]
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 _DEAD_FOR_S = 0.2  # until whoever watches a process starts it again
 _LOCKED_FOR_S = 3.0
 _SERVER_GONE_FOR_S = (0.0, 4.0)
@@ -106,7 +106,7 @@ class ControlPlane:
 
     def is_up(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/readyz", timeout=5).is_success
+            return httpx.get(f"{self.url}/readyz", timeout=30).is_success
         except httpx.TransportError:
             return False
 
@@ -152,7 +152,7 @@ class ControlPlane:
         path = self._folder / "data" / "helixweb.sqlite3"
         if not path.exists():
             return "nothing"
-        holder = sqlite3.connect(path, timeout=20, isolation_level=None)
+        holder = sqlite3.connect(path, timeout=PATIENCE_S, isolation_level=None)
         with contextlib.closing(holder):
             holder.execute("BEGIN IMMEDIATE")
             time.sleep(_LOCKED_FOR_S)

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-PATIENCE_S = 180.0
+PATIENCE_S = 300.0
 _AGAIN_AFTER_S = 0.2
 _NUMBERS = 1000  # no two edits use the same; they begin here
 
@@ -21,7 +21,7 @@ class Person:
 
     def __init__(self, url: str, *, key: str, dice: random.Random) -> None:
         self._http = httpx.Client(
-            base_url=f"{url}/api/v1/", headers={"Authorization": f"Bearer {key}"}, timeout=30
+            base_url=f"{url}/api/v1/", headers={"Authorization": f"Bearer {key}"}, timeout=120
         )
         self._dice = dice
         self._number = _NUMBERS

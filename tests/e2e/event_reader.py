@@ -19,7 +19,8 @@ class EventReader:
         self.seen: list[int] = []
         self.breaks = 0
         self._last_id = "0"
-        self._http = httpx.Client(base_url=url, timeout=30)
+        self._begun: dict[str, str] = {}  # fields of an event whose end has not come yet
+        self._http = httpx.Client(base_url=url, timeout=120)
         form = self._http.get(login_link).text
         found = _TOKEN.search(form)
         assert found, form
@@ -50,6 +51,7 @@ class EventReader:
                     headers=headers,
                     timeout=httpx.Timeout(30, read=_SILENT_S),
                 ) as answer:
+                    self._begun.clear()
                     for line in answer.iter_lines():
                         self._take(line)
                         if self._closing.is_set():
@@ -59,7 +61,12 @@ class EventReader:
             time.sleep(0.1)
 
     def _take(self, line: str) -> None:
-        if line.startswith("id: "):
-            self._last_id = line.removeprefix("id: ")
-        elif line.startswith("data: "):
-            self.seen.append(json.loads(line.removeprefix("data: "))["event_id"])
+        """An event counts once it is whole: what breaks off in its middle comes again."""
+        if line:
+            name, _, value = line.partition(": ")
+            self._begun[name] = value
+            return
+        if "data" in self._begun:
+            self._last_id = self._begun["id"]
+            self.seen.append(json.loads(self._begun["data"])["event_id"])
+        self._begun.clear()

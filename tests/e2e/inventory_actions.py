@@ -39,18 +39,18 @@ def look_of_pages(person: Person, theme: str) -> None:
     person.tap("main button.primary")
     person.see("h1", "Settings")
     person.see("main", "Europe/Berlin now")
-    assert theme_of(person) == theme
+    person.until(lambda: theme_of(person) == theme)
     person.tap("#theme-toggle")
-    assert theme_of(person) == {"light": "dark", "dark": "light"}[theme]
+    person.until(lambda: theme_of(person) == {"light": "dark", "dark": "light"}[theme])
     person.tap("#theme-toggle")
     keys(person)
     person.open("/settings/")
-    assert theme_of(person) == theme
+    person.until(lambda: theme_of(person) == theme)
     person.find("body").send_keys(Keys.TAB)
     skip = person.browser.switch_to.active_element
     assert skip.text == "Skip to content"
     skip.send_keys(Keys.ENTER)
-    assert person.browser.current_url.endswith("#content")
+    person.until(lambda: person.browser.current_url.endswith("#content"))
 
 
 def keys(person: Person) -> None:
@@ -58,11 +58,11 @@ def keys(person: Person) -> None:
     person.click("Keys")
     person.see("#keys", "G, then a letter")
     person.click("Close", within="#keys")
-    assert not person.find("#keys").is_displayed()
+    person.until(lambda: not person.find("#keys").is_displayed())
     person.find("body").send_keys("?")
     person.see("#keys", "Overview")
     person.find("#keys").send_keys(Keys.ESCAPE)
-    assert not person.find("#keys").is_displayed()
+    person.until(lambda: not person.find("#keys").is_displayed())
     person.find("body").send_keys("gm")
     person.see("h1", "Monitor")
 
@@ -87,8 +87,7 @@ def api_keys(person: Person) -> None:
     person.click("Create key")
     person.see("#new-key", "hlx_")
     person.see("main tbody", "60 requests a minute")
-    person.click("Copy")
-    person.see("[data-copy]", "Copied")
+    person.copy()
     person.click("Revoke laptop")
     person.see("main tbody", "revoked")
 
@@ -97,8 +96,7 @@ def users(person: Person, world: World) -> None:
     guest = f"{world['name']}-guest"
     person.submit("/settings/users/", {"username": guest}, "Make a login link")
     person.see("#login-link", "/login/link/")
-    person.click("Copy")
-    person.see("[data-copy]", "Copied")
+    person.copy()
     log_in_elsewhere(person.base_url, link=person.text("#login-link"))
     person.click(guest, within="main")
     person.click("Log out everywhere")
@@ -143,8 +141,7 @@ def groups(person: Person, world: World) -> None:
     person.fill("members", world["user"])
     person.click("Keep the members")
     person.see("[role=status].note-box", "The members are kept.")
-    person.click("Delete…")
-    person.click("Delete the group")
+    person.click_under("Delete…", "Delete the group")
     person.see("[role=status].note-box", f"Group {name} is deleted.")
 
 
@@ -198,8 +195,7 @@ def join_a_machine(person: Person) -> None:
     person.fill("name", "tower", within="#join")
     person.click("Make a join command")
     person.see("#join-command", "helix-agent join")
-    person.click("Copy", within="#join")
-    person.see("#join [data-copy]", "Copied")
+    person.copy(within="#join")
     person.tap("#join input[value=coordinator]")
     person.fill("name", "front", within="#join")
     person.click("Make another command")
@@ -257,7 +253,7 @@ def many_nodes(person: Person, world: World) -> None:
     person.click("Delete 1 node")
     person.see("[role=status].note-box", "1 node deleted.")
     person.find("body").send_keys("/")
-    assert person.browser.switch_to.active_element.get_attribute("id") == "q"
+    person.until(lambda: person.browser.switch_to.active_element.get_attribute("id") == "q")
 
 
 def act_on_the_network(person: Person, world: World) -> None:

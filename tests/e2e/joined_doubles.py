@@ -23,7 +23,7 @@ class JoinedDoubles:
     def __init__(self, url: str, *, tokens: dict[str, str]) -> None:
         """`tokens` by name; that of "coordinator" is the coordinator's."""
         self.generations: dict[str, int] = {}
-        self._http = httpx.Client(base_url=f"{url}/api/v1/", timeout=30)
+        self._http = httpx.Client(base_url=f"{url}/api/v1/", timeout=120)
         self._credentials: dict[str, str] = {}
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._live, name="doubles")

@@ -20,7 +20,7 @@ from selenium.common.exceptions import (
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-PATIENCE_S = 90
+PATIENCE_S = 300  # a bound on hanging, not a measurement
 T = TypeVar("T")
 NOT_YET = (
     StaleElementReferenceException,
@@ -40,7 +40,33 @@ const isMeant = (element) => element.checkVisibility({ visibilityProperty: true 
 const place = document.querySelector(within);
 return [...(place?.querySelectorAll("button, a, summary") ?? [])].find(isMeant) ?? null;
 """
-TO_THE_MIDDLE = "arguments[0].scrollIntoView({ block: 'center', inline: 'center' })"
+# Before a click: brings it into sight, and has the page say if a link or a form then leaves it. In
+# between this one could still be seen and clicked, with words that may be the same.
+TO_THE_MIDDLE = """
+arguments[0].scrollIntoView({ block: "center", inline: "center" });
+if (window.leaving === undefined) {
+  const say = (event, leaves) => { window.leaving ||= leaves && !event.defaultPrevented; };
+  addEventListener("submit", (event) => {
+    say(event, event.target.getAttribute("method") !== "dialog");
+  });
+  addEventListener("click", (event) => {
+    const link = event.target.closest("a[href]");
+    if (!link || link.target || link.hasAttribute("download")) return;
+    const [here, there] = [location, link].map(({ href }) => href.split("#")[0]);
+    say(event, here !== there || !link.hash);
+  });
+}
+window.leaving = false;
+"""
+ARRIVED = "return !window.leaving && document.readyState === 'complete'"
+# What a button that copies says stands there for a moment only.
+HEAR_OF_COPIES = """
+window.heardOfCopies = [];
+new MutationObserver((changes) => {
+  const buttons = changes.map(({ target }) => target).filter((one) => one.matches?.("[data-copy]"));
+  window.heardOfCopies.push(...buttons.map(({ textContent }) => textContent));
+}).observe(document.body, { childList: true, subtree: true });
+"""
 EMPTIED = """
 const field = document.querySelector(arguments[0]);
 if (field) { field.value = ""; field.focus(); }
@@ -77,8 +103,41 @@ class Person:
         return self.browser.execute_script(script, *arguments)
 
     def click(self, words: str, *, within: str = "body") -> None:
-        """The visible button, link or summary with these words on it, by a real click."""
+        """The visible button, link or summary with these words on it, by a real click; where that
+        leads to another page, it is there afterwards."""
         self.until(lambda: self._click(self.look(NAMED, words, within)))
+
+    def click_under(self, summary: str, words: str, *, within: str = "body") -> None:
+        """What is seen once `summary` is unfolded: again, where another part was put in the place
+        of the one that was unfolded."""
+
+        def clicked() -> bool:
+            if self.look(NAMED, words, within) is None:
+                self._click(self.look(NAMED, summary, within))
+            return self._click(self.look(NAMED, words, within))
+
+        self.until(clicked)
+
+    def unfold(self, summary: str, *, within: str, css: str, words: str) -> None:
+        """Until these words stand there: again, as with `click_under`."""
+
+        def shows() -> bool:
+            if words not in self.look(TEXT, css):
+                self._click(self.look(NAMED, summary, within))
+            return words in self.look(TEXT, css)
+
+        self.until(shows)
+
+    def copy(self, *, within: str = "body") -> None:
+        """Press the button, and have it say that it has copied."""
+
+        def pressed() -> bool:
+            button = self.look(NAMED, "Copy", within)
+            self.look(HEAR_OF_COPIES)
+            return self._click(button)
+
+        self.until(pressed)
+        self.until(lambda: "Copied" in self.look("return window.heardOfCopies"))
 
     def filter(self) -> None:
         """Press the button, and wait until the page is another one."""
@@ -96,6 +155,7 @@ class Person:
         self.look(TO_THE_MIDDLE, element)
         element.click()
         self.clicks += 1
+        self.until(lambda: self.look(ARRIVED))
         return True
 
     def fill(self, name: str, text: str, *, within: str = "main") -> None:

@@ -41,8 +41,8 @@ def compute_a_plan(person: Person, world: World) -> None:
     person.fill("max_layers_of", "")
     person.click("Compute plan")
     person.see("#run-state", "finished")
-    person.click("As table", within="#run section:has(#flow)")
-    person.see("#flow-table", "tower")
+    flow = "#run section:has(#flow)"
+    person.unfold("As table", within=flow, css="#flow-table", words="tower")
 
 
 def go_on_from_a_plan(person: Person, world: World) -> None:
@@ -53,7 +53,9 @@ def go_on_from_a_plan(person: Person, world: World) -> None:
     person.fill("search_s", "0", within="#explanation")
     person.click("Search", within="#explanation")
     person.see("#explanation", "What one more would bring")
-    person.click("Cancel", within="#simulations")
+    person.click(
+        "Cancel", within=f"#simulation-rows tr:has(#simulation-{world['simulation']}-progress)"
+    )
     person.see("#simulation-rows", "cancelling")
     person.click("Simulate again, with another workload, policy or seed")
     person.choose("workload", "Offline: requests always wait")

@@ -32,8 +32,7 @@ def talk(person: Person, world: World, chat: ChatDouble) -> None:
     person.see("#snippet", "curl")
     person.find("#language").send_keys("Python")
     person.see("#snippet", "from openai import OpenAI")
-    person.click("Copy")
-    person.see("[data-copy='#snippet']", "Copied")
+    person.copy()
     person.find("#prompt").send_keys("Hello", Keys.ENTER)
     person.see("#chat-status", "The answer is complete.")
     assert person.text("#messages .assistant .said") == "".join(chat.words)
@@ -52,7 +51,7 @@ def talk(person: Person, world: World, chat: ChatDouble) -> None:
     person.see("#chat-status", "Stopped.")
     chat.hold = False
     person.click("New chat")
-    assert not person.browser.find_elements("css selector", "#messages .message")
+    person.until(lambda: not person.browser.find_elements("css selector", "#messages .message"))
     person.find("#prompt").send_keys("Where did the time go?", Keys.ENTER)
     person.click("Where its time went")
     person.see("h1", f"Request {world['request']}")
@@ -168,8 +167,7 @@ def repair(person: Person, world: World) -> None:
 def drain_and_pause(person: Person, world: World) -> None:
     """A node is left free and taken in again, from both pages; new requests wait, and do not."""
     person.open(f"/clusters/{world['cluster']}/nodes/{world['node']}/")
-    person.click("Drain…")
-    person.click("Drain the node")
+    person.click_under("Drain…", "Drain the node")
     person.see("[data-drain=tower]", "is being drained")
     person.click("Take tower in again")
     person.see("#drain", "Drain…")
@@ -186,10 +184,8 @@ def drain_and_pause(person: Person, world: World) -> None:
 
 def stop_and_deploy(person: Person, world: World) -> None:
     person.open(f"/deployments/{world['deployment']}/")
-    person.click("Copy")
-    person.see("[data-copy]", "Copied")
-    person.click("Stop…")
-    person.click("Stop the deployment")
+    person.copy()
+    person.click_under("Stop…", "Stop the deployment")
     person.see("#deployment-status", "stopping")
     person.open(f"/plans/{world['run']}/")
     person.click("Options…", within="#deploy")

@@ -3,6 +3,7 @@ coordinator, and on when an instance is killed."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from helixweb.demo import local_cluster
 from helixweb.demo.local_cluster import Checkpoint, LocalNode
 from helixweb.demo.processes import Processes, free_port
-from helixweb.demo.scenario import QUESTION, Places, Scenario, Timings, answers_ok
+from helixweb.demo.scenario import PATIENCE_S, QUESTION, Places, Scenario, Timings, answers_ok
 from helixweb.demo.site import Site
 from tests.e2e import blank_database
 
@@ -49,13 +50,13 @@ def test_instances_and_pipelines_serve_together_and_on_when_one_is_killed(
 ) -> None:
     site, key = scenario.connect()
     headers = {"Authorization": f"Bearer {key}"}
-    http = httpx.Client(headers=headers, timeout=60)
+    http = httpx.Client(headers=headers, timeout=PATIENCE_S)
     try:
         cluster_id = import_cluster(site, scenario.make_checkpoint())
         scenario.start_coordinator(site, cluster_id)
         for node in NODES:
             scenario.start_agent(site, cluster_id, node)
-        scenario._wait("all are online", lambda: are_online(site, cluster_id), timeout_s=60)
+        scenario._wait("all are online", lambda: are_online(site, cluster_id))
         plan = computed(scenario, site, cluster_id)
         assert [one["name"] for one in plan["document"]["instances"]] == list(WHOLE)
         assert set(plan["document"]["placement"]) == {*WHOLE, *HALVES}
@@ -71,7 +72,6 @@ def test_instances_and_pipelines_serve_together_and_on_when_one_is_killed(
         scenario._wait(
             "the site told of it, and the agent started it again",
             lambda: was_restarted(scenario, site, deployment["id"], "left", killed),
-            timeout_s=60,
         )
     finally:
         site.close()
@@ -88,7 +88,7 @@ def answers_of_all(scenario: Scenario, http: httpx.Client) -> dict[str, str]:
                 said[answer.headers["x-helix-instance"]] = words_of(answer)
         return said.keys() >= {*WHOLE, "pipelines"}
 
-    scenario._wait("all have answered", all_have_answered, timeout_s=60)
+    scenario._wait("all have answered", all_have_answered)
     return said
 
 
@@ -146,7 +146,7 @@ def computed(scenario: Scenario, site: Site, cluster_id: int) -> dict[str, Any]:
     def has_ended() -> bool:
         return site.get(f"plan-runs/{run['id']}/")["status"] not in ("queued", "running")
 
-    scenario._wait("the plan is computed", has_ended, timeout_s=60)
+    scenario._wait("the plan is computed", has_ended)
     run = site.get(f"plan-runs/{run['id']}/")
     assert run["status"] == "succeeded", run["error"]
     return dict(site.get(f"plans/{run['plan']}/"))
@@ -160,7 +160,7 @@ def deployed(scenario: Scenario, site: Site, plan_id: int) -> dict[str, Any]:
         assert status in ("deploying", "ready"), site.get(f"deployments/{asked['id']}/")["message"]
         return status == "ready" and answers_ok(scenario.places.coordinator_url)
 
-    scenario._wait("the deployment is ready", is_ready, timeout_s=120)
+    scenario._wait("the deployment is ready", is_ready)
     return dict(site.get(f"deployments/{asked['id']}/"))
 
 
@@ -180,7 +180,14 @@ def ask(scenario: Scenario, http: httpx.Client) -> httpx.Response:
 
 def servers_of(scenario: Scenario, node: str) -> list[psutil.Process]:
     agent = psutil.Process(scenario.nodes[node].process.pid)
-    return [child for child in agent.children() if "serve" in child.cmdline()]
+    return [child for child in agent.children() if "serve" in command_of(child)]
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    """None of one that has ended, whether somebody has asked how or not."""
+    with suppress(psutil.NoSuchProcess):
+        return process.cmdline()
+    return []
 
 
 def kill_instance(scenario: Scenario, node: str) -> int:

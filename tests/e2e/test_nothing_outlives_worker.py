@@ -15,7 +15,7 @@ from helixweb.demo.scenario import WORKER_COMMAND
 from tests.e2e import blank_database
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 ORPHAN = """
 import os, time
 from helixweb import celery
@@ -25,7 +25,7 @@ if os.fork() == 0:
     while os.getppid() == worker:
         time.sleep(0.01)
     celery.end_with_the_worker()
-    time.sleep(240)  # longer than is waited for; where beat is not ended, it ends by itself
+    time.sleep(600)  # longer than is waited for; where beat is not ended, it ends by itself
 """
 
 pytestmark = pytest.mark.e2e

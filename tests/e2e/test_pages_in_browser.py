@@ -48,7 +48,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 def test_every_page_is_within_reach_of_everybody(
     browsed_site: BrowsedSite, browser: webdriver.Chrome
 ) -> None:
-    browser.set_script_timeout(PATIENCE_S)
     person = Person(browser, browsed_site.url)
     world = browsed_site.make_world("walk", chat_url="http://127.0.0.1:9")
     assert [path for path, _ in problems(person, BARE, name="bare")] == [MISSING]
@@ -64,7 +63,6 @@ def test_every_page_is_within_reach_of_everybody(
 def test_every_page_of_a_new_site_says_what_to_do_next(
     tmp_path: Path, browser: webdriver.Chrome, blank_sqlite: Path
 ) -> None:
-    browser.set_script_timeout(PATIENCE_S)
     with BrowsedSite.started(tmp_path, blank_sqlite) as site:
         person = Person(browser, site.url)
         log_in(person, site.login_link())

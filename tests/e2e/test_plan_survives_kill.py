@@ -20,6 +20,7 @@ from tests.e2e import blank_database
 
 ROOT = Path(__file__).parents[2]
 PYTHON = sys.executable
+PATIENCE_S = 300.0
 pytestmark = pytest.mark.e2e
 
 
@@ -116,8 +117,8 @@ class Site:
         return started.headers["Location"]
 
     def wait_for(self, url: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The run as soon as `condition` holds for it; fails after two minutes."""
-        deadline = time.monotonic() + 120
+        """The run as soon as `condition` holds for it; fails after five minutes."""
+        deadline = time.monotonic() + PATIENCE_S
         run: dict[str, Any] = {}
         while time.monotonic() < deadline:
             run = self.rest.get(url).json()
@@ -166,13 +167,13 @@ def site(
             "web", [PYTHON, "-m", "uvicorn", "helixweb.asgi:application", "--port", port]
         )
         headers = {"Authorization": f"Bearer {key}"}
-        with httpx.Client(base_url=url, headers=headers, timeout=20) as rest:
+        with httpx.Client(base_url=url, headers=headers, timeout=PATIENCE_S) as rest:
             _wait_until_ready(processes, rest)
             yield Site(processes=processes, rest=rest)
 
 
 def _wait_until_ready(processes: Processes, rest: httpx.Client) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         processes.check_alive()
         with contextlib.suppress(httpx.TransportError):
@@ -235,7 +236,7 @@ def _has_ended(run: dict[str, Any]) -> bool:
 
 def idle_processes(worker: Running, *, known: set[int]) -> list[psutil.Process]:
     """The worker's own processes but its beat, as soon as two are there that are not `known`."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         children = psutil.Process(worker.process.pid).children()
         pool = [

@@ -29,7 +29,7 @@ def test_the_web_does_on_postgresql_what_it_does_on_sqlite(
         env={**os.environ, "DATABASE_URL": postgres_url, "HELIX_DATA_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1200,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-8000:]

@@ -46,7 +46,7 @@ SIZES = TinySizes(
 )
 STAGES = {"one": (0, 2), "two": (2, 4)}
 CONTEXT = 1024
-PATIENCE_S = 90.0  # a bound on hanging, not a measurement
+PATIENCE_S = 300.0  # a bound on hanging, not a measurement
 
 
 class TwoFronts:
@@ -111,7 +111,9 @@ class TwoFronts:
         return all(map(self.is_healthy, FRONTS))
 
     def kill(self, name: str) -> None:
+        """It is gone afterwards: nobody connects to it any more."""
         self._processes[name].kill()
+        self._processes[name].wait()
 
     def is_healthy(self, name: str) -> bool:
         with suppress(httpx.TransportError):
@@ -125,8 +127,9 @@ class TwoFronts:
             time.sleep(0.1)
 
     def stats(self, stage: str) -> list[dict[str, Any]]:
-        """What it told of itself, oldest first."""
-        lines = (self._folder / f"{stage}.out").read_text().splitlines()
+        """What it told of itself, oldest first; a line that it is writing does not count yet."""
+        text = (self._folder / f"{stage}.out").read_text()
+        lines = text[: text.rfind("\n") + 1].splitlines()
         return [json.loads(line)["stats"] for line in lines if '"stats"' in line]
 
     def ask(self, url: str, prompt: list[int], *, tokens: int) -> "Streaming":
@@ -137,6 +140,10 @@ class TwoFronts:
 
     def pages_held(self) -> int:
         return sum(self.stats(stage)[-1]["kv_pages_used"] for stage in STAGES)
+
+    def says(self, words: str) -> bool:
+        """Whether these stand in the log of every stage."""
+        return all(words in self.log(stage) for stage in STAGES)
 
     def close(self) -> None:
         self.client.close()

@@ -22,7 +22,7 @@ HELIX = {
     "ttft_s": 0.25,
     "queue_s": 0.0,
 }
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class ChatDouble:
