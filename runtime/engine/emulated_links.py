@@ -12,6 +12,7 @@ from collections.abc import Callable
 from runtime.engine.emulated_link_queue import LinkQueue, queue_to
 from runtime.protocol.data import Message
 from runtime.protocol.emulation import EmulatedNetwork
+from runtime.protocol.frame_error import FrameError
 from runtime.transport.base import Received, SendError, Transport
 
 logger = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class EmulatedLinks:
             for peer, message in arrived:
                 try:
                     self._inner.send(peer, message)
-                except SendError as error:
+                except (SendError, FrameError) as error:
                     logger.error("cannot send to %s: %s", peer, error)
 
     def _wait(self) -> list[tuple[str, Message]] | None:

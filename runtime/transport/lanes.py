@@ -98,6 +98,7 @@ class Lanes:
         self._inbox_bytes = 0
         self._links: dict[str, _Link] = {}
         self._doomed: list[_Link] = []
+        self._dropped_peers: set[str] = set()
         self._measuring: Measuring | None = None
         self._closing = False
         self._failure: BaseException | None = None
@@ -110,8 +111,9 @@ class Lanes:
         self._thread.start()
 
     def push(self, peer: str, message: Message) -> bool:
-        """Queue a message on the bulk lane; False, if too much waits for the peer already."""
-        head, payload = encode(message)
+        """Queue a message on the bulk lane; False, if too much waits for the peer already. Raises
+        FrameError for one so large that the peer would take no chunk of it."""
+        head, payload = _encoded(peer, message)
         with self._lock:
             scheduler = self._link(peer).scheduler
             if not scheduler.has_room(memoryview(payload).nbytes):
@@ -124,13 +126,7 @@ class Lanes:
     def send_urgent(self, peer: str, message: Message) -> None:
         """Send a message on the urgent lane now. Raises LaneFull, and FrameError for one so large
         that the peer would break the connection, again each time it went."""
-        head, payload = encode(message)
-        n_bytes = memoryview(payload).nbytes
-        if n_bytes > MAX_PAYLOAD_BYTES:
-            raise FrameError(
-                f"a {message.kind.name} of {n_bytes} bytes for {peer!r}; at most "
-                f"{MAX_PAYLOAD_BYTES} are taken: make the steps smaller (max_batch_tokens)"
-            )
+        head, payload = _encoded(peer, message)
         with self._lock:
             link = self._link(peer)
             urgent = link.urgent
@@ -191,6 +187,7 @@ class Lanes:
     def drop_link(self, peer: str) -> None:
         """The peer left or moved: what waits for it is lost."""
         with self._lock:
+            self._dropped_peers.add(peer)
             link = self._links.pop(peer, None)
             if link is not None:
                 self._doomed.append(link)
@@ -257,9 +254,12 @@ class Lanes:
             if self._closing:
                 return False
             doomed, self._doomed = self._doomed, []
+            dropped, self._dropped_peers = self._dropped_peers, set()
             links = list(self._links.values())
         for link in doomed:
             link.close(poller)
+        for peer in dropped.difference(self._peers.by_name):
+            self._reassemblies.pop(peer, None)  # half a prompt may be a hundred megabytes
         if self._router in readable:
             self._receive()
         for link in links:
@@ -425,3 +425,15 @@ class Lanes:
             link.dealer.send_multipart(frames, zmq.NOBLOCK, copy=False)
         except zmq.Again:
             self.dropped[link.peer] += 1  # the next probe finds the gap
+
+
+def _encoded(peer: str, message: Message) -> tuple[bytes, Bytes]:
+    """Head and payload. Raises FrameError."""
+    head, payload = encode(message)
+    n_bytes = memoryview(payload).nbytes
+    if n_bytes > MAX_PAYLOAD_BYTES:
+        raise FrameError(
+            f"a {message.kind.name} of {n_bytes} bytes for {peer!r}; at most "
+            f"{MAX_PAYLOAD_BYTES} are taken: make the steps smaller (max_batch_tokens)"
+        )
+    return head, payload

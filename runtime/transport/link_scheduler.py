@@ -221,7 +221,8 @@ class LinkScheduler:
             return None
         self._probed_s = now_s
         self._probe_interval_s = min(2 * self._probe_interval_s, MOST_PROBE_INTERVAL_S)
-        return Probe(stream=self.stream, sequence=self._sequence, sent_us=_us(now_s))
+        comes_next = self._again[0].sequence if self._again else self._sequence
+        return Probe(stream=self.stream, sequence=comes_next, sent_us=_us(now_s))
 
     def is_stalled(self, now_s: float) -> bool:
         """Whether what is under way has not been heard of for long."""

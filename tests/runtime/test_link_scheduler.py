@@ -162,6 +162,11 @@ def test_a_probe_between_chunks_that_go_again_tells_of_no_receiver_started_anew(
         assert sending is not None
         return sending.chunk
 
+    def ask() -> Probe:
+        probe = scheduler.probe(now_s=now_s)
+        assert probe is not None
+        return probe
+
     def answer(asked: Chunk | Probe, *, expected: int) -> None:
         ack = Ack(
             stream=asked.stream,
@@ -178,11 +183,15 @@ def test_a_probe_between_chunks_that_go_again_tells_of_no_receiver_started_anew(
     now_s = 2.0
     answer(send(), expected=1)  # nothing is under way now, and two chunks are to go again
     now_s = 3.0
-    probe = scheduler.probe(now_s=now_s)
-    assert probe is not None
-    answer(probe, expected=1)
+    answer(ask(), expected=1)
     assert scheduler.stream == 7
-    assert [send().sequence for _ in range(2)] == [1, 2]
+    second = send()
+    now_s = 4.0
+    probe, third = ask(), send()
+    assert [second.sequence, third.sequence] == [1, 2]
+    answer(second, expected=2)
+    answer(probe, expected=2)
+    assert not scheduler.has_waiting, "what is on its way behind the probe is not missed"
 
 
 def test_what_is_under_way_never_exceeds_the_window_by_more_than_a_chunk() -> None:

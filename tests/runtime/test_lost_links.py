@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from typing import NoReturn
 
 import pytest
 from test_coordinator_recovery import Bench, assert_whole, bench
@@ -149,6 +150,30 @@ def test_a_peer_that_left_the_plan_is_missed_no_more(processes: dict[str, Proces
     a.transport.set_peers([coordinator.address])
     while unpack_lost_links(wait_for_kind(coordinator, Kind.LOST_LINKS)):
         pass
+
+
+def test_a_process_that_can_tell_of_lost_links_no_more_sends_no_more(
+    processes: dict[str, Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, a, _ = processes.values()
+    a.transport.tell_lost_links(generation=4)
+    watch = a.transport._watch
+    assert watch is not None
+
+    def fail() -> NoReturn:
+        raise OSError("no file descriptors are left")
+
+    monkeypatch.setattr(watch, "take", fail)
+    watch.wakeup.wake()
+    with pytest.raises(RuntimeError, match="tells of lost links has failed"):
+        send_on_and_on(a, "c")
+
+
+def send_on_and_on(process: Process, peer: str) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline_s:
+        process.transport.send(peer, Message(kind=Kind.RELEASE, generation=4))
+        time.sleep(0.01)
 
 
 def wait_until_heard(process: Process, peer: str) -> None:

@@ -176,6 +176,17 @@ def test_chunks_that_are_repeated_or_come_early_make_one_message_and_acks_say_wh
     assert bob.receive(timeout_s=0.1) == []
 
 
+def test_half_a_message_of_a_peer_that_left_is_not_kept(bob: ZmqTransport, dealer: Any) -> None:
+    first, second = chunks(rows(5, size=200, flags=Flag.PREFILL), stream=7, size=100)
+    dealer.send_multipart(first)
+    assert answer(dealer).expected == 1
+    bob.set_peers([address("ada", "tcp://127.0.0.1:8", ADA)])  # it moved: more of it may come
+    dealer.send_multipart(second)
+    assert take(bob, 1) == [5]
+    bob.set_peers([])
+    assert until(lambda: not bob._lanes._reassemblies)
+
+
 def urgent(number: int, *, asks: bool = False) -> list[bytes]:
     """The frames of that message on the urgent lane."""
     header = Urgent(stream=7, sequence=number, sent_us=number, asks=asks)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from runtime.protocol.control import PeerAddress
-from runtime.protocol.data import DType, Entry, Kind, Message
+from runtime.protocol.data import DType, Entry, Flag, Kind, Message
 from runtime.protocol.frame_error import FrameError
 from runtime.transport.base import Received
 from runtime.transport.keys import KeyPair
@@ -18,8 +18,8 @@ PATIENCE_S = 90.0
 ADA, BOB = KeyPair.generate(), KeyPair.generate()
 
 
-def rows(request: int) -> Message:
-    entry = Entry(request=request, epoch=0, position=0, n_tokens=1, hop=1)
+def rows(request: int, *, flags: Flag = Flag.NONE) -> Message:
+    entry = Entry(request=request, epoch=0, position=0, n_tokens=1, hop=1, flags=flags)
     return Message(
         kind=Kind.ROWS, generation=3, entries=(entry,), dtype=DType.FLOAT32, payload=bytes(80_000)
     )
@@ -58,14 +58,15 @@ def ada(bob: ZmqTransport, relay: Relay) -> Iterator[ZmqTransport]:
     transport.close()
 
 
+@pytest.mark.parametrize("flags", [Flag.NONE, Flag.PREFILL])
 def test_what_no_peer_would_take_is_refused_where_it_is_sent_and_the_next_arrives(
-    ada: ZmqTransport, bob: ZmqTransport, monkeypatch: pytest.MonkeyPatch
+    ada: ZmqTransport, bob: ZmqTransport, flags: Flag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runtime.transport.lanes.MAX_PAYLOAD_BYTES", 79_999)
     with pytest.raises(FrameError, match="a ROWS of 80000 bytes for 'bob'; at most 79999"):
-        ada.send("bob", rows(0))
+        ada.send("bob", rows(0, flags=flags))
     monkeypatch.undo()
-    ada.send("bob", rows(1))
+    ada.send("bob", rows(1, flags=flags))
     assert take(bob, 1) == [1]
 
 
