@@ -37,23 +37,36 @@ class NodeReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """Somebody's servers in the place of nodes, as coordinators tell of them. `is_awaited`: there
+    is nothing else, and none answers yet, or any more; `troubles`: why not."""
+
+    answers: bool = False
+    is_awaited: bool = False
+    troubles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     status: Status
     message: str = ""
+
+
+_NOBODY = Elsewhere()
 
 
 def verdict_in_service(
     reports: Sequence[NodeReport],
     *,
     refusals: Sequence[str] = (),
-    answers_elsewhere: bool = False,
+    elsewhere: Elsewhere = _NOBODY,
 ) -> Verdict:
-    """Failed if one node failed or is gone for good, or the plan cannot be served for the
-    `refusals`; ready once all are, deploying until then.
+    """Failed if one node failed or is gone for good, the plan cannot be served for the `refusals`,
+    or somebody's servers are all there is and none answers; ready once all are, deploying until
+    then.
 
     Degraded when all were ready and one is not heard any more: its stage may serve on, or not; and
-    when an instance failed while another, the pipelines, or somebody's server (`answers_elsewhere`)
-    answers requests.
+    when an instance failed while another, the pipelines, or somebody's server answers requests.
     """
     failures = list(refusals)
     failed = [report for report in reports if report.phase is Phase.FAILED]
@@ -61,7 +74,7 @@ def verdict_in_service(
         f"{report.name}: {report.message or 'the stage failed; its log on the node says why'}"
         for report in failed
     ]
-    is_answered = answers_elsewhere or _is_answered(reports)
+    is_answered = elsewhere.answers or _is_answered(reports)
     if is_answered and _only_instances_failed(reports) and not failures:
         return Verdict(status=Status.DEGRADED, message="\n".join(told))
     failures += told
@@ -70,8 +83,12 @@ def verdict_in_service(
         for report in reports
         if report.removed
     ]
+    if elsewhere.is_awaited:
+        failures += elsewhere.troubles
     if failures:
         return Verdict(status=Status.FAILED, message="\n".join(failures))
+    if elsewhere.is_awaited:
+        return Verdict(status=Status.DEPLOYING)
     if all(report.phase is Phase.READY for report in reports):
         lost = [report.name for report in reports if report.lost]
         if lost:
@@ -120,7 +137,7 @@ def settle(deployment_id: int, *, now: datetime) -> None:
             verdict = verdict_in_service(
                 reports,
                 refusals=refusals_of(deployment, now=now),
-                answers_elsewhere=_answers_elsewhere(deployment, now=now),
+                elsewhere=_elsewhere(deployment, now=now),
             )
         else:
             verdict = verdict_while_stopping(reports)
@@ -155,15 +172,32 @@ def _told(deployment: Deployment, *, now: datetime) -> QuerySet[LatestReport]:
     return told.filter(coordinator__in=online) if online else told
 
 
-def _answers_elsewhere(deployment: Deployment, *, now: datetime) -> bool:
-    """Whether a coordinator sends requests to somebody's server in the place of a node."""
-    rows = deployment.assignments.exclude(instances=[]).only("instances", "deployment_id")
+def _elsewhere(deployment: Deployment, *, now: datetime) -> Elsewhere:
+    """Somebody's servers as coordinators that follow the present generation tell of them; while one
+    before serves on, nobody knows why those of this one do not answer."""
+    rows = list(deployment.assignments.only("instances", "deployment_id"))
     names = {one["name"] for row in rows if is_elsewhere(row) for one in row.instances}
     if not names:
-        return False
+        return _NOBODY
     told = _told(deployment, now=now).filter(report__generation=deployment.generation)
-    reports = told.values_list("report__instances", flat=True)
-    return any(told and any(told[name]["open"] for name in names & told.keys()) for told in reports)
+    reports = told.values_list("report__coming_generation", "report__instances")
+    traffic = [
+        (name, one, coming is None)
+        for coming, instances in reports
+        for name, one in (instances or {}).items()
+        if name in names
+    ]
+    answers_now = any(one["open"] for _, one, is_present in traffic if is_present)
+    troubles = (
+        f"{name}: {one['message']}"
+        for name, one, is_present in sorted(traffic, key=lambda each: each[0])
+        if is_present and one["message"]
+    )
+    return Elsewhere(
+        answers=any(one["open"] for _, one, _ in traffic),
+        is_awaited=all(is_elsewhere(row) for row in rows) and not answers_now,
+        troubles=tuple(dict.fromkeys(troubles)),
+    )
 
 
 def is_elsewhere(row: NodeAssignment) -> bool:

@@ -8,6 +8,7 @@ from django.urls import reverse
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from helixweb.deployment import settling
 from helixweb.deployment.models import Deployment, Status
 from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.planning import attempts
@@ -153,6 +154,35 @@ def test_a_server_of_somebody_that_answers_keeps_a_deployment_from_having_failed
         )
         deployment.refresh_from_db()
         assert deployment.status == status
+
+
+def test_servers_of_somebody_alone_are_a_deployment_that_is_ready_once_one_answers(
+    api: APIClient, browser: Client, two: Instances
+) -> None:
+    names = sorted(two.plan.document["placement"])
+    deployment = two.deploy(api, backend_by_node={name: f"http://{name}:8000" for name in names})
+
+    def told_that(message: str, *, is_open: bool, **more: Any) -> Status:
+        condition = "ready" if is_open else "starting"
+        traffic = {
+            name: InstanceTraffic(node=name, condition=condition, open=is_open, message=message)
+            for name in names[:1]
+        }
+        two.coordinator.report(generation=1, instances=traffic, **more)
+        settling.settle(deployment.pk, now=timezone.now())
+        deployment.refresh_from_db()
+        return Status(deployment.status)
+
+    settling.settle(deployment.pk, now=timezone.now())
+    deployment.refresh_from_db()
+    assert deployment.status == Status.DEPLOYING
+    assert told_that("", is_open=False) is Status.DEPLOYING
+    assert told_that("it does not answer: refused", is_open=False) is Status.FAILED
+    assert deployment.message == f"{names[0]}: it does not answer: refused"
+    page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
+    assert "it does not answer: refused" in page
+    assert told_that("no vllm:x among its metrics", is_open=True) is Status.READY
+    assert told_that("old news", is_open=True, coming_generation=1) is Status.DEPLOYING
 
 
 @pytest.mark.parametrize("stages", [Phase.READY, Phase.LOADING])
