@@ -127,6 +127,7 @@ class House:
                 clock=around.clock,
                 traced=self._trace,
             ),
+            clock=around.clock,
         )
         self.face = create_front(desk=desk, instances=self.instances, keys=around.keys)
         self._tasks: list[asyncio.Task[None]] = []

@@ -12,6 +12,8 @@ import hashlib
 import json
 import logging
 import math
+import time
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -64,7 +66,7 @@ logger = logging.getLogger(__name__)
 class Desk:
     """What all answers share; `doors` by the names of instances. A request waits `hold_s` at most
     for an instance that is open, and `whole_answer_s` for a place at one, and for an answer that
-    does not stream."""
+    does not stream. `clock`: by which tokens of a stream are late."""
 
     model_name: str
     doors: dict[str, Door]
@@ -75,6 +77,7 @@ class Desk:
     hold_s: float
     whole_answer_s: float
     ledger: Ledger = field(default_factory=NoLedger)
+    clock: Callable[[], float] = time.monotonic
 
 
 @dataclass(slots=True)
@@ -255,7 +258,7 @@ class Answer:
         return Lateness(
             first_s=max(first_s, next_s or 0.0),
             next_s=math.inf if next_s is None else next_s,
-            clock=asyncio.get_running_loop().time,
+            clock=self._desk.clock,
         )
 
     async def _next_instance(self, client: ClientStream | None) -> str | None:

@@ -90,6 +90,7 @@ class Front:
         most_requests: int | None = None,
     ):
         self.clock = Clock()
+        self.lateness_clock = Clock()
         self.instances = instances
         self.balance = Balance(
             instances,
@@ -112,6 +113,7 @@ class Front:
             http=http,
             hold_s=hold_s,
             whole_answer_s=whole_answer_s,
+            clock=self.lateness_clock,
         )
         self.app: Starlette = create_front(
             desk=self.desk, instances=instances, keys=ApiKeys([OWNER, OTHER_OWNER])
@@ -216,11 +218,10 @@ def with_front(
     whole_answer_s: float = PATIENCE_S,
     silent: str = "",
     most_requests: int | None = None,
-    token_s: float = PATIENCE_S,
 ) -> None:
     async def run() -> None:
         silent_url = instances[silent].door.url if silent else "nowhere"
-        async with httpx.AsyncClient(transport=Silent(silent_url), timeout=token_s) as http:
+        async with httpx.AsyncClient(transport=Silent(silent_url), timeout=PATIENCE_S) as http:
             await test(
                 Front(
                     instances,

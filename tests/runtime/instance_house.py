@@ -51,17 +51,18 @@ async def supervised(
     *,
     patience: Patience = PATIENCE,
     under_way: Callable[[], int] = lambda: 0,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[SupervisedInstance]:
     """Run until the block ends; whatever is left of its process then is killed."""
     process = ServerProcess(directory, name=spec.name)
-    async with httpx.AsyncClient(timeout=5, trust_env=False) as http:
+    async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
         instance = SupervisedInstance(
             spec.name,
             door=door_of(spec, model_name=SERVED, api_key="k", environment={}),
             launch=launch_of(spec, model_name=SERVED, api_key="k"),
             process=process,
             http=http,
-            clock=time.monotonic,
+            clock=clock,
             patience=patience,
             requests_under_way=under_way,
             look_every_s=0.05,

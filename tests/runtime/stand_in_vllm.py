@@ -4,9 +4,10 @@
 
 The model's name says how it behaves, e.g. `llama:metrics=v0,step_s=0.01,mode=errors`; POST /behave
 changes that while it runs. Modes: well, never_healthy, errors (500), garbage, held (until
-released), breaks (the connection, after `break_after` tokens), comments (nothing but these after
-`break_after` tokens, until released; then it goes on), dies (at once, with a last word on
-stderr), stubborn (ignores SIGTERM).
+released), opened (the same, once a stream has begun), writes (an answer that does not stream, until
+the mode is another), breaks (the connection, after `break_after` tokens), comments (nothing but
+these after `break_after` tokens, until released; then it goes on), dies (at once, with a last word
+on stderr), stubborn (ignores SIGTERM).
 """
 
 import argparse
@@ -24,6 +25,7 @@ from typing import Any
 USAGE = {"v0": "vllm:gpu_cache_usage_perc", "v1": "vllm:kv_cache_usage_perc", "v9": "vllm:kv_fill"}
 NUMBERS = ("step_s", "break_after", "context")
 ROOM_TOKENS = 4096
+HELD_S = 90.0  # at most, should nobody release it
 
 
 class Engine:
@@ -114,7 +116,7 @@ class Handler(BaseHTTPRequestHandler):
             self._json(400, {"error": {"message": "max_tokens is too large", "code": 400}})
         else:
             if mode == "held":
-                self.engine.released.wait(30)
+                engine.released.wait(HELD_S)
             prompt = len(str(asked.get("prompt") or asked.get("messages"))) // 4
             with engine.lock:
                 engine.running += 1
@@ -139,6 +141,8 @@ class Handler(BaseHTTPRequestHandler):
         words = [f"{word}{number} " for number in range(count)]
         if not asked.get("stream"):
             time.sleep(count * self.engine.behaviour["step_s"])
+            while self.engine.behaviour["mode"] == "writes":
+                time.sleep(0.01)
             text = "".join(words)
             said = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
             choices = [{"index": 0, **said, "finish_reason": "length"}]
@@ -151,6 +155,8 @@ class Handler(BaseHTTPRequestHandler):
         if chat:
             opening = {"index": 0, "delta": {"role": "assistant", "content": ""}}
             self._event({**head, "choices": [opening]})
+        if self.engine.behaviour["mode"] == "opened":
+            self.engine.released.wait(HELD_S)
         while self.engine.behaviour["mode"] == "empty":  # until nobody listens
             try:
                 self._event({**head, "choices": [{"index": 0, "delta": {}}]})

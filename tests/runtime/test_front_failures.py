@@ -1,11 +1,14 @@
 """What instances fail of: another answers, and who failed is left alone for a while."""
 
 import asyncio
+import itertools
 import random
 from collections import Counter
 
 import pytest
-from front_house import CHAT, TEXT, WORDS, Front, client_get, with_front
+from front_house import CHAT, PATIENCE_S, TEXT, WORDS, Front, client_get, with_front
+
+COMMENT = b": waiting\n\n"
 
 
 @pytest.mark.parametrize(
@@ -70,46 +73,66 @@ def test_events_without_a_token_are_not_kept_for_ever() -> None:
     with_front({"bad": "m:mode=empty", "good": "m"}, test)
 
 
+def pass_time(front: Front, seconds: float) -> None:
+    """Once the client has what it is being given: how long that takes is no instance's fault."""
+
+    def tick() -> None:
+        front.lateness_clock.now_s += seconds
+
+    asyncio.get_running_loop().call_soon(tick)
+
+
 def test_a_stream_of_comments_alone_is_late_and_another_answers() -> None:
     async def test(front: Front) -> None:
-        told = await front.ask({**CHAT, "stream": True})
+        def hear(piece: bytes) -> None:
+            if piece == COMMENT and front.balance.trouble_of("bad") is None:
+                pass_time(front, PATIENCE_S / 2 + 1)
+
+        told = await front.ask({**CHAT, "stream": True}, hear=hear)
         assert (told.status, told.text) == (200, WORDS)
         trouble = front.balance.trouble_of("bad")
         assert trouble is not None
-        assert "it sent no token for 0.2 s, though its stream went on" in trouble.reason
+        assert "it sent no token for 90 s, though its stream went on" in trouble.reason
+        assert told.pieces.count(COMMENT) >= 2  # the first was not too late
 
     models = {"bad": "m:mode=comments,break_after=0", "good": "m"}
-    with_front(models, test, token_s=0.2, whole_answer_s=0.1)
+    with_front(models, test, whole_answer_s=PATIENCE_S / 2)
 
 
 def test_a_stream_that_ends_in_comments_is_told_to_be_broken() -> None:
     async def test(front: Front) -> None:
-        told = await front.ask({**CHAT, "stream": True})
+        def hear(piece: bytes) -> None:
+            if piece == COMMENT:
+                pass_time(front, PATIENCE_S + 1)
+
+        told = await front.ask({**CHAT, "stream": True}, hear=hear)
         assert told.status == 200
         assert told.text == "w0 w1 "
-        assert "no token for 0.2 s" in told.events[-1]["error"]["message"]
+        assert "no token for 90 s" in told.events[-1]["error"]["message"]
         assert front.balance.trouble_of("bad") is not None
 
     # after the first token the patience for a whole answer counts no more
-    with_front({"bad": "m:mode=comments"}, test, token_s=0.2, whole_answer_s=60)
+    with_front({"bad": "m:mode=comments"}, test, whole_answer_s=10 * PATIENCE_S)
 
 
 def test_comments_before_the_first_token_are_believed_as_long_as_a_whole_answer_may_take() -> None:
     async def test(front: Front) -> None:
         engine = front.instances["a"].engine
         assert engine is not None
-        asking = asyncio.create_task(front.ask({**CHAT, "stream": True}))
-        begun_s = asyncio.get_running_loop().time()
-        while asyncio.get_running_loop().time() - begun_s < 0.5:  # later than a token may be
-            assert not asking.done()
-            await asyncio.sleep(0.02)
-        engine.released.set()
-        told = await asking
+        heard = itertools.count(1)
+
+        def hear(piece: bytes) -> None:
+            if piece == COMMENT and not engine.released.is_set():
+                pass_time(front, PATIENCE_S + 1)  # later than a token may be
+                if next(heard) == 5:
+                    engine.released.set()
+
+        told = await front.ask({**CHAT, "stream": True}, hear=hear)
         assert told.status == 200
         assert told.text == WORDS
         assert front.balance.trouble_of("a") is None
 
-    with_front({"a": "m:mode=comments,break_after=0"}, test, token_s=0.2)
+    with_front({"a": "m:mode=comments,break_after=0"}, test, whole_answer_s=10 * PATIENCE_S)
 
 
 def test_an_answer_that_takes_too_long_is_told_and_neither_isolates_nor_is_asked_again() -> None:

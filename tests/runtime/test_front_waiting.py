@@ -2,8 +2,10 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
+from free_port import free_port
 from front_house import (
     CHAT,
     KEY,
@@ -39,10 +41,9 @@ def test_a_request_waits_for_an_instance_that_opens() -> None:
 
 def test_a_request_that_reached_nobody_waits_and_is_told_why_in_the_end() -> None:
     async def test(front: Front) -> None:
-        with stand_in("m") as away:
-            pass  # it is gone again
-        front.instances["a"].door = away.door
-        front.desk.doors["a"] = away.door
+        away = replace(front.instances["a"].door, url=f"http://127.0.0.1:{free_port()}")
+        front.instances["a"].door = away
+        front.desk.doors["a"] = away
         asking = asyncio.create_task(front.ask({**CHAT, "stream": True}))
         deadline_s = time.monotonic() + PATIENCE_S
         while front.balance.trouble_of("a") is None:
@@ -58,9 +59,8 @@ def test_a_request_that_reached_nobody_waits_and_is_told_why_in_the_end() -> Non
     with_front({"a": "m"}, test, hold_s=PATIENCE_S)
 
     async def in_vain(front: Front) -> None:
-        with stand_in("m") as away:
-            pass
-        front.desk.doors["a"] = away.door
+        away = replace(front.instances["a"].door, url=f"http://127.0.0.1:{free_port()}")
+        front.desk.doors["a"] = away
         told = await front.ask(CHAT)
         assert told.status == 503
         assert "a: it cannot be reached" in told.body["error"]["message"]
@@ -142,11 +142,13 @@ def test_a_stream_that_waits_for_its_first_token_says_that_it_lives(
     monkeypatch.setattr("runtime.front.answer.QUIET_S", 0.05)
 
     async def test(front: Front) -> None:
-        told = await front.ask({**TEXT, "stream": True})
+        engine = front.instances["a"].engine
+        assert engine is not None
+        told = await front.ask({**TEXT, "stream": True}, hear=lambda _: engine.released.set())
         assert told.pieces[0] == b": waiting\n\n"
         assert told.text == WORDS
 
-    with_front({"a": "m:step_s=0.2"}, test)
+    with_front({"a": "m:mode=opened"}, test)
 
 
 def test_who_waits_for_a_place_goes_in_a_fair_order_of_keys() -> None:

@@ -67,15 +67,15 @@ def test_an_instance_that_others_reach_is_asked_by_its_certificate_and_no_other(
                 certificate=told.certificate,
             )
             other = replace(door, certificate=load_or_create(tmp_path).text)
-            async with instance_client(timeout=5) as asking, relay_client(5) as relaying:
+            async with instance_client(timeout=90) as asking, relay_client(90) as relaying:
                 assert (await ask_health(asking, door)).trouble == ""
                 assert (await ask_load(asking, door)).kv_usage is not None
-                body = await whole_answer(relaying, door, ASKED, patience_s=5)
+                body = await whole_answer(relaying, door, ASKED, patience_s=90)
                 assert body["choices"]
                 for wrong in (other, replace(door, certificate="")):
                     assert "certificate" in (await ask_health(asking, wrong)).trouble
                     with pytest.raises(Unreachable, match="certificate"):
-                        await whole_answer(relaying, wrong, ASKED, patience_s=5)
+                        await whole_answer(relaying, wrong, ASKED, patience_s=90)
                 assert (await ask_health(asking, door)).trouble == "", "others change nothing"
 
     run(check())
@@ -95,7 +95,7 @@ def test_what_only_this_machine_reaches_needs_no_certificate(tmp_path: Path) -> 
 def test_a_certificate_that_is_none_is_told_of_and_asks_nobody() -> None:
     async def check() -> None:
         door = Door(url="https://127.0.0.1:9", model="llama", certificate="no certificate")
-        async with instance_client(timeout=5) as asking:
+        async with instance_client(timeout=90) as asking:
             assert "cannot be read" in (await ask_health(asking, door)).trouble
 
     run(check())
@@ -123,7 +123,7 @@ def test_our_engine_answers_by_https_where_it_has_files_for_it(tmp_path: Path) -
             certificate=files.text,
             lists_model=False,
         )
-        async with instance_client(timeout=5) as asking:
+        async with instance_client(timeout=90) as asking:
             assert (await ask_health(asking, door)).trouble == ""
             with pytest.raises(httpx.HTTPError):
                 await asking.get(door.url.replace("https", "http") + "/health")
