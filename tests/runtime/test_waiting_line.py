@@ -154,6 +154,46 @@ def test_whoever_ended_leaves_its_place(line: Line) -> None:
         line.line.remove(request)
 
 
+def test_what_was_given_up_takes_nothing_of_its_keys_share(line: Line) -> None:
+    impatient = [line.come("a") for _ in range(5)]
+    line.come("a")
+    for _ in range(4):
+        line.come("b")
+    for request in impatient:
+        line.line.remove(request)
+    assert line.go(3) == "abb"
+    line.come("a")
+    assert line.go(3) == "abb"
+
+
+def test_who_comes_behind_what_is_given_up_moves_up_to_where_the_line_was_then(line: Line) -> None:
+    impatient = line.come("a", priority=5)
+    for _ in range(3):
+        line.come("b")
+    line.go(3)
+    line.come("c")
+    line.come("a")
+    line.line.remove(impatient)
+    assert line.go(2) == "ca"
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), max_size=60))
+def test_the_order_is_as_if_what_was_given_up_had_never_come(
+    serving: Serving, asked: list[tuple[str, bool]]
+) -> None:
+    line, without = Line(serving), Line(serving)
+    impatient = []
+    for number, (owner, stays) in enumerate(asked):
+        came = line.come(owner, tokens=number + 1)
+        if stays:
+            without.come(owner, tokens=number + 1)
+        else:
+            impatient.append(came)
+    for request in impatient:
+        line.line.remove(request)
+    assert [r.size for r in line.line] == [r.size for r in without.line]
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 50)), min_size=1, max_size=60))
 def test_no_busy_key_gets_more_than_its_share_and_one_request(
     serving: Serving, asked: list[tuple[str, int]]
