@@ -19,6 +19,7 @@ from runtime.http_process import HttpServer
 
 KEY = "hlxk_secret"
 EOS = 257
+PATIENCE_S = 90.0
 
 
 class House:
@@ -70,7 +71,7 @@ class House:
         return [json.loads(event) for event in events[:-1]]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while not condition():  # noqa: ASYNC110 - a condition of many makings
                 await asyncio.sleep(0.002)
 
@@ -93,7 +94,9 @@ async def house(checkpoint: Path, **plan: object) -> AsyncIterator[House]:
     built.url = url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     headers = {"Authorization": f"Bearer {KEY}"}
     try:
-        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=20) as built.client:
+        async with httpx.AsyncClient(
+            base_url=url, headers=headers, timeout=PATIENCE_S
+        ) as built.client:
             await built.until(lambda: server.started)
             yield built
     finally:

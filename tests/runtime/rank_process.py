@@ -54,7 +54,7 @@ def run_rank(directory: Path, names: tuple[str, ...], rank: int, ranks: int) -> 
         init_method=f"file://{directory}/meeting-{ranks}",
         rank=rank,
         world_size=ranks,
-        timeout=timedelta(seconds=60),
+        timeout=timedelta(seconds=240),
     )
     group = distributed.group.WORLD
     assert group is not None

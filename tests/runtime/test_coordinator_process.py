@@ -195,7 +195,7 @@ class Coordinator:
     def health(self) -> dict[str, Any]:
         try:
             answer: dict[str, Any] = httpx.get(
-                f"http://127.0.0.1:{self.port}/health", timeout=5
+                f"http://127.0.0.1:{self.port}/health", timeout=90
             ).json()
         except httpx.TransportError:
             assert self.process.poll() is None, "the coordinator ended"
@@ -207,12 +207,12 @@ class Coordinator:
             f"http://127.0.0.1:{self.port}/v1/chat/completions",
             headers={"Authorization": f"Bearer {KEY}"},
             json={"model": "tiny", "messages": [{"role": "user", "content": "hi"}]},
-            timeout=20,
+            timeout=90,
         )
 
     def metrics(self, port: int, key: str = "") -> httpx.Response:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        return httpx.get(f"http://127.0.0.1:{port}/metrics", headers=headers, timeout=20)
+        return httpx.get(f"http://127.0.0.1:{port}/metrics", headers=headers, timeout=90)
 
     def end(self) -> int:
         if self.process.poll() is None:
@@ -313,7 +313,7 @@ def test_an_address_it_cannot_use_ends_it_with_one_line_and_status_2(
             "--server", "http://127.0.0.1:1", "--data-dir", str(tmp_path),
             *(argument.format(busy=busy) for argument in arguments),
         ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert words in line

@@ -42,20 +42,30 @@ class Watching:
     def follow(self, *peers: PeerAddress) -> None:
         self._watch.follow({peer.name: peer for peer in peers})
 
-    def until(self, count: int) -> list[Loss | None]:
-        """How the first so many sightings were."""
+    def until(self, count: int) -> None:
+        """So many sightings, or more: a busy machine makes some of its own."""
         deadline_s = time.monotonic() + PATIENCE_S
         while len(self.seen) < count:
             assert time.monotonic() < deadline_s, f"no news after {self.seen}"
             self.seen += self._watch.take()
             time.sleep(0.01)
-        return [sighting.loss for sighting in self.seen]
 
-    def until_last_is(self, loss: Loss | None) -> None:
-        """The latest sighting; on a busy machine others may come before it."""
-        count = len(self.seen) + 1
-        while self.until(count)[-1] is not loss:
-            count = len(self.seen) + 1
+    def meets(self, *peers: str) -> None:
+        """The first that is seen of each is that it is there."""
+        first: dict[str, Sighting] = {}
+        while first.keys() != set(peers):
+            self.until(len(self.seen) + 1)
+            first = {sighting.peer: sighting for sighting in reversed(self.seen)}
+        assert all((one.loss, one.silent_s) == (None, 0.0) for one in first.values()), self.seen
+
+    def until_last_is(self, loss: Loss | None, *, of: str = "peer") -> None:
+        """The latest sighting of that peer; on a busy machine others may come before it."""
+        self.seen += self._watch.take()
+        while self._last(of) is not loss:
+            self.until(len(self.seen) + 1)
+
+    def _last(self, peer: str) -> Loss | None:
+        return [sighting.loss for sighting in self.seen if sighting.peer == peer][-1]
 
 
 @pytest.fixture
@@ -110,16 +120,15 @@ def test_a_killed_process_is_seen_to_have_ended_and_one_that_freezes_to_be_silen
 ) -> None:
     peer = start()
     watching.follow(peer.address)
-    assert watching.until(1) == [None]
+    watching.meets("peer")
+    watching.until_last_is(None)
     peer.process.send_signal(signal.SIGSTOP)
     watching.until_last_is(Loss.SILENT)
     peer.process.send_signal(signal.SIGCONT)
     watching.until_last_is(None)
     peer.process.kill()
     watching.until_last_is(Loss.ENDED)
-    silent_s = [sighting.silent_s for sighting in watching.seen]
-    assert silent_s[0] == 0.0
-    assert all(one > 0.0 for one in silent_s[1:])
+    assert all(sighting.silent_s > 0.0 for sighting in watching.seen[1:])
 
 
 def test_a_process_that_hangs_is_told_from_one_that_waits(
@@ -127,7 +136,8 @@ def test_a_process_that_hangs_is_told_from_one_that_waits(
 ) -> None:
     peer = start()
     watching.follow(peer.address)
-    assert watching.until(1) == [None]
+    watching.meets("peer")
+    watching.until_last_is(None)
     peer.process.send_signal(signal.SIGUSR1)
     watching.until_last_is(Loss.HANGS)
     peer.process.send_signal(signal.SIGUSR2)
@@ -149,15 +159,13 @@ def test_of_many_peers_the_one_that_leaves_is_named_and_its_successor_is_met(
 ) -> None:
     transports = {name: transport_of(name) for name in ("a", "b", "c")}
     watching.follow(*(address for _, address in transports.values()))
-    watching.until(3)
-    assert {sighting.peer for sighting in watching.seen} == {"a", "b", "c"}
+    watching.meets("a", "b", "c")
     transports["b"][0].close()
-    watching.until_last_is(Loss.ENDED)
-    assert watching.seen[-1].peer == "b"
+    watching.until_last_is(Loss.ENDED, of="b")
+    assert Loss.ENDED not in {one.loss for one in watching.seen if one.peer != "b"}
     successor, moved = transport_of("b")
     watching.follow(transports["a"][1], moved, transports["c"][1])
-    watching.until_last_is(None)
-    assert watching.seen[-1].peer == "b"
+    watching.until_last_is(None, of="b")
     watching.follow()
     for transport in (transports["a"][0], transports["c"][0], successor):
         transport.close()
@@ -182,7 +190,7 @@ def test_a_broken_connection_is_no_death_and_a_death_behind_a_relay_is_seen(
     transport, address = transport_of("peer")
     relay = relays(int(address.endpoint.rpartition(":")[2]))
     watching.follow(address.model_copy(update={"endpoint": f"tcp://127.0.0.1:{relay.port}"}))
-    assert watching.until(1) == [None]
+    watching.meets("peer")
     relay.break_all()
     deadline_s = time.monotonic() + PATIENCE_S
     while relay.answered_bytes < 2000:  # a handshake, and beats again
@@ -198,7 +206,7 @@ def test_a_death_is_seen_although_the_port_first_answered_to_nobody(
     transport, address = transport_of("peer")
     relay = relays(int(address.endpoint.rpartition(":")[2]))
     watching.follow(address.model_copy(update={"endpoint": f"tcp://127.0.0.1:{relay.port}"}))
-    assert watching.until(1) == [None]
+    watching.meets("peer")
     relay.is_deaf = True
     relay.break_all()
     watching.until_last_is(Loss.SILENT)
@@ -238,7 +246,7 @@ def test_a_death_is_seen_although_the_connection_stood_before_anybody_looked(
         )
         watching = Watching(watch)
         watching.follow(peer.address.model_copy(update={"endpoint": f"tcp://{host}:{port}"}))
-        assert watching.until(1) == [None]
+        watching.meets("peer")
         peer.process.kill()
         watching.until_last_is(Loss.ENDED)
         watch.close()
@@ -268,14 +276,15 @@ def test_whoever_is_a_coordinator_among_the_peers_is_watched_wherever_it_moves(
     stage = ZmqTransport(name="watcher", bind=LOOPBACK, keys=WATCHER)
     try:
         watching = Watching(stage.watch_coordinators())
-        first, second = (
-            start().address.model_copy(update={"name": "coordinator:2"}) for _ in range(2)
-        )
-        stage.set_peers([first])
-        assert watching.until(1) == [None]
-        stage.set_peers([second])
-        assert watching.until(2) == [None, None]
-        assert {sighting.peer for sighting in watching.seen} == {"coordinator:2"}
+        peers = [start(), start()]
+        for peer in peers:
+            peer.address = peer.address.model_copy(update={"name": "coordinator:2"})
+        stage.set_peers([peers[0].address])
+        watching.meets("coordinator:2")
+        peers[0].process.kill()
+        watching.until_last_is(Loss.ENDED, of="coordinator:2")
+        stage.set_peers([peers[1].address])
+        watching.until_last_is(None, of="coordinator:2")
     finally:
         stage.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from ended import has_ended
 from instance_house import PATIENCE_S, SERVED, run, vllm, wait_until
 
 from runtime.instances.command_lines import Launch, launch_of
@@ -96,13 +97,6 @@ def test_the_end_of_a_leader_is_seen_while_its_children_hold_its_output(
         assert process.take_end() == "exited with status 1"
         if where == "away":  # it is in no session of ours
             os.kill(int(child), signal.SIGKILL)
-        await wait_until(lambda: _has_ended(int(child)))
+        await wait_until(lambda: has_ended(int(child)))
 
     run(test())
-
-
-def _has_ended(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True

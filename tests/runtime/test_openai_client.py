@@ -6,7 +6,7 @@ from pathlib import Path
 import openai
 import pytest
 from coordinator_doubles import write_checkpoint
-from coordinator_house import EOS, KEY, House, in_house
+from coordinator_house import EOS, KEY, PATIENCE_S, House, in_house
 
 HI = [{"role": "user", "content": "hi"}]
 TEXT = "Grüße, 😀!"
@@ -36,7 +36,7 @@ def with_client(
 ) -> None:
     async def run(h: House) -> None:
         async with openai.AsyncOpenAI(
-            base_url=f"{h.url}/v1", api_key=KEY, max_retries=0, timeout=20
+            base_url=f"{h.url}/v1", api_key=KEY, max_retries=0, timeout=PATIENCE_S
         ) as client:
             await visit(h, client)
             await h.until(lambda: h.dispatcher.requests_running == 0)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from fake_web import wait_until
+from ended import has_ended
+from fake_web import PATIENCE_S, wait_until
 
 from runtime.platforms import kill_session
 
@@ -150,17 +151,22 @@ def test_an_agent_starts_and_ends_by_signal_without_posix(tmp_path: Path) -> Non
     """Nobody answers at its server, so it waits to join; SIGTERM ends it as its own end."""
     program = WITHOUT_POSIX + (
         "from runtime.agent.main import main\n"
-        "import runtime.agent.joining as joining, threading, time\n"
-        "threading.Timer(1.0, lambda: signal.raise_signal(signal.SIGTERM)).start()\n"
+        "import pathlib, threading, time\n"
+        f"data_dir = {str(tmp_path / 'agent')!r}\n"
+        "def end():\n"
+        "    while not pathlib.Path(data_dir, 'identity.json').exists():\n"
+        "        time.sleep(0.02)\n"
+        "    signal.raise_signal(signal.SIGTERM)\n"
+        "threading.Thread(target=end, daemon=True).start()\n"
         "sys.exit(main(['--server', 'http://127.0.0.1:9', '--token', 'hlxj_x', '--name', 'box',\n"
-        f"    '--data-dir', {str(tmp_path / 'agent')!r}]))\n"
+        "    '--data-dir', data_dir]))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -181,9 +187,8 @@ def test_without_sessions_a_process_is_ended_with_what_descends_from_it(
         monkeypatch.delattr("os.killpg")
         await asyncio.to_thread(kill_session, process.pid)
         await process.wait()
-        psutil.wait_procs(children, timeout=20)
-        assert not any(
-            child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children
+        await asyncio.to_thread(
+            wait_until, lambda: all(map(has_ended, children)), what="its child went, too"
         )
 
-    asyncio.run(asyncio.wait_for(run(), 60))
+    asyncio.run(asyncio.wait_for(run(), 2 * PATIENCE_S))

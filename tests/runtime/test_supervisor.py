@@ -14,6 +14,7 @@ import fake_stage
 import psutil
 import pytest
 from agent_house import assignment
+from ended import has_ended
 from fake_web import PATIENCE_S, wait_until
 
 from runtime.agent.hardware import gpu_budgets_bytes, parse_gpus
@@ -334,10 +335,7 @@ def test_a_stage_does_not_outlive_an_agent_that_was_killed(tmp_path: Path) -> No
         pid = int((tmp_path / "record").read_text().split()[0])
         assert psutil.pid_exists(pid)
         agent.send_signal(signal.SIGKILL)
-    wait_until(
-        lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie",
-        what="the stage went with its agent",
-    )
+    wait_until(lambda: has_ended(pid), what="the stage went with its agent")
 
 
 def test_the_log_keeps_to_its_bounds_and_its_last_line(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_ranks_that_share_layers_give_the_logits_of_one_process(
     for process in processes:
         process.start()
     for process in processes:
-        process.join(timeout=120)
+        process.join(timeout=300)
         assert process.exitcode == 0
     for rank in range(degree):
         found = torch.load(tmp_path / f"logits-{rank}-of-{degree}.pt")

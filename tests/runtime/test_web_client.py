@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import pytest
-from fake_web import TOKEN, FakeWeb
+from fake_web import PATIENCE_S, TOKEN, FakeWeb
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -167,12 +167,12 @@ def test_desired_states_go_on_after_the_server_was_away(web: FakeWeb) -> None:
             await asyncio.to_thread(web.stop)
             web.desired = DesiredState(generation=2)
             await asyncio.to_thread(web.start)
-            assert (await asyncio.wait_for(anext(states), 30)).generation == 2
+            assert (await asyncio.wait_for(anext(states), PATIENCE_S)).generation == 2
             web.remove_all()
             await asyncio.to_thread(web.stop)
             await asyncio.to_thread(web.start)
             with pytest.raises(ServerRefused, match="401"):
-                await asyncio.wait_for(anext(states), 30)
+                await asyncio.wait_for(anext(states), PATIENCE_S)
 
     asyncio.run(talk())
 
