@@ -6,12 +6,13 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from helixweb.demo import check
 from helixweb.demo.local_cluster import Checkpoint
-from helixweb.demo.processes import DemoFailed, Processes, alone_in, free_port
+from helixweb.demo.processes import DemoFailed, Processes, Running, alone_in, free_port
 from helixweb.demo.scenario import MAX_TOKENS, QUESTION, Places, Scenario, Timings
 from runtime.protocol.ports import is_free
 
@@ -83,7 +84,8 @@ def _serve(*, port: int, data_dir: Path) -> int:
             f"\n  Web site        {places.web_url}\n"
             f"  Log in (once)   {link}\n"
             f"  OpenAI API      {places.coordinator_url}/v1\n"
-            f"  API key         {key}\n\n"
+            f"  API key         {key}\n"
+            f"  Agents          {numbers_of(scenario.nodes)}\n\n"
             "Ctrl-C stops everything.",
             flush=True,
         )
@@ -167,6 +169,11 @@ def _main_job(
         if oracle is not None:
             oracle.stop()
     return link, key, answer, plan, expected
+
+
+def numbers_of(agents: Mapping[str, Running]) -> str:
+    """Each with its process: who wants to see a node lost ends one of them."""
+    return ", ".join(f"{name} {agent.process.pid}" for name, agent in agents.items())
 
 
 def _print_answer(answer: dict[str, Any], plan: dict[str, Any]) -> None:

@@ -4,9 +4,10 @@ import sys
 import time
 from pathlib import Path
 
+from helixweb.demo.__main__ import numbers_of
 from helixweb.demo.processes import STOP_TIMEOUT_S, Processes, Running
 
-PATIENCE_S = 90.0
+PATIENCE_S = 300.0
 BUSY = """
 import pathlib, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -31,3 +32,11 @@ def test_a_worker_that_is_busy_is_made_to_give_up(tmp_path: Path) -> None:
     with Processes(log_dir=tmp_path, cwd=tmp_path, env={}) as processes:
         worker = started(processes, tmp_path / "up", gives_up_at_quit=True)
     assert worker.process.returncode == 7
+
+
+def test_it_prints_the_numbers_by_which_agents_can_be_ended(tmp_path: Path) -> None:
+    with Processes(log_dir=tmp_path, cwd=tmp_path, env={}) as processes:
+        agents = {name: processes.start(name, ["sleep", "600"]) for name in ("tower", "mini")}
+        told = numbers_of(agents)
+    tower, mini = (agents[name].process.pid for name in ("tower", "mini"))
+    assert told == f"tower {tower}, mini {mini}"
