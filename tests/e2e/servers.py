@@ -5,6 +5,7 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -28,7 +29,7 @@ class Server(Protocol):
         """SIGKILL to all of its processes; what it had not written is gone."""
 
     def start(self) -> None:
-        """Again, with what it had written; returns when it answers, or is about to."""
+        """Again, with what it had written; returns when it answers."""
 
     def close(self) -> None: ...
 
@@ -102,6 +103,17 @@ class RedisServer:
             stdout=subprocess.DEVNULL,
             cwd=self._folder,
         )
+        deadline = time.monotonic() + _STARTS_WITHIN_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"redis does not answer at port {self._port}")
+            time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
+            return True
+        return False
 
     def kill(self) -> None:
         self._process.kill()

@@ -31,6 +31,21 @@ PRESENT_IN_SIGHT = """
 const link = document.querySelector(".nav [aria-current]")?.getBoundingClientRect();
 return !link || link.left >= 0 && link.right <= innerWidth;
 """
+# What can be pressed stands where it is seen, or where something is scrolled to show it.
+CUT = """
+const isCut = (element) => {
+  const { right } = element.getBoundingClientRect();
+  for (let around = element.parentElement; around; around = around.parentElement) {
+    const way = getComputedStyle(around).overflowX;
+    if (way === "auto" || way === "scroll") return false;
+    if (way !== "visible" && right > around.getBoundingClientRect().right + 1) return true;
+  }
+  return false;
+};
+return [...document.querySelectorAll("main :is(a, button, input, select, summary)")]
+  .filter((element) => element.checkVisibility({ visibilityProperty: true }) && isCut(element))
+  .map((element) => `cut off: ${element.outerHTML.slice(0, 120)}`).slice(0, 3);
+"""
 # All rules in two looks, which differ in width and theme. In the others those that ask for colours,
 # where there are charts: everything else takes its colours from the theme alone, at any width.
 PICTURES = os.environ.get("HELIX_SCREENSHOTS", "")
@@ -108,6 +123,7 @@ def problems(person: Person, paths: Sequence[str], *, name: str) -> Iterator[tup
             wide = browser.execute_script("return document.documentElement.scrollWidth")
             said += [f"{wide} px wide in a window of {width}"] if wide > width else []
             said += [] if browser.execute_script(PRESENT_IN_SIGHT) else ["the page's name is aside"]
+            said += browser.execute_script(CUT)
             if said:
                 yield f"{path} on {look}", said
             keep_picture(browser, f"{name}{re.sub(r'[^a-z0-9]+', '-', path)}-{look}")

@@ -102,6 +102,7 @@ class TwoFronts:
                 f"--name={name}",
                 f"--data-dir={self._folder / name}",
                 f"--port={self._http[name]}",
+                f"--data-port={self._ports[name]}",  # held here until the tests end
             )
         self.until(self._serve, "both coordinators serve")
 
