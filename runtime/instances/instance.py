@@ -130,6 +130,7 @@ class SupervisedInstance:
         self._requests_under_way = requests_under_way
         self._produced_s = produced_s
         self._look_every_s = look_every_s
+        self._told_requests = 0  # by its metrics, when these last said it
         self._wanted = True
         self._looking = asyncio.Lock()
 
@@ -176,14 +177,16 @@ class SupervisedInstance:
         words = self._process.last_words
         ended = self._process.take_end()
         if ended is not None:
-            self.load = EngineLoad()
+            self.load, self._told_requests = EngineLoad(), 0
             return Seen(ended=ended, last_words=words)
         if not self._process.is_running:
             return Seen()
         probe = await ask_health(self._http, self.door)
         if not probe.trouble:
             self.load = await _asked_load(self._http, self.door, self._name, self.load)
-        requests = max(self._requests_under_way(), self.load.requests or 0)
+            if self.load.requests is not None:
+                self._told_requests = self.load.requests
+        requests = max(self._requests_under_way(), self._told_requests)
         return Seen(probe=probe, requests=requests, produced_s=self._produced_s(), last_words=words)
 
 

@@ -2,16 +2,18 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import cast
 
 import httpx
 import pytest
 
 from runtime.instances.asking import ask_health, ask_load
-from runtime.instances.command_lines import Door
+from runtime.instances.command_lines import Door, Launch
 from runtime.instances.engine_load import EngineLoad
-from runtime.instances.health import Probe
-from runtime.instances.instance import look_after
+from runtime.instances.health import Patience, Probe
+from runtime.instances.instance import SupervisedInstance, look_after
+from runtime.instances.process import ServerProcess
 
 DOOR = Door(url="http://engine", model="m")
 PATIENCE_S = 90
@@ -50,6 +52,71 @@ def test_an_answer_without_end_is_too_much() -> None:
     probe, load = asked(Drops(b"x" * (1 << 20), pause_s=0))
     assert probe.trouble == "it does not answer: /health answers more than 4194304 bytes"
     assert load.complaint == "/metrics answers more than 4194304 bytes"
+
+
+class Process:
+    """One that runs from its start until it is asked to end."""
+
+    def __init__(self, *, terminated: Callable[[], None]) -> None:
+        self.is_running = False
+        self.last_words = ""
+        self._terminated = terminated
+
+    def take_end(self) -> str | None:
+        return None
+
+    async def start(self, launch: Launch) -> None:
+        self.is_running = True
+
+    async def gone(self) -> None:
+        await asyncio.Event().wait()
+
+    def terminate(self) -> None:
+        self._terminated()
+
+
+def test_metrics_that_are_silent_for_a_moment_do_not_end_a_drain() -> None:
+    said = {"metrics": "vllm:num_requests_running 1\n"}
+    asked_in_vain: list[str] = []
+    ended = asyncio.Event()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/models":
+            return httpx.Response(200, json={"data": [{"id": DOOR.model}]})
+        if request.url.path != "/metrics":
+            return httpx.Response(200)
+        if said["metrics"]:
+            return httpx.Response(200, text=said["metrics"])
+        asked_in_vain.append(request.url.path)
+        if len(asked_in_vain) == 3:
+            said["metrics"] = "vllm:num_requests_running 0\n"
+        return httpx.Response(500)
+
+    async def test() -> None:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+            instance = SupervisedInstance(
+                "one",
+                door=DOOR,
+                launch=Launch(argv=()),
+                process=cast(ServerProcess, Process(terminated=ended.set)),
+                http=http,
+                clock=lambda: 0.0,
+                patience=Patience(),
+                requests_under_way=lambda: 0,
+                look_every_s=0,
+            )
+            running = asyncio.create_task(instance.run())
+            while instance.load.running != 1:
+                await asyncio.sleep(0)
+            said["metrics"] = ""
+            stopping = asyncio.create_task(instance.stop())
+            await ended.wait()
+            for task in (running, stopping):
+                task.cancel()
+            await asyncio.gather(running, stopping, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(test(), PATIENCE_S))
+    assert len(asked_in_vain) == 3
 
 
 class Stumbles:
