@@ -34,6 +34,7 @@ _PROMPTS = (16, 64, 256, 512)
 # For the latency model: what the steps above do not vary.
 _NEAR_DECODES, _FAR_DECODES = (1, 4, 16), (1, 4)
 _MORE_PROMPTS = ((2, 64), (4, 16), (4, 64))
+_FEW_BATCHES = (2, 4)
 
 # Times a step in its turn: called with the share that is done, and what to run.
 Turn = Callable[[float, Callable[[], StepRuns]], StepRuns]
@@ -58,7 +59,11 @@ class StepShape:
 def sweep_shapes(*, context_tokens: int, longest_tokens: int) -> tuple[StepShape, ...]:
     """What is measured, small steps first. `context_tokens` is that of a typical decode,
     `longest_tokens` the most that a request may have."""
-    prompts = [tokens for tokens in _PROMPTS if tokens < longest_tokens] or [1, longest_tokens - 1]
+    prompts = [tokens for tokens in _PROMPTS if tokens < longest_tokens]
+    more_prompts = [(batch, tokens) for batch, tokens in _MORE_PROMPTS if tokens < longest_tokens]
+    if len(prompts) < 2:  # of a context so short that no fit would follow from these
+        prompts = sorted({max(1, longest_tokens // 4), max(1, longest_tokens - 1)})
+        more_prompts = [(batch, tokens) for batch in _FEW_BATCHES for tokens in prompts]
     both = (SHALLOW, DEEP)
     shapes = [
         StepShape(phase="decode", layers=layers, batch=batch, tokens=context_tokens)
@@ -78,8 +83,7 @@ def sweep_shapes(*, context_tokens: int, longest_tokens: int) -> tuple[StepShape
     ]
     shapes += [
         StepShape(phase="prompt", layers=DEEP, batch=batch, tokens=tokens)
-        for batch, tokens in _MORE_PROMPTS
-        if tokens < longest_tokens
+        for batch, tokens in more_prompts
     ]
     return tuple(sorted(shapes, key=lambda shape: (shape.work, shape.phase, shape.tokens)))
 

@@ -14,6 +14,7 @@ import fake_profiler
 import pytest
 from fake_web import PATIENCE_S
 
+from planner.latency_model import Timing, fit_extended_model
 from runtime.agent.profiling import (
     Profiling,
     ProfilingSettings,
@@ -293,6 +294,21 @@ def test_the_sweep_stays_within_the_longest_context() -> None:
     assert max(shape.tokens for shape in shapes) < 300
     assert {shape.layers for shape in shapes} == {1, 5}
     assert len(set(shapes)) == len(shapes)
+
+
+@pytest.mark.parametrize("longest_tokens", [3, 17, 64, 65])
+def test_of_a_short_context_enough_is_measured_for_a_fit(longest_tokens: int) -> None:
+    shapes = sweep_shapes(context_tokens=2, longest_tokens=longest_tokens)
+    assert max(shape.tokens for shape in shapes) < longest_tokens
+    assert len(set(shapes)) == len(shapes)
+    deep = [shape for shape in shapes if shape.layers == 5]
+    for phase in ("decode", "prompt"):
+        steps = [
+            Timing(batch=shape.batch, tokens=shape.tokens, seconds=1.0)
+            for shape in deep
+            if shape.phase == phase
+        ]
+        assert fit_extended_model(steps, steps).decode.points == len(steps)
 
 
 def test_events_of_the_pipe_are_told_apart() -> None:
