@@ -7,6 +7,7 @@ from typing import cast
 
 import httpx
 import pytest
+from instance_house import wait_until
 
 from runtime.instances.asking import ask_health, ask_load
 from runtime.instances.command_lines import Door, Launch
@@ -106,8 +107,7 @@ def test_metrics_that_are_silent_for_a_moment_do_not_end_a_drain() -> None:
                 look_every_s=0,
             )
             running = asyncio.create_task(instance.run())
-            while instance.load.running != 1:
-                await asyncio.sleep(0)
+            await wait_until(lambda: instance.load.running == 1)
             said["metrics"] = ""
             stopping = asyncio.create_task(instance.stop())
             await ended.wait()
