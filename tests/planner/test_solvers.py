@@ -90,13 +90,19 @@ def test_the_last_solution_told_is_the_optimum_by_enumeration(solver):
 
 @both_solvers
 def test_a_start_is_where_the_solver_begins(solver):
-    model, watcher = market_split(), Recorder()
+    class Satisfied(Recorder):
+        """Stops at the first solution."""
+
+        def on_solution(self, values: Sequence[float]) -> None:
+            super().on_solution(values)
+            self.stop = True
+
+    model, watcher = market_split(), Satisfied()
     start = [0.0] * model.num_variables
     for row in range(6):
         start[50 + 2 * row + 1] = model.row_upper[row]
-    limits = SolveLimits(time_limit_s=0.2, relative_gap=0.0, seed=0)
-    solver.solve(model, start=start, limits=limits, watcher=watcher)
-    assert objective(model, watcher.solutions[-1]) >= objective(model, start) - 1e-6
+    solver.solve(model, start=start, limits=LIMITS, watcher=watcher)
+    assert objective(model, watcher.solutions[0]) >= objective(model, start) - 1e-6
 
 
 @both_solvers
@@ -105,7 +111,8 @@ def test_a_solver_ends_at_its_time_limit_and_says_so(solver):
     limits = SolveLimits(time_limit_s=0.3, relative_gap=0.0, seed=0)
     outcome = solver.solve(model, start=None, limits=limits, watcher=watcher)
     assert outcome.cause == "time limit"
-    assert outcome.upper_bound >= max(objective(model, values) for values in watcher.solutions)
+    found = [objective(model, values) for values in watcher.solutions]
+    assert outcome.upper_bound >= max(found, default=-math.inf)  # it may have had no time for any
 
 
 @both_solvers

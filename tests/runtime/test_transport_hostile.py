@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import zmq
+from free_port import free_port
 
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message, encode
@@ -236,8 +237,8 @@ def test_a_reader_that_stalls_is_named_bounds_what_waits_and_gets_all_once_it_re
         silent.linger = 0
         silent.curve_server = True
         silent.curve_secretkey = BOB.secret_key.encode()
-        port = silent.bind_to_random_port("tcp://127.0.0.1")
-        endpoint = f"tcp://127.0.0.1:{port}"
+        endpoint = f"tcp://127.0.0.1:{free_port()}"
+        silent.bind(endpoint)
         options = LinkOptions(most_waiting_bytes=1_000_000)
         ada = ZmqTransport(
             name="ada",

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import psutil
 import pytest
+from ended import has_ended
 from free_port import free_port
 
 from runtime.instances.engine_load import read_load
@@ -25,17 +26,21 @@ from runtime.whole_model.assembly import CannotServe, depth_of
 from runtime.whole_model.main import main
 from runtime.whole_model.metrics import metrics_page
 
+T = TypeVar("T")
+
 KEY = "hlx_key"
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 STAND_IN = str(Path(__file__).with_name("stand_in_vllm.py"))
 CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 6, "temperature": 0}
 
 
-def wait_for(condition: Callable[[], object], what: str) -> None:
+def wait_for(condition: Callable[[], T], what: str) -> T:
+    """What it is once it is true."""
     deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < deadline_s, f"never came true: {what}"
         time.sleep(0.05)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +72,10 @@ class Program:
         with contextlib.suppress(httpx.HTTPError):
             return self.http.get("/health").json()
         return {}
+
+    def instance(self, name: str) -> Any:
+        """What it says of that one; nothing where it says nothing now."""
+        return self.health().get("instances", {}).get(name, {})
 
     def ask(self, body: dict[str, Any]) -> httpx.Response:
         return self.http.post("/v1/chat/completions", json=body)
@@ -126,14 +135,19 @@ def test_a_front_over_our_engine_and_a_stand_in_routes_watches_and_drains(
             return {name: one["condition"] for name, one in told.items()}
 
         def pid_of_theirs() -> int:
-            with contextlib.suppress(OSError):  # between one and the next
+            with contextlib.suppress(OSError, ValueError):  # between one and the next
                 return int(json.loads((tmp_path / "data" / "theirs.pid").read_text())["pid"])
             return first
 
-        def stage_of_ours() -> psutil.Process:
-            everyone = psutil.Process(front.process.pid).children(recursive=True)
-            (stage,) = (one for one in everyone if one.cmdline()[-1] == "stage")
-            return stage
+        def end_of_ours() -> Any:
+            """That it waits to be begun again, for longer each time that its stage is killed."""
+            told = front.instance("ours")
+            if told.get("condition") == "ready":
+                for one in psutil.Process(front.process.pid).children(recursive=True):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        if one.cmdline()[-1:] == ["stage"]:
+                            one.kill()
+            return told if told.get("condition") == "waiting" else None
 
         both = {"ours": "ready", "theirs": "ready", "away": "starting"}
         wait_for(lambda: conditions() == both, "both are ready")
@@ -145,19 +159,14 @@ def test_a_front_over_our_engine_and_a_stand_in_routes_watches_and_drains(
         for _ in range(4):  # whether that was noticed or not
             assert front.ask({"model": "tiny", **CHAT}).status_code == 200
         wait_for(lambda: conditions() == both and pid_of_theirs() != first, "it is back")
-        wait_for(
-            lambda: front.health()["instances"]["ours"]["kv_usage"] == 0, "its pages are given back"
-        )
-        ours = front.health()["instances"]["ours"]
-        assert ours["complaint"] == ""
-        stage_of_ours().kill()
-        wait_for(lambda: conditions()["ours"] == "waiting", "its end is noticed")
-        message = front.health()["instances"]["ours"]["message"]
+        wait_for(lambda: front.instance("ours").get("kv_usage") == 0, "its pages are given back")
+        wait_for(lambda: front.instance("ours").get("complaint") == "", "its metrics are read")
+        message = wait_for(end_of_ours, "its end is noticed")["message"]
         assert message.startswith("exited with status 1; its log ends: ")
         assert "tiny is served no more: the stage was killed by signal 9" in message
         children = psutil.Process(front.process.pid).children(recursive=True)
         assert front.stop() == 0
-        assert not any(child.is_running() for child in children)
+        wait_for(lambda: all(map(has_ended, children)), "nothing is left of it")
     assert "instance theirs is waiting: killed by signal 9" in (tmp_path / "front.log").read_text()
 
 
