@@ -12,6 +12,7 @@ from helixweb.access.models import Grant
 from helixweb.alerting import evaluating, services
 from helixweb.alerting.kinds import Kind
 from helixweb.alerting.models import Alert, AlertRule, Channel, Delivery, Silence
+from helixweb.alerting.templatetags.sentences import in_unit
 from helixweb.inventory.models import Change, Cluster
 from tests.helixweb.metric_samples import bare_sample
 
@@ -85,6 +86,24 @@ def test_a_rule_is_made_changed_and_deleted_in_the_browser(
     assert not AlertRule.objects.exists()
     told = Change.objects.filter(kind="alertrule").order_by("pk")
     assert [change.action for change in told] == ["added", "changed", "removed"]
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "words"),
+    [
+        (14 * 86_400, "s", "14 d"),
+        (3_600, "s", "1 h"),
+        (300, "s", "5 min"),
+        (90, "s", "90 s"),
+        (0, "s", "0 s"),
+        (0.4, "s", "0.4 s"),
+        (0.95, "ratio", "95 %"),
+        (12_000, "requests", "12,000 requests"),
+        (0.5, "", "—"),
+    ],
+)
+def test_a_threshold_is_said_as_people_say_it(value: float, unit: str, words: str) -> None:
+    assert in_unit(value, unit) == words
 
 
 def test_a_channel_shows_its_secret_once_and_never_in_the_change_log(
