@@ -137,7 +137,7 @@ def test_a_process_tells_of_a_peer_it_sends_to_and_cannot_reach_and_of_no_other(
     wait_for_kind(c, Kind.RELEASE)
     wait_until_heard(a, "c")
     c.transport.close()
-    assert unpack_lost_links(wait_for_kind(coordinator, Kind.LOST_LINKS)) == {"c"}
+    wait_until_lost(coordinator, {"c"})
 
 
 def test_a_peer_that_left_the_plan_is_missed_no_more(processes: dict[str, Process]) -> None:
@@ -146,10 +146,9 @@ def test_a_peer_that_left_the_plan_is_missed_no_more(processes: dict[str, Proces
     a.transport.send("c", Message(kind=Kind.RELEASE, generation=4))
     wait_until_heard(a, "c")
     c.transport.close()
-    assert unpack_lost_links(wait_for_kind(coordinator, Kind.LOST_LINKS)) == {"c"}
+    wait_until_lost(coordinator, {"c"})
     a.transport.set_peers([coordinator.address])
-    while unpack_lost_links(wait_for_kind(coordinator, Kind.LOST_LINKS)):
-        pass
+    wait_until_lost(coordinator, set())
 
 
 def test_a_process_that_can_tell_of_lost_links_no_more_sends_no_more(
@@ -186,6 +185,14 @@ def wait_until_heard(process: Process, peer: str) -> None:
         time.sleep(0.01)
 
 
+def wait_until_lost(coordinator: Process, peers: set[str]) -> None:
+    """Until it is told of these and no others: on a busy machine another may be missed for a
+    moment."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while (lost := unpack_lost_links(wait_for_kind(coordinator, Kind.LOST_LINKS))) != peers:
+        assert time.monotonic() < deadline_s, lost
+
+
 def wait_for_kind(process: Process, kind: Kind) -> Message:
     deadline_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline_s:
@@ -207,7 +214,7 @@ def test_every_coordinator_is_told_where_it_is_now(processes: dict[str, Process]
         a.transport.set_peers([moved.address, second.address, c.address])
         c.transport.close()
         for coordinator in (moved, second):
-            assert unpack_lost_links(wait_for_kind(coordinator, Kind.LOST_LINKS)) == {"c"}
+            wait_until_lost(coordinator, {"c"})
     finally:
         for coordinator in (moved, second):
             coordinator.transport.close()
