@@ -76,6 +76,14 @@ def port(name: str, default: int) -> int:
     return int(value)
 
 
+def number(name: str, default: int, *, least: int, most: int) -> int:
+    """A whole number from `least` to `most`."""
+    value = text(name, str(default))
+    if not (value.isascii() and value.isdigit() and least <= int(value[:12]) <= most):
+        raise ImproperlyConfigured(f"{name} is {value!r}; give a number from {least} to {most}")
+    return int(value)
+
+
 def networks(name: str) -> list[IPv4Network | IPv6Network]:
     """Comma-separated networks like 10.1.0.0/16 or fd00::/8."""
     try:

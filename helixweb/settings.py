@@ -414,6 +414,10 @@ EMAIL_USE_TLS = environment.flag("EMAIL_USE_TLS", default=True)
 EMAIL_TIMEOUT = 15
 DEFAULT_FROM_EMAIL = environment.text("HELIX_EMAIL_FROM", f"helixweb@{_url.hostname}")
 
+# Event streams and waits for events that one person may have open at one web process, over all of
+# their pages and keys. A browser has six at most, of the pages that are seen.
+HELIX_STREAMS_PER_USER = environment.number("HELIX_STREAMS_PER_USER", 100, least=1, most=100_000)
+
 # Whether programs on this machine may read /metrics without a key.
 HELIX_METRICS_ON_LOOPBACK = environment.flag("HELIX_METRICS_ON_LOOPBACK", default=False)
 

@@ -40,6 +40,7 @@ def main() -> int:
     cluster = Cluster.objects.get(name=LARGE).pk
     port = free_port()
     environment = {**os.environ, **site_environment(arguments), "OMP_NUM_THREADS": "1"}
+    environment["HELIX_STREAMS_PER_USER"] = str(arguments.streams)  # all of one log-in
     with (arguments.data_dir / "web.log").open("ab") as log:
         web = subprocess.Popen(web_command(port), cwd=ROOT, env=environment, stderr=log)
     try:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from django.contrib.auth import get_user_model
 from django.db.models import Q
 
 from helixweb.access.models import Grant
@@ -50,6 +51,22 @@ def rights_of_request(request: Any) -> Rights:
         found = found.within(key.cluster_id)
     request._helix_rights = ((user.pk, key_pk), found)
     return found
+
+
+def is_still_admitted(request: Any) -> bool:
+    """Read anew, and the rights too when they are asked for next: whoever it was when the request
+    began may have been kept out, logged out or demoted since."""
+    key = getattr(request, "auth", None)
+    if isinstance(key, ApiKey):
+        is_in = ApiKey.objects.filter(pk=key.pk, revoked_at=None).exists()
+    else:
+        session = request.session.session_key
+        is_in = session is None or request.session.exists(session)
+    user = get_user_model().objects.filter(pk=request.user.pk, is_active=True).first()
+    if user is None or not is_in:
+        return False
+    request.user, request._helix_rights = user, None
+    return True
 
 
 def people_on(cluster_id: int) -> set[int]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from django.apps import apps
 from django.http import HttpRequest
 
-from helixweb.access.rights import rights_of_request
+from helixweb.access.rights import is_still_admitted, rights_of_request
 from helixweb.access.roles import NO_ROLE
 from helixweb.access.scope import cluster_of
 from helixweb.common.queries import parsed_id
@@ -22,7 +22,11 @@ MODELS = {
 
 
 def unheard(topics: Iterable[str], request: HttpRequest) -> list[str]:
-    """Those that nobody may hear, or not whoever asks."""
+    """Those that nobody may hear, or not whoever asks, as it is known now: a stream goes on for
+    long."""
+    topics = list(topics)
+    if not is_still_admitted(request):
+        return topics
     rights = rights_of_request(request)
     refused = []
     for topic in topics:

@@ -5,19 +5,32 @@ from django.views.decorators.http import require_GET
 
 from helixweb.access.roles_of_holders import topic_of
 from helixweb.access.topics import unheard
+from helixweb.common.broadcaster import Ending, latest_place
+from helixweb.common.open_streams import OPEN_STREAMS, TooManyStreams
 from helixweb.common.sse import event_stream
 
 
 @require_GET
 def events(request: HttpRequest) -> HttpResponseBase:
     """`?topics=a,b`: one stream a page; it ends when one's roles change, and is asked for anew."""
-    topics = [word for word in request.GET.get("topics", "").split(",") if word]
-    refused = unheard(topics, request)
-    if not topics or refused:
-        return HttpResponse(
-            f"Name the topics of rows that you may see: ?topics=cluster:1,plan-run:2; "
-            f"not {', '.join(refused)[:200] or 'none'}",
-            status=400,
-            content_type="text/plain; charset=utf-8",
-        )
-    return event_stream(request, topics, until=topic_of(int(request.user.pk or 0)))
+    user_id = int(request.user.pk or 0)
+    try:
+        OPEN_STREAMS.check(user_id)  # pages that were refused ask without topics when they may
+        topics = [word for word in request.GET.get("topics", "").split(",") if word]
+        began = latest_place()  # before it is asked what may be heard
+        refused = unheard(topics, request)
+        if not topics or refused:
+            return _plain(
+                "Name the topics of rows that you may see: ?topics=cluster:1,plan-run:2; "
+                f"not {', '.join(refused)[:200] or 'none'}",
+                status=400,
+            )
+        return event_stream(request, topics, ending=Ending(topic=topic_of(user_id), since=began))
+    except TooManyStreams as error:
+        answer = _plain(str(error.detail), status=error.status_code)
+        answer["Retry-After"] = str(error.wait)
+        return answer
+
+
+def _plain(text: str, *, status: int) -> HttpResponse:
+    return HttpResponse(text, status=status, content_type="text/plain; charset=utf-8")

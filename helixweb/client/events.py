@@ -47,6 +47,8 @@ def follow(
             if not has_begun:
                 raise
             tell(f"{error}; trying again")
+            if isinstance(error, TooManyRequests):
+                pause_s = max(pause_s, error.retry_after_s or 0.0)
         pause(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 

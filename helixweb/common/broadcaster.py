@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -169,17 +169,35 @@ class Broadcaster:
 BROADCASTER = Broadcaster()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """An event of `topic` that was not read at `since`; of no topic there is none."""
+
+    topic: str = ""
+    since: Place | None = None
+
+    def has_come(self) -> bool:
+        """Also if that was before anybody listened."""
+        return bool(self.topic and _read_since(frozenset({self.topic}), self.since))
+
+
 async def stream(
-    topics: Iterable[str], *, place: Place | None, until: str = "", longest_s: float = math.inf
-) -> AsyncIterator[bytes]:
-    """SSE frames of `topics`: what was not read at `place`, then what comes; an event of the topic
-    `until` ends it, and so does the end of `longest_s`: whoever reads asks again, and is asked."""
+    topics: Iterable[str],
+    *,
+    place: Place | None,
+    ending: Ending = Ending(),
+    longest_s: float = math.inf,
+) -> AsyncGenerator[bytes, None]:
+    """SSE frames of `topics`: what was not read at `place`, then what comes, until `ending` or the
+    end of `longest_s`: whoever reads asks again, and is asked."""
     began_s = time.monotonic()
     wanted = frozenset(topics)
-    subscription = await BROADCASTER.subscribe(wanted | {until})
+    subscription = await BROADCASTER.subscribe(wanted | {ending.topic})
     try:
         yield b"retry: 2000\n\n"
-        missed = await sync_to_async(frames_since)(wanted, place)
+        missed = await sync_to_async(_missed)(wanted, place, ending)
+        if missed is None:
+            return
         replayed = {frame.pk for frame in missed}
         for frame in missed:
             yield frame.content
@@ -191,7 +209,7 @@ async def stream(
             except TimeoutError:
                 yield b": keep-alive\n\n"
                 continue
-            if frame.topic in (until, ""):
+            if frame.topic in (ending.topic, ""):
                 return
             if frame.pk not in replayed:
                 yield frame.content
@@ -200,7 +218,12 @@ async def stream(
 
 
 @returns_connection
-def frames_since(topics: frozenset[str], place: Place | None) -> list[Frame]:
+def _missed(topics: frozenset[str], place: Place | None, ending: Ending) -> list[Frame] | None:
+    """None: nothing is to be told any more."""
+    return None if ending.has_come() else _read_since(topics, place)
+
+
+def _read_since(topics: frozenset[str], place: Place | None) -> list[Frame]:
     if place is None:
         return []
     settled = _newest_settled()
@@ -216,6 +239,9 @@ def frames_since(topics: frozenset[str], place: Place | None) -> list[Frame]:
         missing = frozenset(pk for pk in never_came | late if pk < newest)
         frames.append(frame_of(event, Place(newest, missing)))
     return frames
+
+
+frames_since = returns_connection(_read_since)
 
 
 def latest_place() -> Place:

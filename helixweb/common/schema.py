@@ -42,6 +42,7 @@ _READING = {
     401: "Nobody is logged in, and no known key or credential was sent.",
     403: "Whoever asks may not do this.",
     404: "There is no such row, or nothing to tell of it.",
+    429: "Too many requests of one person, key or place; Retry-After says when to come again.",
 }
 _BY_HEADER = {
     "If-Match": (412, "The row was changed since it was read; nothing was done."),
@@ -52,7 +53,6 @@ _WRITING = {
     409: "The state of the row forbids it; the detail says what to do instead.",
     413: "The body is too large.",
     415: "The body is not JSON.",
-    429: "Too many requests from one place; Retry-After says when to come again.",
 }
 
 

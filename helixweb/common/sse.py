@@ -1,27 +1,44 @@
 """The HTTP side of event streams."""
 
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 
 from django.http import HttpRequest, StreamingHttpResponse
 
 from helixweb.common import broadcaster
+from helixweb.common.broadcaster import Ending
 from helixweb.common.event_place import Place
+from helixweb.common.open_streams import OPEN_STREAMS, OpenStream
 
 # A key or a session may end by its time meanwhile.
 LONGEST_STREAM_S = 3600.0
 
 
 def event_stream(
-    request: HttpRequest, topics: Iterable[str], *, until: str = ""
+    request: HttpRequest, topics: Iterable[str], *, ending: Ending
 ) -> StreamingHttpResponse:
-    """`topics` as text/event-stream; honours Last-Event-ID (header, or query after a reload)."""
+    """`topics` as text/event-stream; honours Last-Event-ID (header, or query after a reload).
+    Raises TooManyStreams."""
     text = request.headers.get("Last-Event-ID") or request.GET.get("last_event_id") or ""
+    frames = broadcaster.stream(
+        topics, place=Place.parse(text), ending=ending, longest_s=LONGEST_STREAM_S
+    )
     response = StreamingHttpResponse(
-        broadcaster.stream(
-            topics, place=Place.parse(text), until=until, longest_s=LONGEST_STREAM_S
-        ),
+        counted(frames, OPEN_STREAMS.begin(int(request.user.pk or 0))),
         content_type="text/event-stream",
     )
     response["Cache-Control"] = "no-cache"
     response["X-Accel-Buffering"] = "no"
     return response
+
+
+async def counted(
+    pieces: AsyncGenerator[bytes, None], stream: OpenStream
+) -> AsyncGenerator[bytes, None]:
+    """As one of those that its reader has open."""
+    try:
+        async with aclosing(pieces):
+            async for piece in pieces:
+                yield piece
+    finally:
+        stream.end()

@@ -228,6 +228,20 @@ def test_a_stream_that_breaks_is_taken_up_where_it_was() -> None:
     assert len(told) == 1
 
 
+def test_a_stream_of_too_many_is_asked_for_again_when_the_site_says() -> None:
+    answers = [
+        httpx.Response(200, content=b"id: 1\ndata: {}\n\n"),
+        httpx.Response(429, headers={"Retry-After": "40"}, json={"detail": "too many"}),
+        httpx.Response(200, content=b"id: 2\ndata: {}\n\n"),
+    ]
+    pauses: list[float] = []
+    transport = httpx.MockTransport(lambda request: answers.pop(0))
+    with Client(URL, transport=transport) as client:
+        events = follow(client, ["cluster:1"], pause=pauses.append)
+        assert [next(events).id for _ in range(2)] == ["1", "2"]
+    assert pauses == [1.0, 40.0]
+
+
 def test_a_first_try_that_fails_is_told_at_once() -> None:
     refused = httpx.Response(401, json={"detail": "who?"})
     with answering(refused) as client, pytest.raises(NotAuthenticated):

@@ -63,6 +63,14 @@ def test_a_port_is_a_number_that_there_is(monkeypatch: pytest.MonkeyPatch) -> No
             environment.port("MAIL_PORT", 587)
 
 
+def test_a_number_is_one_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert environment.number("MOST", 100, least=1, most=500) == 100
+    for value in ("0", "501", "many", "-1", "1.5", "²", "9" * 30):
+        monkeypatch.setenv("MOST", value)
+        with pytest.raises(ImproperlyConfigured, match=r"MOST is .*give a number from 1 to 500"):
+            environment.number("MOST", 100, least=1, most=500)
+
+
 def test_networks_are_read_and_a_host_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NETWORKS", "10.1.0.0/16, fd00::/8")
     assert [str(one) for one in environment.networks("NETWORKS")] == ["10.1.0.0/16", "fd00::/8"]

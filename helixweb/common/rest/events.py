@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -16,29 +15,20 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
 from helixweb.common import broadcaster
-from helixweb.common.broadcaster import BROADCASTER, Frame
+from helixweb.common.broadcaster import BROADCASTER, Ending, Frame
 from helixweb.common.connections import returns_connection
 from helixweb.common.event_place import Place
+from helixweb.common.open_streams import OPEN_STREAMS
 from helixweb.common.rest.rendering import JsonRenderer
 from helixweb.common.rest.views import RestView
 from helixweb.common.serializers import StrictFieldsMixin
-from helixweb.common.sse import event_stream
+from helixweb.common.sse import counted, event_stream
 
 LONGEST_WAIT_S = 60.0
 MAX_TOPICS = 100
 # At once; whoever asks again gets the rest.
 MAX_EVENTS = 1000
 PROCESS_TOPICS = ("agent:", "coordinator:")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """For events, `longest_s` at most. An event of the topic `until` after `began` ends it, and
-    what happened meanwhile is for whoever asks again: they may hear it no more."""
-
-    longest_s: float
-    until: str
-    began: Place
 
 
 class EventStreamRenderer(JSONRenderer):
@@ -132,21 +122,22 @@ class EventsView(RestView):
         asked.is_valid(raise_exception=True)
         given = asked.validated_data
         topics = given["topics"]
+        began = broadcaster.latest_place()  # before it is asked what may be heard
         refused = self.unheard(topics)
         if refused:
             text = f"There is no topic {', '.join(refused)[:200]}, or you may not hear it."
             raise ValidationError({"topics": [text]})
+        ending = Ending(topic=self.ending(), since=began)
         if getattr(request.accepted_renderer, "format", "") == EventStreamRenderer.format:
-            return event_stream(request._request, topics, until=self.ending())
-        now = broadcaster.latest_place()
+            return event_stream(request._request, topics, ending=ending)
+        pieces = _answer(topics, given.get("after") or began, given["wait"], ending)
+        if given["wait"]:
+            pieces = counted(pieces, OPEN_STREAMS.begin(int(request.user.pk or 0)))
         return StreamingHttpResponse(
-            _answer(topics, given.get("after") or now, self._wait(given["wait"], now)),
+            pieces,
             content_type="application/json",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
-
-    def _wait(self, wait_s: float, began: Place) -> Wait:
-        return Wait(longest_s=wait_s, until=self.ending(), began=began)
 
     def ending(self) -> str:
         """The topic whose events end a stream, and a wait; empty: none does."""
@@ -157,29 +148,35 @@ class EventsView(RestView):
         return [topic for topic in topics if topic.startswith(PROCESS_TOPICS)]
 
 
-async def _answer(topics: Iterable[str], place: Place, wait: Wait) -> AsyncIterator[bytes]:
+async def _answer(
+    topics: Iterable[str], place: Place, longest_s: float, ending: Ending
+) -> AsyncGenerator[bytes, None]:
     """The body, once there is something to tell or nobody waits any longer. No thread waits."""
-    frames = await _frames(frozenset(topics), place, wait)
+    frames = await _frames(frozenset(topics), place, longest_s, ending)
     told = [event_of(frame) for frame in frames[:MAX_EVENTS]]
     after = told[-1]["id"] if told else str(place)
     yield json.dumps({"events": told, "after": after}).encode()
 
 
-async def _frames(topics: frozenset[str], place: Place, wait: Wait) -> list[Frame]:
+async def _frames(
+    topics: frozenset[str], place: Place, longest_s: float, ending: Ending
+) -> list[Frame]:
+    """What happened meanwhile, if `ending` came, is for whoever asks again: they may hear it no
+    more."""
     since = sync_to_async(returns_connection(broadcaster.frames_since))
-    subscription = await BROADCASTER.subscribe(topics | {wait.until})
+    subscription = await BROADCASTER.subscribe(topics | {ending.topic})
     try:
         frames = await since(topics, place)
-        if not frames and wait.longest_s:
+        if not frames and longest_s:
             try:
-                async with asyncio.timeout(wait.longest_s):
+                async with asyncio.timeout(longest_s):
                     await subscription.queue.get()
             except TimeoutError:
                 return []
             # Read anew: with the places of a reader that was at `place`.
             frames = await since(topics, place)
-        is_ended = await since(frozenset({wait.until}), wait.began)
-        return [] if is_ended else frames
+        is_over = await sync_to_async(returns_connection(ending.has_come))()
+        return [] if is_over else frames
     finally:
         BROADCASTER.unsubscribe(subscription)
 
