@@ -105,13 +105,13 @@ class InstanceService:
     def reported(self, report: CoordinatorReport) -> CoordinatorReport:
         """The report with what instances have in it; of the pipelines' it says nothing anew."""
         house = self.serving
+        report = self._with_leaving(report)
         if house is None:
             if self._awaited is None:
                 return report
             return report.model_copy(update={"message": _NONE_KNOWN})
         coming = self._coming
         running = sum(each.balance.under_way for each in self._present)
-        requests = {node: house.requests_at(node) for node in house.nodes & self.shut_nodes}
         is_open = house.is_open
         return report.model_copy(
             update={
@@ -119,14 +119,11 @@ class InstanceService:
                 "message": _message(house, report) if is_open else _why_closed(house),
                 "coming_generation": coming.plan.generation if coming else report.coming_generation,
                 "coming_missing": coming.missing if coming else report.coming_missing,
-                "leaving_generation": self._leaving_generation(report),
-                "leaving_requests": report.leaving_requests
-                + sum(each.balance.here for each in self._leaving),
                 "draining": {
                     **report.draining,
                     **{
-                        node: DrainProgress(requests=count, needed=False)
-                        for node, count in requests.items()
+                        node: DrainProgress(requests=self._requests_at(node), needed=False)
+                        for node in house.nodes & self.shut_nodes
                     },
                 },
                 "paused": self.is_paused,
@@ -140,6 +137,30 @@ class InstanceService:
     @property
     def _present(self) -> list[House]:
         return [each for each in (self._coming, self._serving, *self._leaving) if each is not None]
+
+    def _with_leaving(self, report: CoordinatorReport) -> CoordinatorReport:
+        """The report with what still runs at instances that no new request goes to."""
+        if not self._leaving:
+            return report
+        left = frozenset().union(*(each.nodes for each in self._leaving)) & self.shut_nodes
+        draining = {
+            node: DrainProgress(
+                requests=before.requests + self._requests_at(node), needed=before.needed
+            )
+            for node, before in report.draining.items()
+            if node in left
+        }
+        return report.model_copy(
+            update={
+                "leaving_generation": self._leaving_generation(report),
+                "leaving_requests": report.leaving_requests
+                + sum(each.balance.here for each in self._leaving),
+                "draining": {**report.draining, **draining},
+            }
+        )
+
+    def _requests_at(self, node: str) -> int:
+        return sum(each.requests_at(node) for each in self._present)
 
     def _leaving_generation(self, report: CoordinatorReport) -> int | None:
         left = [each.plan.generation for each in self._leaving]

@@ -28,7 +28,12 @@ from runtime.coordinator.tracing import Tracer
 from runtime.front.asked import read_asked
 from runtime.front.relay import whole_answer
 from runtime.instances.command_lines import Door
-from runtime.protocol.control import CoordinatorDesired, CoordinatorReport, ServingPlan
+from runtime.protocol.control import (
+    CoordinatorDesired,
+    CoordinatorReport,
+    DrainProgress,
+    ServingPlan,
+)
 from runtime.protocol.instance_orders import PIPELINES, ServedInstance
 from runtime.protocol.openai import ApiError
 
@@ -344,6 +349,40 @@ def test_the_plan_before_serves_on_until_the_next_ones_instances_are_up() -> Non
                 old.engine.released.set()
                 assert (await long).status == 200
                 await wait_until(lambda: here.service.reported(NOTHING).leaving_generation is None)
+
+    run(check())
+
+
+@pytest.mark.parametrize("next_instances", [True, False])
+def test_requests_of_a_plan_before_keep_their_node_from_being_free(next_instances: bool) -> None:
+    """By instances or by pipelines alone, which know nothing of them."""
+
+    async def check() -> None:
+        with ExitStack() as stack:
+            old = stack.enter_context(stand_in("m:mode=held"))
+            new = stack.enter_context(stand_in("m"))
+            async with coordinator() as here:
+                here.service.serve(desired(served("old", old)))
+                await here.is_open("old")
+                long = asyncio.create_task(here.ask(stream=True))
+                await wait_until(lambda: here.service.requests_here == 1)
+                if next_instances:
+                    there = served("old", new), served("new", new)
+                    here.service.serve(desired(*there, generation=2, draining=("old",)))
+                    await here.is_open("new")
+                else:
+                    here.service.serve(CoordinatorDesired(generation=2, draining=("old",)))
+                told = NOTHING.model_copy(
+                    update={"draining": {"old": DrainProgress(requests=0, needed=False)}}
+                )
+                report = here.service.reported(told)
+                assert (report.leaving_generation, report.leaving_requests) == (1, 1)
+                assert report.draining["old"].requests == 1
+                assert old.engine is not None
+                old.engine.released.set()
+                assert (await long).status == 200
+                await wait_until(lambda: here.service.reported(told).leaving_generation is None)
+                assert here.service.reported(told).draining["old"].requests == 0
 
     run(check())
 
