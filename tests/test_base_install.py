@@ -88,7 +88,7 @@ def test_the_site_loads_with_what_the_base_install_has(tmp_path: Path) -> None:
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -82,7 +82,7 @@ def test_systemd_finds_nothing_wrong_with_a_unit(path: Path, tmp_path: Path) -> 
         ["systemd-analyze", "verify", "--man=no", str(tmp_path / path.name)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     ours = [line for line in done.stderr.splitlines() if path.name in line]
@@ -306,7 +306,7 @@ def test_nginx_takes_its_configuration(tmp_path: Path) -> None:
             "-subj", "/CN=helix.example", "-keyout", str(tmp_path / "privkey.pem"),
             "-out", str(tmp_path / "fullchain.pem"),
         ],
-        check=True, capture_output=True, timeout=60,
+        check=True, capture_output=True, timeout=300,
     )  # fmt: skip
     text = (folder / "nginx.conf").read_text()
     text = text.replace("/etc/ssl/helix.example", str(tmp_path))
@@ -318,7 +318,7 @@ def test_nginx_takes_its_configuration(tmp_path: Path) -> None:
         ["nginx", "-t", "-c", str(tmp_path / "nginx.conf")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -331,7 +331,7 @@ def test_caddy_takes_its_configuration() -> None:
         cwd=PACKAGING / "proxies",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

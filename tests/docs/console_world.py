@@ -19,8 +19,8 @@ from tests.e2e import blank_database
 from tests.helixweb.chat_double import ChatDouble
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 90
-COMMAND_S = 60
+PATIENCE_S = 300
+COMMAND_S = 300
 SHIMS = {
     "python": "",
     "helixweb": "-m helixweb.command_line",

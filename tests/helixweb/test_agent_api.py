@@ -220,7 +220,7 @@ def test_streams_that_open_together_and_outlive_a_database_error_all_hear_what_f
         opened = await asyncio.gather(*(broadcaster.subscribe([topic]) for topic in topics))
         for topic in topics:
             await in_thread(emit, topic, "desired", {})
-        heard = {(await asyncio.wait_for(stream.queue.get(), 20)).topic for stream in opened}
+        heard = {(await asyncio.wait_for(stream.queue.get(), 120)).topic for stream in opened}
         for stream in opened:
             broadcaster.unsubscribe(stream)
         assert len(asyncio.all_tasks()) <= 2, "one poll for all, and it ends with the last stream"

@@ -21,7 +21,7 @@ def manage(*arguments: str, data_dir: Path, **variables: str) -> subprocess.Comp
         env=known | {"HELIX_DATA_DIR": str(data_dir)} | variables,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 

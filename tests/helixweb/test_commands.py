@@ -20,7 +20,7 @@ def test_without_tables_a_command_says_to_migrate(command: list[str], tmp_path: 
         env={**os.environ, "HELIX_DATA_DIR": str(tmp_path), "DATABASE_URL": ""},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 1
@@ -36,7 +36,7 @@ def test_an_installed_site_is_managed_by_the_one_command(tmp_path: Path) -> None
         env={**os.environ, "DATABASE_URL": ""},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 1

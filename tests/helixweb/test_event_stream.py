@@ -18,7 +18,7 @@ from helixweb.common.event_place import MOST_MISSING, Place, missing_of
 from helixweb.common.models import Event
 from helixweb.common.queries import parsed_id
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 emit = sync_to_async(returns_connection(events.emit))
 
 
@@ -197,6 +197,7 @@ def emit_as(pk: int) -> None:
     Event.objects.create(pk=pk, topic="cluster:1", type="node", data={"number": pk})
 
 
+@pytest.mark.usefixtures("time_stands_still")  # what is late is late within the overlap
 @pytest.mark.django_db(transaction=True)  # the poll gives its connection back
 def test_an_event_that_is_committed_late_is_read_once_however_often_the_stream_breaks() -> None:
     first = Event.objects.create(topic="cluster:1", type="node", data={"number": 0}).pk
@@ -221,6 +222,7 @@ def test_an_event_that_is_committed_late_is_read_once_however_often_the_stream_b
     scenario()
 
 
+@pytest.mark.usefixtures("time_stands_still")  # what is late is late within the overlap
 @pytest.mark.django_db(transaction=True)  # the poll gives its connection back
 def test_an_open_stream_says_what_it_has_not_had() -> None:
     @async_to_sync

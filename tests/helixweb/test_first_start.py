@@ -108,7 +108,7 @@ def test_a_backup_is_of_one_moment_while_others_write_without_waiting(tmp_path: 
 
         thread = threading.Thread(target=other)
         thread.start()
-        thread.join(timeout=15)
+        thread.join(timeout=60)
         assert not thread.is_alive()
 
     saved = save(to=tmp_path / "a.helix", data_dir=tmp_path, say=write)

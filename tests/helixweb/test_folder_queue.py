@@ -7,7 +7,7 @@ from kombu import Connection
 
 TRANSPORT = "helixweb.common.folder_queue:Transport"
 MESSAGES, WRITERS = 150, 3
-PATIENCE_S = 60
+PATIENCE_S = 300
 
 
 def connect(folder: Path) -> Connection:

@@ -13,7 +13,7 @@ from celery import Celery
 from celery.contrib.testing.worker import start_worker
 
 TRANSPORT = "helixweb.common.folder_queue:Transport"
-PATIENCE_S = 60
+PATIENCE_S = 300
 
 
 class Touches:

@@ -99,7 +99,7 @@ def test_who_waits_for_events_hears_none_after_the_right_to_them_has_ended(
             assert not done
         await sync_to_async(returns_connection(demoted))(viewer, new.row, Client())
         await emit(topic, "node", {"secret": 1})
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             told = await (waiting or body(answer))
         assert told["events"] == []
         refused: Any = await client.get("/api/v1/events/", asked, headers=key)

@@ -228,7 +228,7 @@ def test_of_many_machines_racing_with_one_token_one_joins(tmp_path: Path) -> Non
     settings = {"HELIX_DATA_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "helixweb.settings"}
     done = subprocess.run(
         [sys.executable, "-c", RACE],
-        cwd=ROOT, env=known | settings, capture_output=True, text=True, timeout=120, check=False,
+        cwd=ROOT, env=known | settings, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)

@@ -102,7 +102,7 @@ def test_coordinators_are_told_terms_and_only_keys_of_people_with_a_role_there(
 
 
 def test_what_a_key_spent_is_booked_once_also_when_the_coordinator_restarts(
-    user: Any, cluster: Cluster, browser: Client
+    user: Any, cluster: Cluster, browser: Client, time_stands_still: None
 ) -> None:
     coordinator = FakeCoordinator(cluster, user)
     new = create_api_key(

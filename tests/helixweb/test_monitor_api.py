@@ -11,6 +11,8 @@ from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricSample
 from tests.helixweb.metric_samples import bare_sample
 
+pytestmark = pytest.mark.usefixtures("time_stands_still")
+
 
 def fill(cluster: Cluster, *, seconds: int, until: datetime) -> None:
     MetricSample.objects.bulk_create(

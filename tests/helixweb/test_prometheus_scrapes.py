@@ -29,7 +29,7 @@ from tests.installed import installed
 
 SHIPPED = Path(__file__).parents[2] / "packaging" / "prometheus"
 CHAT_KEY = "hlx_chat.secret"
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def running(prometheus: str, folder: Path, port: int) -> Iterator[httpx.Client]:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
     try:
         with httpx.Client(
-            base_url=f"http://127.0.0.1:{port}/api/v1", trust_env=False, timeout=10
+            base_url=f"http://127.0.0.1:{port}/api/v1", trust_env=False, timeout=PATIENCE_S
         ) as client:
             yield client
     finally:
@@ -101,6 +101,7 @@ def until(found: Callable[[], Any], what: Callable[[], str]) -> Any:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("time_stands_still")  # no node is lost until Prometheus has begun
 def test_it_scrapes_all_targets_and_evaluates_every_rule(
     prometheus: str, live_server: Any, cluster: Cluster, user: Any, tmp_path: Path
 ) -> None:

@@ -283,7 +283,9 @@ def test_each_key_address_and_query_has_its_own(ask: Ask, user: Any, cluster: Cl
         assert ask(query="limit=x").status_code == 400
 
 
-def test_what_is_asked_anew_or_counted_is_made_each_time(ask: Ask, user: Any) -> None:
+def test_what_is_asked_anew_or_counted_is_made_each_time(
+    ask: Ask, user: Any, time_stands_still: None
+) -> None:
     limits = Limits(requests_per_min=4)
     counted = create_api_key(name="counted", user=user, scopes=["read"], limits=limits).secret
     assert [ask(key=counted).status_code for _ in range(6)].count(429) >= 1

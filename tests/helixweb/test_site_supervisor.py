@@ -15,7 +15,7 @@ from helixweb.operations import supervisor as supervising
 from helixweb.operations.children import Child
 from helixweb.operations.supervisor import Signals, Supervisor
 
-PATIENCE_S = 90.0
+PATIENCE_S = 300.0
 SLEEPS = "import time; time.sleep(600)"
 ENDS = ((signal.SIGTERM, 5.0),)
 
@@ -125,7 +125,7 @@ def test_who_does_not_hear_the_first_signal_gets_the_next(tmp_path: Path) -> Non
         "time.sleep(600)"
     )
     supervisor = Supervisor(say=lambda text: None)
-    supervisor.start(child(stubborn, ends=((signal.SIGTERM, 0.1), (signal.SIGQUIT, 20.0))))
+    supervisor.start(child(stubborn, ends=((signal.SIGTERM, 0.1), (signal.SIGQUIT, PATIENCE_S))))
     until((tmp_path / "up").exists)
     supervisor.stop()
     assert supervisor.kept[0].process.returncode == 0

@@ -60,7 +60,7 @@ def test_pip_installs_a_package_and_what_it_needs_from_there_alone(
             sys.executable, "-m", "pip", "--isolated", "install", "-q", "--index-url",
             f"{url}/simple/", "--target", str(target), "--no-cache-dir", "first-package",
         ],
-        check=True, timeout=120, env={"PIP_CONFIG_FILE": "/dev/null", "PATH": "/usr/bin:/bin"},
+        check=True, timeout=300, env={"PIP_CONFIG_FILE": "/dev/null", "PATH": "/usr/bin:/bin"},
     )  # fmt: skip
     assert (target / "first_package.py").exists()
     assert (target / "second_package.py").exists()
@@ -71,7 +71,7 @@ def test_pip_installs_a_package_and_what_it_needs_from_there_alone(
     ["/", "/wheels/secret.txt", "/wheels/..%2Fsecret.txt", "/wheels/%2e%2e/x", "/simple/none/"],
 )
 def test_nothing_but_wheels_is_given_out(path: str, url: str) -> None:
-    assert httpx.get(url + path).status_code == 404
+    assert httpx.get(url + path, timeout=60).status_code == 404
 
 
 def test_projects_are_found_by_their_normal_names(folder: Path) -> None:
