@@ -34,9 +34,9 @@ UNKNOWN = (gettext_noop("not heard of"), "")
 class InstanceRow:
     """An instance, as its agent and the coordinators know it; None: nobody says.
 
-    `share` is of all answers begun since the coordinators started. `left_alone`: healthy, and yet
-    gets no requests, as it failed of some. `unencrypted`: whoever is on the way to somebody's
-    server reads what goes there.
+    `share` is of all answers begun since coordinators were last told of a change of the instances.
+    `left_alone`: healthy, and yet gets no requests, as it failed of some. `unencrypted`: whoever is
+    on the way to somebody's server reads what goes there.
     """
 
     name: str

@@ -85,9 +85,9 @@ def instance_url(host: str, port: int, *, certificate: str) -> str:
 
 
 class InstanceTraffic(_Message):
-    """What a coordinator knows of an instance: requests there now and answered since its start,
-    how often it failed and why it did last, or what of its metrics is not understood, and how full
-    it says it is.
+    """What a coordinator knows of an instance: requests there now, and answered since what it was
+    told of the plan's instances last changed, how often it failed and why it did last, or what of
+    its metrics is not understood, and how full it says it is.
 
     `waiting` of its requests are not being computed yet; null: it does not say.
     """
