@@ -57,12 +57,12 @@ def objective_figure(goal: Goal, value: float | None) -> ObjectiveFigure:
     """`value` as in PlanForecast, or the flow it names; None: nothing is known yet."""
     text, unit, plotted = UNKNOWN, AXIS_UNITS[goal], value
     if goal == "fewest_nodes":
-        unit = gettext_noop("the demand is met")
+        unit = gettext_noop("idle; the demand is met")
         if value is not None:
             plotted = max(0.0, value - _NOTHING_SPARED)
             text = f"{plotted:.0f}"
         if value is not None and value < 1:
-            text, unit = f"{value:.0%}", gettext_noop("of the demand")
+            text, unit = f"{value:.0%}", gettext_noop("of the demand is met; no node is idle")
     elif value is not None:
         text = f"{value:,.3g}" if goal == "cost" else tokens_per_s(value)
     return ObjectiveFigure(

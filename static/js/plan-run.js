@@ -10,7 +10,8 @@
   const value = (incumbent) => incumbent.figure.plotted?.toLocaleString("en", { maximumSignificantDigits: 4 }) ?? unknown;
   // Events come from workers, who know no reader: units are said in the page's language here.
   const UNITS = {
-    "the demand is met": gettext("the demand is met"), "of the demand": gettext("of the demand"),
+    "idle; the demand is met": gettext("idle; the demand is met"),
+    "of the demand is met; no node is idle": gettext("of the demand is met; no node is idle"),
     "nodes left idle": gettext("nodes left idle"), "decode tokens/s": gettext("decode tokens/s"),
     "million decode tokens per unit of price": gettext("million decode tokens per unit of price"),
   };

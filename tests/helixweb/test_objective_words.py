@@ -5,9 +5,11 @@ from helixweb.planning.objectives import objective_figure
 
 
 def test_fewest_nodes_are_counted_once_the_demand_is_met() -> None:
-    assert str(objective_figure("fewest_nodes", 0.82)) == "82% of the demand"
+    assert str(objective_figure("fewest_nodes", 0.82)) == (
+        "82% of the demand is met; no node is idle"
+    )
     spared = objective_figure("fewest_nodes", 5.0)
-    assert (str(spared), spared.plotted) == ("3 the demand is met", 3.0)
+    assert (str(spared), spared.plotted) == ("3 idle; the demand is met", 3.0)
 
 
 def test_every_figure_has_its_unit() -> None:
