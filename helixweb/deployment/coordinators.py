@@ -3,6 +3,7 @@
 import logging
 from datetime import datetime
 
+from django.db.models import QuerySet
 from pydantic import ValidationError
 
 from helixweb.deployment.joint_report import joint_report
@@ -27,6 +28,13 @@ def online_ids(cluster_id: int, *, now: datetime) -> list[int]:
     """Those that can be heard."""
     rows = Coordinator.objects.filter(cluster=cluster_id)
     return [row.pk for row in rows if is_online(row, now=now)]
+
+
+def heard_reports(cluster_id: int, *, now: datetime) -> QuerySet[LatestReport]:
+    """By coordinators that can be heard, or by all if none can."""
+    told = LatestReport.objects.filter(coordinator__cluster=cluster_id)
+    online = online_ids(cluster_id, now=now)
+    return told.filter(coordinator__in=online) if online else told
 
 
 def with_others(

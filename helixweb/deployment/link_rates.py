@@ -38,7 +38,7 @@ def counted_rates(
     One that is `known` to counts until it is back well within that, so that none comes and goes.
     """
     counted = {
-        link.ends: counted_rate(planned[link.ends], link.stats, known=known.get(link.ends))
+        link.ends: counted_rate(planned[link.ends], link.stats_now, known=known.get(link.ends))
         for link in links
         if link.ends in planned
     }

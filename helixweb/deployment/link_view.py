@@ -73,7 +73,7 @@ def link_rows(deployment: Deployment, links: list[LiveLink]) -> list[LinkRow]:
 
 def _row(link: LiveLink, planned_bytes_per_s: float | None) -> LinkRow:
     stats = link.stats
-    measured, age_s = stats.bandwidth_bytes_per_s, stats.bandwidth_age_s
+    measured, age_s = stats.bandwidth_bytes_per_s, link.stats_now.bandwidth_age_s
     is_known = measured is not None and age_s is not None and age_s <= STALE_AFTER_S
     return LinkRow(
         source=link.source,

@@ -7,8 +7,9 @@ from datetime import datetime
 from pydantic import TypeAdapter
 
 from helixweb.common.json_fields import member
+from helixweb.deployment.coordinators import heard_reports
 from helixweb.deployment.joint_report import sent_bytes
-from helixweb.deployment.models import SERVING, Deployment, LatestReport, NodeAssignment
+from helixweb.deployment.models import SERVING, Deployment, NodeAssignment
 from planner.domain.cluster import COORDINATOR
 from runtime.protocol.control import LinkStats, Phase
 from runtime.protocol.coordinators import is_coordinator
@@ -31,6 +32,13 @@ class LiveLink:
         return sent_bytes(self.stats) > 0 or self.stats.filler_bytes_total == 0
 
     @property
+    def stats_now(self) -> LinkStats:
+        """As told, with the age that its rate has by now."""
+        told_s = self.stats.bandwidth_age_s
+        age_s = None if told_s is None else told_s + self.age_s
+        return self.stats.model_copy(update={"bandwidth_age_s": age_s})
+
+    @property
     def ends(self) -> tuple[str, str]:
         return self.source, self.target
 
@@ -48,7 +56,8 @@ def serving_deployment(cluster_id: int) -> Deployment | None:
 def live_links(deployment: Deployment, *, now: datetime) -> list[LiveLink]:
     """Every link that something was sent over in the deployment's generation, by its ends.
 
-    Plans know one coordinator: of the links of several, the one that most was sent over.
+    Plans know one coordinator: of the links of several that can be heard, the one that most was
+    sent over.
     """
     rows = NodeAssignment.objects.filter(
         deployment=deployment,
@@ -66,7 +75,7 @@ def live_links(deployment: Deployment, *, now: datetime) -> list[LiveLink]:
         for link in _links(name, _LINKS.validate_python(links).items(), at=at, now=now)
     ]
     # A report also has every request that ended lately: not all of it is read.
-    reports = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id)
+    reports = heard_reports(deployment.cluster_id, now=now)
     said = reports.values_list("report__generation", "report__links", "at")
     for generation, links, at in said:
         if links and generation == deployment.generation:

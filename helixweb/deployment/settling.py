@@ -6,17 +6,15 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models import QuerySet
 from django.utils.translation import gettext_noop
 
 from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import announce
-from helixweb.deployment.coordinators import online_ids
+from helixweb.deployment.coordinators import heard_reports
 from helixweb.deployment.models import (
     LIVE,
     SERVING,
     Deployment,
-    LatestReport,
     NodeAssignment,
     Status,
 )
@@ -161,15 +159,9 @@ def live_ids() -> list[int]:
 def refusals_of(deployment: Deployment, *, now: datetime) -> list[str]:
     """Why coordinators cannot serve its present generation; none of those that can, nor of one that
     is silent while another can be heard."""
-    refused = _told(deployment, now=now).filter(report__refused_generation=deployment.generation)
+    told = heard_reports(deployment.cluster_id, now=now)
+    refused = told.filter(report__refused_generation=deployment.generation)
     return [message or "" for message in refused.values_list("report__message", flat=True)]
-
-
-def _told(deployment: Deployment, *, now: datetime) -> QuerySet[LatestReport]:
-    """By coordinators that can be heard, or by all if none can."""
-    told = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id)
-    online = online_ids(deployment.cluster_id, now=now)
-    return told.filter(coordinator__in=online) if online else told
 
 
 def _elsewhere(deployment: Deployment, *, now: datetime) -> Elsewhere:
@@ -179,7 +171,8 @@ def _elsewhere(deployment: Deployment, *, now: datetime) -> Elsewhere:
     names = {one["name"] for row in rows if is_elsewhere(row) for one in row.instances}
     if not names:
         return _NOBODY
-    told = _told(deployment, now=now).filter(report__generation=deployment.generation)
+    heard = heard_reports(deployment.cluster_id, now=now)
+    told = heard.filter(report__generation=deployment.generation)
     reports = told.values_list("report__coming_generation", "report__instances")
     traffic = [
         (name, one, coming is None)

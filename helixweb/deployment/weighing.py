@@ -47,7 +47,7 @@ def follow_links(deployment_id: int, *, now: datetime) -> bool:
         counted = counted_rates(planned_rates(problem, links), links, known=known)
         if not is_news(counted, known):
             return False
-        return _write(deployment, problem, counted, row, now=now)
+        return _write(deployment, problem, counted, now=now)
 
 
 def hold_weights(deployment: Deployment, *, held: bool, user: Any, now: datetime) -> None:
@@ -103,7 +103,6 @@ def _write(
     deployment: Deployment,
     problem: Problem,
     counted: Mapping[Ends, float],
-    row: LinkWeights | None,
     *,
     now: datetime,
 ) -> bool:
@@ -111,7 +110,7 @@ def _write(
     found = reweigh(problem, plan, counted)
     if found.flow_tokens_per_s <= 0:
         return False
-    LinkWeights.objects.update_or_create(
+    kept, _ = LinkWeights.objects.update_or_create(
         deployment=deployment,
         defaults={
             "generation": deployment.generation,
@@ -123,7 +122,7 @@ def _write(
             "changed_at": now,
         },
     )
-    if row is None or not row.held:
+    if not kept.held:  # also where a person's wish is of a generation before
         announce(deployment, said=_said(counted, found.flow_tokens_per_s, plan=plan))
         wake_coordinator(deployment.cluster_id)
     return True

@@ -6,16 +6,21 @@ from typing import Any
 import pytest
 from django.db.models import F
 from django.test import Client
-from process_doubles import STATS, FakeCluster
+from process_doubles import STATS, FakeCluster, FakeCoordinator
 from rest_framework.test import APIClient
 
 from helixweb.common.models import Event
 from helixweb.deployment import services, tasks
-from helixweb.deployment.link_rates import FORGOTTEN_AFTER_S, counted_rate, counted_rates
+from helixweb.deployment.link_rates import (
+    FORGOTTEN_AFTER_S,
+    STALE_AFTER_S,
+    counted_rate,
+    counted_rates,
+)
 from helixweb.deployment.live_links import LiveLink, live_links
 from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.options import DeployOptions
-from helixweb.inventory.models import Link
+from helixweb.inventory.models import Coordinator, Link
 from helixweb.monitoring.models import MetricSample
 from planner.reweigh import reweigh
 from planner.serialization import plan_from_dict, problem_from_dict
@@ -164,6 +169,55 @@ def test_a_link_at_the_edge_of_what_is_news_does_not_come_and_go() -> None:
     assert counted_rates(planned, [link(79.0)], known={}) == {("a", "b"): 79.0}
     assert counted_rates(planned, [link(81.0)], known={("a", "b"): 79.0}) == {("a", "b"): 81.0}
     assert counted_rates(planned, [link(95.0)], known={("a", "b"): 79.0}) == {}
+
+
+def test_what_a_node_told_before_it_fell_silent_grows_old(serving: Serving) -> None:
+    """Its last report says that the link was measured just then."""
+    planned = {("a", "b"): 100.0}
+
+    def counted(age_s: float) -> dict[tuple[str, str], float]:
+        link = LiveLink(source="a", target="b", stats=slow(40.0), age_s=age_s)
+        return counted_rates(planned, [link], known={("a", "b"): 45.0})
+
+    assert counted(1.0) == {("a", "b"): 40.0}
+    assert counted(STALE_AFTER_S) == {("a", "b"): 45.0}
+    assert counted(FORGOTTEN_AFTER_S) == {}
+
+
+def test_of_a_coordinator_that_is_gone_nothing_counts_while_another_can_be_heard(
+    serving: Serving, user: Any
+) -> None:
+    name = next(iter(serving.joined.used_agents))
+    gone = FakeCoordinator(serving.joined.cluster, user, port=7050, name="back")
+    deployment = Deployment.objects.get(pk=serving.deployment.pk)
+    for front, rate, sent_bytes in ((gone, 3e6, 10**12), (serving.joined.coordinator, 5e6, 10)):
+        stats = slow(rate).model_copy(update={"urgent_bytes_total": sent_bytes})
+        front.report(generation=deployment.generation, links={name: stats})
+
+    def told() -> float | None:
+        (link,) = live_links(deployment, now=deployment.created_at)
+        return link.stats.bandwidth_bytes_per_s
+
+    assert told() == 3e6, "most is sent over it"
+    long_ago = deployment.created_at - timedelta(minutes=1)
+    Coordinator.objects.filter(name="back").update(last_seen_at=long_ago)
+    assert told() == 5e6
+
+
+def test_that_a_person_holds_the_weights_outlasts_a_process_that_moves(
+    serving: Serving, user: Any
+) -> None:
+    services.hold_weights(
+        serving.deployment, held=True, user=user, now=serving.deployment.created_at
+    )
+    agent = serving.joined.agents[serving.ends[0]]
+    agent.move("tcp://127.0.0.1:7999")
+    serving.deployment.refresh_from_db()
+    assert serving.deployment.generation == 2
+    planned, said = serving.weights, texts()
+    serving.tell(slow())
+    assert serving.weights == planned
+    assert not [text for text in texts()[len(said) :] if "routed by that" in text]
 
 
 def test_the_networks_page_names_a_slow_link_and_shows_lanes_queues_and_ages(
