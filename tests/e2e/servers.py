@@ -79,7 +79,7 @@ class PostgresServer:
     def close(self) -> None:
         self._process.send_signal(signal.SIGQUIT)  # at once
         self._process.wait()
-        shutil.rmtree(self._folder)
+        shutil.rmtree(self._folder, ignore_errors=True)  # its last children may write still
 
     def _answers(self) -> bool:
         asked = [self._binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self._port)]

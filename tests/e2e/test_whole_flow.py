@@ -4,7 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -259,9 +259,16 @@ def ranks_are_processes_of_a_node(scenario: Scenario, site: Site, cluster_id: in
 def _ranks_run_by(scenario: Scenario, node: str) -> int:
     """The stage itself, and its children that follow it."""
     agent = psutil.Process(scenario.nodes[node].process.pid)
-    (stage,) = [child for child in agent.children() if child.cmdline()[-2:] == ["runtime", "stage"]]
-    followers = [child for child in stage.children() if "spawn_main" in " ".join(child.cmdline())]
+    (stage,) = [child for child in agent.children() if _command(child)[-2:] == ["runtime", "stage"]]
+    followers = [child for child in stage.children() if "spawn_main" in " ".join(_command(child))]
     return 1 + len(followers)
+
+
+def _command(process: psutil.Process) -> list[str]:
+    """None of one that has ended meanwhile."""
+    with suppress(psutil.NoSuchProcess):
+        return process.cmdline()
+    return []
 
 
 def _number(text: str) -> float:
