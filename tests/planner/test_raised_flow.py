@@ -13,7 +13,9 @@ from planner.max_flow import max_flow
 
 # The fixture sets the same constant for every example.
 PATCHED = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
