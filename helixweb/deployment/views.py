@@ -49,7 +49,8 @@ def deployments(request: HttpRequest) -> HttpResponse:
 def deployment_new(request: HttpRequest) -> HttpResponse:
     """`?plan=`: choose options; POST deploys and shows the deployment.
 
-    `?again=`: with the options that this deployment of the plan had.
+    `?again=`: with the options that this deployment of the plan had; without it, with those of
+    what runs, where the plan can be served beside that.
     """
     plan = get_object_or_404(
         Plan.objects.select_related("cluster", "model", "run").defer(
@@ -59,9 +60,9 @@ def deployment_new(request: HttpRequest) -> HttpResponse:
     )
     seen = {"seen_generation": services.current_generation(plan.cluster_id)}
     again = plan.deployments.filter(pk=query_id(request, "again")).first()
-    if again is not None:
-        seen |= DeployForm.initial_of(again)
-    form = DeployForm(request.POST if request.method == "POST" else None, initial=seen)
+    kept = {} if again is not None else services.options_kept(plan)
+    initial = seen | (kept if again is None else DeployForm.initial_of(again))
+    form = DeployForm(request.POST if request.method == "POST" else None, initial=initial)
     refusals: tuple[str, ...] = ()
     if request.method == "POST" and form.is_valid():
         try:
@@ -79,7 +80,7 @@ def deployment_new(request: HttpRequest) -> HttpResponse:
             form.data = typed
         else:
             return redirect("deployment", deployment.pk)
-    context = {"plan": plan, "form": form, "refusals": refusals, "again": again}
+    context = {"plan": plan, "form": form, "refusals": refusals, "again": again, "kept": kept}
     status = 200 if request.method == "GET" else 422
     return render(request, "deployment/deployment_new.html", context, status=status)
 

@@ -1,6 +1,7 @@
 """What a person sees and presses on the pages of deployments."""
 
 import json
+import re
 import shlex
 from typing import Any
 
@@ -79,6 +80,30 @@ def test_a_deployable_plan_offers_the_button_and_names_what_it_would_replace(
     deployment = press_deploy(browser, joined)
     button = render_to_string("deployment/_deploy_button.html", {"plan": joined.plan})
     assert f"It takes the place of deployment {deployment.pk}" in button
+
+
+def test_what_follows_is_deployed_with_the_options_of_what_runs_that_both_can_be_served(
+    browser: Client, joined: FakeCluster
+) -> None:
+    press_deploy(browser, joined, max_batch_tokens="128", max_queued_requests="7")
+    button = render_to_string("deployment/_deploy_button.html", {"plan": joined.plan})
+    sent = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', button))
+    sent.pop("csrfmiddlewaretoken", None)
+    page = browser.get(f"/deployments/new?plan={joined.plan.pk}").content.decode()
+    assert 'value="128"' in page
+    assert "it serves on meanwhile only beside the same tokens in a step" in page
+    second = press_deploy(browser, joined, **sent)
+    assert (second.max_batch_tokens, second.max_queued_requests) == (128, 7)
+    assert second.follows_generation == 1
+
+
+def test_what_follows_nothing_is_deployed_with_the_usual_options(
+    browser: Client, joined: FakeCluster
+) -> None:
+    button = render_to_string("deployment/_deploy_button.html", {"plan": joined.plan})
+    assert "max_batch_tokens" not in button
+    page = browser.get(f"/deployments/new?plan={joined.plan.pk}").content.decode()
+    assert "Options are those of" not in page
 
 
 def test_pressing_twice_or_after_somebody_else_deploys_once(

@@ -6,6 +6,7 @@ from helixweb.deployment.services.deploying import (
     deploy,
     follow_addresses,
     goes_on,
+    options_kept,
     stop,
 )
 from helixweb.deployment.services.desired import (
@@ -39,6 +40,7 @@ __all__ = [
     "follow_links",
     "goes_on",
     "hold_weights",
+    "options_kept",
     "pause",
     "record_heartbeat",
     "record_report",

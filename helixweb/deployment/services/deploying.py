@@ -216,6 +216,23 @@ def goes_on(live: Deployment, plan: Plan) -> bool:
     return _means(live.plan) == _means(plan)
 
 
+def options_kept(plan: Plan) -> dict[str, int | float]:
+    """Those of what its cluster runs, for a plan that can be served beside it; else none.
+
+    Stages go on with what they serve only beside the same steps, pages and longest request.
+    """
+    live = Deployment.objects.filter(cluster=plan.cluster_id, status__in=LIVE).first()
+    if live is None or not goes_on(live, plan):
+        return {}
+    return {
+        "page_tokens": live.page_tokens,
+        "max_batch_tokens": live.max_batch_tokens,
+        "kv_high_water": live.kv_high_water,
+        "max_queued_requests": live.max_queued_requests,
+        "max_context_tokens": min(live.max_context_tokens, plan.model.max_context_tokens),
+    }
+
+
 def _means(plan: Plan) -> tuple[bool, bool]:
     """Whether it has instances, and whether it has stages."""
     stored = stored_plan(plan)

@@ -4,7 +4,12 @@ from django import template
 from django.utils import timezone
 
 from helixweb.deployment.models import LIVE, Deployment
-from helixweb.deployment.services import current_generation, find_obstacles, goes_on
+from helixweb.deployment.services import (
+    current_generation,
+    find_obstacles,
+    goes_on,
+    options_kept,
+)
 from helixweb.planning.models import Plan
 
 register = template.Library()
@@ -30,6 +35,12 @@ def live_deployment(plan: Plan) -> Deployment | None:
 def requests_go_on(live: Deployment | None, plan: Plan) -> bool:
     """Whether requests under way go on where the plan takes the place of what is in service."""
     return live is not None and goes_on(live, plan)
+
+
+@register.simple_tag
+def kept_options(plan: Plan) -> dict[str, int | float]:
+    """What one button deploys with, where something runs that the plan can be served beside."""
+    return options_kept(plan)
 
 
 @register.simple_tag

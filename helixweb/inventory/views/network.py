@@ -141,8 +141,8 @@ def region_link_new(request: HttpRequest, pk: int) -> HttpResponse:
         _("Connect two regions"),
         _("Add"),
         _(
-            "Counts for every pair of nodes in the two regions that has no link of "
-            "its own. A region needs one to itself, too."
+            "Counts from every node of the one region to every node of the other that it has no "
+            "link of its own to; the way back is to be added, too. A region needs one to itself."
         ),
     )
 
