@@ -1,14 +1,12 @@
 """The engine in Python: what `compiled/` does where there is a compiler, to the last bit.
 
-An *item* is what a step works on: a prompt, a chunk of one, or one decode of a request. A node runs
-one step at a time: it takes items from the queue of a segment by `_take`, and when the step is done
-they go to the next segment or, as messages, by `python_links` to the next stage. What requests hold
-of KV room is in `python_pages`. Events at the same time happen in the order in which they were
-foreseen.
+An *item* is what a step works on: a prompt, a chunk of one, or one decode of a request. When a step
+of `python_steps` is done, items that have passed a node's last segment go, as messages, by
+`python_links` to the next stage. What requests hold of KV room is in `python_pages`. Events at the
+same time happen in the order in which they were foreseen.
 """
 
 import heapq
-import math
 from collections import deque
 from collections.abc import Sequence
 
@@ -16,7 +14,6 @@ import numpy as np
 
 from planner.simulator.engine import (
     NUM_BUCKETS,
-    OWN_STEPS,
     SAME_NODE,
     VIA_COORDINATOR,
     EngineSetup,
@@ -39,11 +36,9 @@ from planner.simulator.python_state import (
     Message,
     Messages,
     Node,
-    Queue,
     Request,
-    averaged,
-    seconds_of,
 )
+from planner.simulator.python_steps import PythonSteps
 
 
 class PythonEngine:
@@ -52,7 +47,7 @@ class PythonEngine:
     def __init__(self, setup: EngineSetup) -> None:
         self._setup = setup
         self.now = 0.0
-        self._order = self._queue_order = 0
+        self._order = 0
         self._events: list[tuple[float, int, int, int, int, Message | None]] = []
         self._events_done = 0
         self._nodes = [Node(node) for node in setup.nodes]
@@ -66,6 +61,9 @@ class PythonEngine:
             on_lost=lambda node, request: self._foresee(
                 self.now + setup.nodes[node].refusal_s, REFUSED, request.number, request.attempt
             ),
+        )
+        self._steps = PythonSteps(
+            setup, self._nodes, pages=self._pages, clock=lambda: self.now, foresee=self._foresee
         )
         self._occurred: deque[Occurrence] = deque()
         self._running = 0
@@ -228,128 +226,11 @@ class PythonEngine:
 
     # Nodes
 
-    def _start_step(self, number: int) -> None:
-        """Take what waits at the next segment that has something, unless the node is busy."""
-        node = self._nodes[number]
-        if node.batch:
-            return
-        prompt_tokens = decodes = 0
-        while not node.batch:  # for all that waits at a segment may have lost its pages
-            if not node.waiting:
-                return
-            prompt_tokens, decodes = self._next_batch(node, number)
-        position = node.position
-        prompt_s = seconds_of(node.setup.prompt, prompt_tokens)
-        # A small chunk costs no less than the fewest decodes.
-        least = node.setup.least_decodes
-        decode_s = seconds_of(node.setup.decode, max(decodes, least)) if decodes else 0.0
-        if self._setup.chunk_tokens and prompt_tokens and not decodes:
-            prompt_s = max(prompt_s, seconds_of(node.setup.decode, least))
-        shared_s = node.setup.shared_s if prompt_tokens and decodes else 0.0
-        duration = node.setup.segment_layers[position] * (prompt_s + decode_s - shared_s)
-        if position == 0:
-            duration += node.copied_tokens * self._setup.copy_s_per_token
-            node.copied_tokens = 0
-        duration += self._setup.overhead_s
-        node.has_decodes = decodes > 0
-        node.busy_since = node.began_s = self.now
-        node.busy_until = self.now + duration
-        self._foresee(node.busy_until, STEP_DONE, number)
-        node.steps += 1
-        node.decode_steps += decodes > 0
-        node.decodes += decodes
-        node.decodes_squared += decodes * decodes
-        node.decodes_resident += decodes * node.resident
-        node.prompt_tokens += prompt_tokens
-
-    def _next_batch(self, node: Node, number: int) -> tuple[int, int]:
-        """(prompt tokens, decodes) from the next segment that has something."""
-        segments = len(node.queues)
-        position = node.position
-        for offset in range(1, segments + 1):
-            position = (node.position + offset) % segments
-            if node.queues[position].prompts or node.queues[position].decodes:
-                break
-        node.position = position
-        return self._take(node, number)
-
-    def _take(self, node: Node, number: int) -> tuple[int, int]:
-        """Fill the step from the queue in order; (prompt tokens, decodes) taken."""
-        setup = self._setup
-        node.account(self.now)
-        decode_limit = node.setup.decode_limit
-        micro_batches = self._micro_batches(node)
-        if micro_batches > 0:
-            cap = max(setup.cap_floor, math.ceil(node.resident / micro_batches))
-            decode_limit = min(decode_limit, cap)
-        prompt_tokens = prompts = decodes = 0
-        queue = node.queues[node.position]
-        while True:
-            prompt = _first_of(node, queue.prompts)
-            decode = _first_of(node, queue.decodes) if decodes < decode_limit else None
-            # No later prompt passes one that does not fit: chunks must stay in order.
-            if prompt is not None and (
-                prompts == node.setup.prompt_limit
-                or (setup.chunk_tokens and prompt_tokens + prompt.tokens > setup.chunk_tokens)
-            ):
-                prompt = None
-            if prompt is not None and (decode is None or prompt.order < decode.order):
-                prompts += 1
-                prompt_tokens += prompt.tokens
-                node.batch.append(queue.prompts.popleft())
-            elif decode is not None:
-                decodes += 1
-                node.batch.append(queue.decodes.popleft())
-            else:
-                break
-        if setup.measures_waits:
-            for item in node.batch:
-                item.request.stays[item.stage].waited_s += self.now
-        node.waiting -= len(node.batch)
-        self._pages.make_room(node, number)
-        gone = [item for item in node.batch if is_gone(item)]
-        if gone:
-            node.batch = [item for item in node.batch if not is_gone(item)]
-            prompt_tokens -= sum(item.tokens for item in gone)
-            decodes -= sum(not item.tokens for item in gone)
-        return prompt_tokens, decodes
-
-    def _micro_batches(self, node: Node) -> float:
-        """M: what the policy says, or what the node has measured; 0 as long as there is none."""
-        most = self._setup.most_micro_batches
-        if not most:
-            return self._setup.cap_divisor
-        if node.step_s is None or node.away_s is None or node.step_s <= 0:
-            return 0.0
-        return min(max(node.away_s / node.step_s + OWN_STEPS, 1.0), most)
-
-    def _came_back(self, node: Node, item: Item) -> None:
-        """A decode has arrived where its request was before: how long was it away?"""
-        left_s = item.request.stays[item.stage].left_s
-        if not item.tokens and left_s is not None:
-            node.away_s = averaged(node.away_s, self.now - left_s)
-
-    def _wait(self, queue: Queue, item: Item) -> None:
-        self._queue_order += 1
-        item.order = self._queue_order
-        if self._setup.measures_waits and not is_gone(item):
-            item.request.stays[item.stage].waited_s -= self.now
-        (queue.prompts if item.tokens else queue.decodes).append(item)
-
     def _step_done(self, number: int) -> None:
-        node = self._nodes[number]
-        node.account(self.now)
-        node.account_busy(self.now)
-        batch, node.batch = node.batch, []
-        if node.has_decodes:
-            node.step_s = averaged(node.step_s, node.busy_until - node.began_s)
-        if node.position + 1 < len(node.queues):
-            for item in batch:
-                self._wait(node.queues[node.position + 1], item)
-            node.waiting += len(batch)
-        else:
-            self._hand_on(node, batch)
-        self._start_step(number)
+        passed = self._steps.end(number)
+        if passed:
+            self._hand_on(self._nodes[number], passed)
+        self._steps.start(number)
 
     def _hand_on(self, node: Node, batch: list[Item]) -> None:
         messages = Messages(self._setup.grouped)
@@ -379,9 +260,7 @@ class PythonEngine:
         opens_block = request.opens_block(self._setup.page_tokens)
         following = Item(request, 0, ends_prompt=False, opens_block=opens_block)
         if request.link_back == SAME_NODE:
-            self._came_back(node, following)
-            self._wait(node.queues[request.stages[0].segment], following)
-            node.waiting += 1
+            self._steps.add(node, following)
         else:
             messages.add(following, request.link_back, DECODES, self._setup.token_bytes)
 
@@ -398,11 +277,9 @@ class PythonEngine:
             if item.tokens and not self._pages.enter(node, item):
                 self._pages.lose(node, target, item.request, item.stage)
                 continue
-            self._came_back(node, item)
-            self._wait(node.queues[item.request.stages[item.stage].segment], item)
-            node.waiting += 1
+            self._steps.add(node, item)
             node.copied_tokens += max(item.tokens, 1)
-        self._start_step(target)
+        self._steps.start(target)
 
     # The coordinator
 
@@ -477,11 +354,3 @@ class PythonEngine:
     def _account_running(self) -> None:
         self._running_integral += self._running * (self.now - self._running_changed)
         self._running_changed = self.now
-
-
-def _first_of(node: Node, queue: deque[Item]) -> Item | None:
-    """The first that waits; those of requests that lost their pages are dropped."""
-    while queue and is_gone(queue[0]):
-        queue.popleft()
-        node.waiting -= 1
-    return queue[0] if queue else None
