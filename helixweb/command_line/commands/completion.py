@@ -11,6 +11,10 @@ _HOW = """put it where the shell reads it at its start:
   zsh    eval "$(helixweb completion zsh)"     in ~/.zshrc
   fish   helixweb completion fish | source     in ~/.config/fish/config.fish"""
 
+# zsh has `compdef` only where its completion was begun, which a bare ~/.zshrc does not. After the
+# first line, by which zsh knows a file of its own.
+_BEGIN_ZSH = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }\n"
+
 
 def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     parser = subparsers.add_parser(
@@ -27,5 +31,9 @@ def run(arguments: argparse.Namespace) -> int:
     from argcomplete.shell_integration import shellcode
 
     around: Surroundings = arguments.surroundings
-    around.say(shellcode(["helixweb"], shell=arguments.shell))
+    code = shellcode(["helixweb"], shell=arguments.shell)
+    if arguments.shell == "zsh":
+        first, _, rest = code.partition("\n")
+        code = f"{first}\n{_BEGIN_ZSH}{rest}"
+    around.say(code)
     return exit_codes.OK
