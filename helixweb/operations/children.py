@@ -17,7 +17,8 @@ _PR_SET_PDEATHSIG = 1
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Child:
     """One process. `ends`: the signals that ask it to end, each with the seconds until the next;
-    after the last it is killed, with all that it started."""
+    after the last it is killed, with all that it started. `remedy` is for when it says that its
+    caller must change something."""
 
     name: str
     command: tuple[str, ...]
@@ -25,6 +26,7 @@ class Child:
     env: Mapping[str, str] = field(default_factory=dict)
     passes: tuple[int, ...] = ()
     log: Path | None = None
+    remedy: str = ""
 
     def start(self) -> "subprocess.Popen[bytes]":
         """In a session of its own: Celery hangs in its warm shutdown when its group is signalled,

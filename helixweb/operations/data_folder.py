@@ -66,12 +66,23 @@ class DataFolder:
         """The worker makes it once it takes tasks."""
         return self.path / "worker.ready"
 
+    def worker_began_s(self) -> tuple[float, bool] | None:
+        """When `up` was last asked for a worker here, in Unix seconds, and whether that one takes
+        tasks since; the time is that of the later. None: it never was."""
+        asked, ready = _changed_s(self._lock("worker")), _changed_s(self.ready_file)
+        if asked is None:
+            return None
+        return (asked, False) if ready is None or ready < asked else (ready, True)
+
+    def _lock(self, role: str) -> Path:
+        return self.path / f"lock.{role}"
+
     @contextlib.contextmanager
     def locked(self, roles: Iterable[str]) -> Iterator["DataFolder"]:
         """While inside, no other `up` runs one of `roles` here. Raises DataFolderFault."""
         with contextlib.ExitStack() as locks:
             for role in sorted(roles):
-                lock = locks.enter_context((self.path / f"lock.{role}").open("w"))
+                lock = locks.enter_context(self._lock(role).open("w"))
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -102,3 +113,11 @@ class DataFolder:
                 f"the data folder {self.path} cannot be written to by this user; run "
                 f"`chown -R {os.getuid()} {self.path}`, or choose another with --data"
             )
+
+
+def _changed_s(path: Path) -> float | None:
+    """When the file was last written; None: there is none."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None

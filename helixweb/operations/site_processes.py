@@ -28,6 +28,12 @@ _BEAT_ENDS = ((signal.SIGTERM, 3.0),)
 COORDINATOR_GRACE_S = 5.0
 PROXIES_HERE = "127.0.0.0/8,::1"
 _COORDINATOR_ENDS = ((signal.SIGTERM, COORDINATOR_GRACE_S + 3.0),)
+# What it says itself is for one that somebody started by hand.
+_COORDINATOR_HERE = (
+    "The rest of the site goes on. If the coordinator's cluster was removed, nothing is to be "
+    "deleted: end `helixweb up` and start it again, and its coordinator joins the cluster of "
+    "--cluster, or the first one."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +168,7 @@ def _coordinator(wanted: Wanted, folder: DataFolder, prepared: Mapping[str, Any]
         command=tuple(command),
         ends=_COORDINATOR_ENDS,
         log=_log(wanted, folder, "coordinator"),
+        remedy=_COORDINATOR_HERE if wanted.coordinator_here else "",
     )
 
 

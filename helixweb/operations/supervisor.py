@@ -95,7 +95,8 @@ class Supervisor:
         if code == CALLED_WRONGLY:
             one.given_up = True
             self.say(f"{one.child.name} {how} and is not started again{where}:")
-            self.say(one.child.last_lines(2))
+            for text in filter(None, (one.child.last_lines(2), one.child.remedy)):
+                self.say(text)
             return
         if now - one.started_at >= WELL_AFTER_S:
             one.pause_s = FIRST_PAUSE_S

@@ -1,6 +1,7 @@
 """`helixweb doctor`: each fault is found, named and given a remedy."""
 
 import json
+import os
 import socket
 import threading
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,8 @@ from django.utils import timezone
 from helixweb.command_line.main import main
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.inventory.models import Cluster, Node
+from helixweb.operations import health
+from helixweb.operations.data_folder import DataFolder
 from helixweb.operations.doctor import machine, members, reach, services
 from helixweb.operations.doctor.findings import Finding, State
 from helixweb.operations.models import Pulse
@@ -101,6 +104,38 @@ def test_a_worker_is_missed_and_one_of_another_version_is_told() -> None:
     pulse.at -= timedelta(minutes=5)
     pulse.save()
     assert "last heard of" in one(services.worker()).said
+
+
+@pytest.mark.django_db
+def test_a_worker_that_has_only_just_been_started_is_not_missed(
+    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.DATA_DIR, folder = tmp_path, DataFolder(path=tmp_path)
+    monkeypatch.setattr(timezone, "now", lambda: NOW)
+    now_s = NOW.timestamp()
+
+    def age(path: Path, age_s: float) -> None:
+        path.touch()
+        os.utime(path, (now_s - age_s, now_s - age_s))
+
+    with folder.locked({"worker"}):
+        lock = tmp_path / "lock.worker"
+        age(lock, 5)
+        found = one(services.worker())
+        assert found.state is State.NOTE
+        assert "was started 5 s ago and does not take tasks yet" in found.said
+        age(lock, services.STARTS_WITHIN_S + 5)
+        assert one(services.worker()).state is State.FAILED
+        age(folder.ready_file, 8)
+        found = one(services.worker())
+        assert (found.state, found.said) == (
+            State.NOTE,
+            "the worker started 8 s ago and did not beat yet",
+        )
+        age(folder.ready_file, health.SILENT_AFTER.total_seconds() + 5)
+        assert one(services.worker()).state is State.FAILED
+        age(lock, 5)  # of the worker before this one
+        assert "does not take tasks yet" in one(services.worker()).said
 
 
 def test_a_broker_that_is_away_fails(settings: Any) -> None:

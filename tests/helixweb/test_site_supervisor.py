@@ -102,11 +102,13 @@ def test_what_was_called_wrongly_is_given_up_and_its_words_are_passed_on(
     supervisor: Supervisor, said: list[str], tmp_path: Path
 ) -> None:
     program = "import sys; sys.stderr.write('coordinator: the token is used\\n'); sys.exit(2)"
-    supervisor.start(child(program, name="coordinator", log=tmp_path / "log"))
+    log, remedy = tmp_path / "log", "Give it another."
+    supervisor.start(child(program, name="coordinator", log=log, remedy=remedy))
     wait_for_end(supervisor)
     assert supervisor.kept[0].given_up
     assert "is not started again" in said[0]
     assert "the token is used" in said[1]
+    assert said[2:] == ["Give it another."]
 
 
 def test_the_end_waits_for_no_pause(supervisor: Supervisor, clock: Clock) -> None:

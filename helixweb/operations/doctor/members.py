@@ -20,7 +20,10 @@ def coordinators(now: datetime) -> Iterator[Finding]:
     except DatabaseError:
         return  # told by `database`
     if not rows:
-        remedy = "`helixweb up` runs one; or copy a join command from the page of a cluster"
+        remedy = (
+            "`helixweb up` runs one, from its next start if its cluster was removed; or copy a "
+            "join command from the page of a cluster"
+        )
         yield note("coordinator", "none has joined", remedy)
     for row in rows:
         name = f"{row.name} of {row.cluster.name}"

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from django.conf import settings
 from django.core import checks
@@ -10,6 +11,7 @@ from django.utils import timezone
 from redis import Redis, RedisError
 
 from helixweb.operations import health
+from helixweb.operations.data_folder import DataFolder
 from helixweb.operations.doctor.findings import Finding, failed, note, ok, warning
 from helixweb.operations.migrating import is_empty, pending
 from helixweb.operations.models import Pulse
@@ -17,6 +19,7 @@ from helixweb.operations.schema_version import NewerDatabase
 from helixweb.operations.versions import product_version
 
 SKEW_S = 2.0
+STARTS_WITHIN_S = 60.0  # on a busy machine, with the backup before an upgrade
 
 
 def site_settings() -> Iterator[Finding]:
@@ -88,7 +91,9 @@ def worker() -> Iterator[Finding]:
         return  # told by `database`
     now = timezone.now()
     lively = [pulse for pulse in pulses if pulse.at > now - health.SILENT_AFTER]
-    if not lively:
+    if not lively and (said := _begins(now.timestamp())):
+        yield note("worker", said, "ask again in half a minute")
+    elif not lively:
         last = f"last heard of at {pulses[0].at:%Y-%m-%d %H:%M:%S} UTC" if pulses else "never seen"
         remedy = "`helixweb up` runs one (--role worker --role beat); see its log"
         yield failed("worker", f"no worker beats; {last}", remedy)
@@ -98,6 +103,23 @@ def worker() -> Iterator[Finding]:
             yield warning("worker", said, "restart it with the same version")
         else:
             yield ok("worker", f"{pulse.host} beats")
+
+
+def _begins(now_s: float) -> str:
+    """That a worker of this machine is too young to have beaten; empty: none is."""
+    began = DataFolder(path=Path(settings.DATA_DIR)).worker_began_s()
+    if began is None:
+        return ""
+    began_s, is_ready = began
+    age_s = now_s - began_s
+    if is_ready:
+        patience_s, text = (
+            health.SILENT_AFTER.total_seconds(),
+            "started {} s ago and did not beat yet",
+        )
+    else:
+        patience_s, text = STARTS_WITHIN_S, "was started {} s ago and does not take tasks yet"
+    return f"the worker {text.format(round(age_s))}" if 0 <= age_s < patience_s else ""
 
 
 def clocks() -> Iterator[Finding]:
