@@ -10,7 +10,8 @@ from helixweb.charts.node_bars import NodeShare, node_bars
 from helixweb.planning.models import Plan, Simulation
 from helixweb.planning.objectives import ObjectiveFigure, objective_figure
 from helixweb.planning.simulating import forecast_from_json
-from helixweb.planning.stored import stored_problem
+from helixweb.planning.stored import stored_plan, stored_problem
+from planner.domain.instance import instance_nodes
 from planner.domain.plan_forecast import PlanForecast
 from planner.simulator.forecast import Forecast
 from planner.timing import timing_source
@@ -26,10 +27,12 @@ class SimulationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationView:
-    """A simulation in detail; `timing` is "measured" or "derived"."""
+    """A simulation in detail; `timing` is "measured" or "derived". `as_stages`: nodes whose
+    whole-model instances were simulated as stages of all layers."""
 
     row: SimulationRow
     timing: str
+    as_stages: tuple[str, ...]
     busy: Chart
     kv: Chart
     links: Chart
@@ -61,6 +64,7 @@ def simulation_view(plan: Plan, row: SimulationRow) -> SimulationView | None:
     return SimulationView(
         row=row,
         timing=timing_source(stored_problem(plan)),
+        as_stages=tuple(sorted(instance_nodes(stored_plan(plan).instances))),
         busy=node_bars(
             [
                 NodeShare(

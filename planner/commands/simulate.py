@@ -12,6 +12,7 @@ from planner.balanced_flow import balanced_weights
 from planner.commands.files import read_plan
 from planner.commands.options import POLICIES, add_timing_options, timed_problem
 from planner.commands.request_rows import COLUMNS, request_rows
+from planner.domain.instance import instance_nodes
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.max_flow import max_flow, routing_weights
@@ -249,6 +250,13 @@ def _lines(
         f"tokens/s over {forecast.window_s:.0f} s; {forecast.requests_finished} requests finished, "
         f"{forecast.requests_running:.1f} running on average"
     )
+    if plan.instances:
+        names = ", ".join(sorted(instance_nodes(plan.instances)))
+        predicted = sum(one.output_tokens_per_s for one in plan.instances)
+        yield (
+            f"the instances of {names} are simulated as stages that hold all layers; as instances "
+            f"they are predicted to write {predicted:.1f} output tokens/s"
+        )
     # Flows assume whole prompts and one round trip for all; a forecast may exceed them.
     yield f"max flow {plan.flow.value_tokens_per_s:.1f} tokens/s of prompts and outputs by profiles"
     yield f"{'seconds':<12}{'p50':>9}{'p95':>9}{'p99':>9}"

@@ -10,6 +10,7 @@ from tiny_problems import placement, tiny_problem
 
 from planner.__main__ import main
 from planner.checked_plan import checked_plan
+from planner.commands.files import read_plan
 from planner.commands.request_rows import COLUMNS
 from planner.serialization import plan_to_dict, problem_to_dict
 
@@ -57,6 +58,19 @@ def test_a_forecast_names_what_it_stands_on_and_its_percentiles(files, capsys):
     assert "derived layer times" in text
     for word in ("TTFT", "ITL", "TPOT", "end to end", "KV peak", "n0"):
         assert word in text
+
+
+def test_instances_are_said_to_be_simulated_as_stages(tmp_path, capsys):
+    problem = tiny_problem([[100.0, 60.0, 40.0, 30.0]], num_layers=4)
+    problem_path, plan_path = str(tmp_path / "problem.json"), str(tmp_path / "plan.json")
+    (tmp_path / "problem.json").write_text(json.dumps(problem_to_dict(problem)))
+    solved = ["--method", "instances", "--time-limit", "1", "--output", plan_path]
+    assert main(["solve", problem_path, *solved]) == 0
+    plan = read_plan(tmp_path / "plan.json")
+    (instance,) = plan.instances
+    text = simulated([problem_path, plan_path], capsys)
+    assert "the instances of n0 are simulated as stages that hold all layers" in text
+    assert f"write {instance.output_tokens_per_s:.1f} output tokens/s" in text
 
 
 @pytest.mark.parametrize("policy", ["runtime", "published"])

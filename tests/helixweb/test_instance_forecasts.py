@@ -1,0 +1,58 @@
+"""What plans with whole-model instances are expected to write, which their simulation does not say.
+
+It takes the instances for stages that hold all layers.
+"""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from helixweb.inventory.models import Cluster
+from helixweb.monitoring.expected import output_forecast
+from helixweb.planning.models import Simulation
+from helixweb.planning.simulating import forecast_to_json
+from helixweb.planning.stored import stored_plan
+from planner.domain.instance import PlanMethod
+from planner.simulator.forecast import Forecast, Spread
+from tests.helixweb.instance_doubles import Instances
+
+SPREAD = Spread(count=9, p50_s=0.02, p95_s=1.5, p99_s=2.0)
+OF_STAGES = Forecast(
+    decode_tokens_per_s=1.0, prompt_tokens_per_s=2.0, ttft=SPREAD, itl=SPREAD, tpot=SPREAD,
+    e2e=SPREAD, queue=SPREAD, requests_finished=9, requests_running=2.0, utilisation_mean=0.75,
+    utilisation_max=0.9, batch_decodes=2.0, convoy=1.0, kv_peak=0.5, nodes={}, links=(),
+    window_s=60.0, simulated_s=90.0, events=100, dropped=0, pipelines=(),
+)  # fmt: skip
+
+pytestmark = pytest.mark.usefixtures("time_stands_still")
+
+
+@pytest.mark.parametrize(("method", "whole"), [("instances", 2), ("mixed", 1)])
+def test_what_is_measured_of_instances_is_held_against_what_was_predicted_of_them(
+    browser: Client, cluster: Cluster, user: Any, method: PlanMethod, whole: int
+) -> None:
+    row = Instances(cluster, user, whole=whole, method=method).plan
+    Simulation.objects.create(
+        plan=row, status=Simulation.Status.SUCCEEDED, forecast=forecast_to_json(OF_STAGES)
+    )
+    plan = stored_plan(row)
+    choice = plan.method_choice
+    assert plan.instances
+    assert choice is not None
+    predicted = {one.method: one.output_tokens_per_s for one in choice.candidates}
+    assert output_forecast(row, plan) == pytest.approx(predicted[choice.chosen])
+    page = browser.get(f"/plans/by-id/{row.pk}/simulations").content.decode()
+    names = ", ".join(sorted({one.node for one in plan.instances}))
+    assert f"The instances of {names} are simulated as stages that hold all layers" in page
+
+
+def test_of_pipelines_that_nobody_forecast_beside_instances_nothing_is_expected(
+    cluster: Cluster, user: Any
+) -> None:
+    row = Instances(cluster, user, whole=1, method="mixed").plan
+    del row.document["method_choice"]
+    row.save(update_fields=["document"])
+    plan = stored_plan(row)
+    assert plan.instances
+    assert output_forecast(row, plan) is None
