@@ -58,8 +58,9 @@ class Reader:
         number = OPEN_STREAMS.count(self.user.pk)
         yield pieces
         await pieces.aclose()
-        async with asyncio.timeout(30):  # the test client has wrapped it, and leaves it to Python
-            while OPEN_STREAMS.count(self.user.pk) == number:
+        # The test client has wrapped it, and leaves it to Python, which tells nobody.
+        async with asyncio.timeout(30):
+            while OPEN_STREAMS.count(self.user.pk) == number:  # noqa: ASYNC110
                 await asyncio.sleep(0)
 
 

@@ -113,13 +113,12 @@ def _begins(now_s: float) -> str:
     began_s, is_ready = began
     age_s = now_s - began_s
     if is_ready:
-        patience_s, text = (
-            health.SILENT_AFTER.total_seconds(),
-            "started {} s ago and did not beat yet",
-        )
+        patience_s = health.SILENT_AFTER.total_seconds()
+        said = f"the worker started {age_s:.0f} s ago and did not beat yet"
     else:
-        patience_s, text = STARTS_WITHIN_S, "was started {} s ago and does not take tasks yet"
-    return f"the worker {text.format(round(age_s))}" if 0 <= age_s < patience_s else ""
+        patience_s = STARTS_WITHIN_S
+        said = f"the worker was started {age_s:.0f} s ago and does not take tasks yet"
+    return said if 0 <= age_s < patience_s else ""
 
 
 def clocks() -> Iterator[Finding]:
