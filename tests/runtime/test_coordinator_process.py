@@ -18,6 +18,7 @@ import httpx
 import pytest
 import uvicorn
 from coordinator_doubles import RANGES, ScriptedStages, serving_plan, write_checkpoint
+from free_port import free_port
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -218,12 +219,6 @@ class Coordinator:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=90)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def test_it_joins_serves_and_serves_on_without_helixweb_and_after_its_own_restart(
