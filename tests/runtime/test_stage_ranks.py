@@ -116,7 +116,7 @@ def test_a_rank_that_ends_is_told_of_and_no_step_is_run_without_it(tmp_path: Pat
     try:
         runner = group.make_runner(pages=PAGES)
         group._children._processes[0].kill()
-        assert heard.wait(timeout=30)
+        assert heard.wait(timeout=90)
         assert "rank 1 ended with status -9" in lost[0]
         with pytest.raises(RankLost, match="rank 1 takes no more steps"):
             run_steps(runner)
