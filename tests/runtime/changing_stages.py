@@ -18,7 +18,7 @@ from runtime.transport.in_memory import InMemoryNetwork
 NEXT = GENERATION + 1
 CONTEXT_TOKENS = 128
 STEP_TOKENS = PAGE_TOKENS  # what no budget makes smaller
-PATIENCE_S = 60.0  # a bound on hanging, not a measurement
+PATIENCE_S = 90.0  # a bound on hanging, not a measurement
 
 
 class ChangingStages(StageCluster):

@@ -26,7 +26,7 @@ from tests.shaped_links.shaped_pipe import Shape
 Side = Literal["a", "b", "c", "d"]
 _SIDES: tuple[Side, ...] = get_args(Side)
 REPOSITORY = Path(__file__).parents[2]
-_TIMEOUT_S = 20.0
+_TIMEOUT_S = 60.0
 _numbers = itertools.count()
 
 

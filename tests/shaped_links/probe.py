@@ -13,7 +13,7 @@ import sys
 import time
 
 PORT = 7788
-_TIMEOUT_S = 20.0
+_TIMEOUT_S = 60.0
 
 
 def serve(address: str) -> None:

@@ -52,7 +52,7 @@ def configure(side: str, namespace: str, mtu: int) -> None:
         f"ip -n {namespace} addr add {ADDRESSES[side]}/24 dev {DEVICE}",
         f"ip -n {namespace} link set {DEVICE} mtu {mtu} txqueuelen 4000 up",
     ):
-        subprocess.run(command.split(), check=True, timeout=20)
+        subprocess.run(command.split(), check=True, timeout=60)
 
 
 def target_of(packet: bytes) -> str | None:
