@@ -89,7 +89,8 @@ def plan_from_dict(document: object) -> Plan:
 
 
 def _check_instances(plan: Plan) -> None:
-    """Their nodes hold the whole model."""
+    """Their nodes hold the whole model, and no two have the same GPU."""
+    taken: dict[tuple[str, int], str] = {}
     for one in plan.instances:
         held = plan.placement.layers.get(one.node)
         if held is None or len(held) != plan.num_layers:
@@ -98,6 +99,13 @@ def _check_instances(plan: Plan) -> None:
                 f"{'nothing' if held is None else held} of {plan.num_layers} layers; a node with "
                 "instances holds all"
             )
+        for gpu in one.gpus:
+            other = taken.setdefault((one.node, gpu), one.name)
+            if other != one.name:
+                raise InvalidProblem(
+                    f"instances: {other!r} and {one.name!r} both have GPU {gpu} of node "
+                    f"{one.node!r}; give each its own"
+                )
 
 
 def plan_to_dict(plan: Plan) -> dict[str, object]:

@@ -253,3 +253,12 @@ def test_a_plan_whose_instance_holds_less_than_all_layers_is_refused() -> None:
     document["placement"] = {"n0": [0, 4], "n1": [0, 3]}
     with pytest.raises(InvalidProblem, match=r"'n1' is on node 'n1', which holds \[0, 3\) of 4"):
         plan_from_dict(document)
+
+
+def test_a_plan_that_gives_a_gpu_to_two_instances_is_refused() -> None:
+    of = with_times(problem(BIG, gpus=2), {1: 0.01, 2: 0.06})
+    document = plan_to_dict(planned(of, "instances"))
+    first, second = document["instances"]
+    document["instances"] = [first, {**second, "gpus": first["gpus"]}]
+    with pytest.raises(InvalidProblem, match=r"both have GPU 0 of node 'n0'; give each its own"):
+        plan_from_dict(document)
