@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from rest_framework.reverse import reverse
 from rest_framework.serializers import BaseSerializer
 
+from helixweb.common.own_turns import in_own_turn
 from helixweb.common.pagination import Pages
 from helixweb.common.problems import Conflict
 from helixweb.common.rest.lists import PAGING
@@ -174,6 +175,7 @@ class PlanViewSet(ReadViewSet[Plan]):
         responses=OpenApiTypes.OBJECT,
     )
     @action(detail=True, url_path=r"figures/(?P<figure>[a-z-]+)", filter_backends=[])
+    @in_own_turn
     def figures(self, request: Request, pk: str, figure: str) -> Response:
         """One of the plan's charts as Plotly draws it, and its facts as a sentence and a table."""
         if figure not in FIGURES:
@@ -204,6 +206,7 @@ class PlanViewSet(ReadViewSet[Plan]):
 
     @extend_schema(responses=UnmovedSerializer)
     @action(detail=True, filter_backends=[])
+    @in_own_turn
     def unmoved(self, request: Request, pk: str) -> Response:
         """What this plan's placement carries on the cluster as it is now, no layer moved."""
         plan = self.get_object()
@@ -232,6 +235,7 @@ class PlanViewSet(ReadViewSet[Plan]):
         responses=ComparisonSerializer,
     )
     @action(detail=False, filter_backends=[])
+    @in_own_turn
     def compare(self, request: Request) -> Response:
         """Two to four plans side by side: forecast, flow, hops, and which layers lie elsewhere."""
         try:
@@ -242,6 +246,7 @@ class PlanViewSet(ReadViewSet[Plan]):
 
     @extend_schema(request=WhatIfSerializer, responses=WhatIfAnswerSerializer)
     @action(detail=True, methods=["post"], url_path="what-if")
+    @in_own_turn
     def what_if(self, request: Request, pk: str) -> Response:
         """What this plan is worth on a changed copy of its cluster, by estimate.
 

@@ -7,6 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods
 
+from helixweb.common.own_turns import page_in_own_turn
 from helixweb.planning import services
 from helixweb.planning.comparing import compare
 from helixweb.planning.models import Plan
@@ -16,6 +17,7 @@ from planner.domain.errors import PlannerError
 
 
 @require_GET
+@page_in_own_turn
 def compare_plans(request: HttpRequest) -> HttpResponse:
     """`?plan=&plan=`: two to four plans side by side."""
     try:
@@ -27,6 +29,7 @@ def compare_plans(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
+@page_in_own_turn
 def what_if(request: HttpRequest, pk: int) -> HttpResponse:
     """POST estimates the changed copy at once; with `solve` a search on it is started."""
     plan = get_object_or_404(

@@ -9,6 +9,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
+from helixweb.common.own_turns import page_in_own_turn
 from helixweb.common.problems import Conflict
 from helixweb.common.queries import parsed_id
 from helixweb.planning import services
@@ -22,6 +23,7 @@ TIME_LIMIT_S = 10.0
 
 
 @require_http_methods(["GET", "POST"])
+@page_in_own_turn
 def replan_plan(request: HttpRequest, pk: int) -> HttpResponse:
     """What has changed since the plan, and what it carries now; POST searches around it."""
     plan = get_object_or_404(
