@@ -10,11 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from planner.domain.instance import Backend
 from runtime.protocol.bounds import Count, SmallCount
-from runtime.protocol.instances import MOST_REQUESTS
+from runtime.protocol.instances import MOST_REQUESTS, InstanceName
 
 MOST_SAID = 2000
 MOST_CERTIFICATE = 8000
-InstanceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 Term = Annotated[float, Field(ge=0)]
 Terms = tuple[Term, Term, Term, Term]
 

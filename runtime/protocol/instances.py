@@ -22,6 +22,7 @@ MOST_REQUESTS = 256  # at an instance at once, as vLLM takes into a batch
 _ASSUMED_ROOM_TOKENS = 65_536
 _NOT_OF_A_HOST = frozenset(" ?#")  # paths are put behind an address
 
+InstanceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 _Term = Annotated[float, Field(ge=0)]
 
@@ -47,7 +48,7 @@ class EngineTimes(_Section):
 class _Instance(_Section):
     """What every instance has. `name` is also that of its log."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    name: InstanceName
     weight: float = Field(default=1.0, gt=0)
     times: EngineTimes | None = None
     kv_room_tokens: int = Field(default=_ASSUMED_ROOM_TOKENS, ge=1)

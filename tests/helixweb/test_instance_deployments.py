@@ -301,6 +301,7 @@ def test_a_backend_of_a_node_without_instances_is_refused(api: APIClient, two: I
     ("change", "words"),
     [
         ({"name": "rack 1"}, ("'rack 1'", "name: String should match pattern")),
+        ({"name": "n" * 65}, ("name: String should match pattern",)),
         ({"name": "pipelines"}, ("'pipelines'", "what pipelines are called")),
         ({"gpus": [2**40]}, ("gpus.0: Input should be less than",)),
     ],

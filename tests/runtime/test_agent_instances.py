@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 from instance_house import COMMAND, run, wait_until
+from pydantic import ValidationError
 
-from planner.domain.instance import Backend
+from planner.domain.instance import BACKENDS, Backend
 from runtime.agent.instance_specs import CannotRun, InstanceSettings, spec_of
 from runtime.agent.instances import InstanceKeeper, goes_on, progress_of, with_instances
 from runtime.instances.process import ServerProcess
@@ -186,6 +187,14 @@ def test_what_this_machine_cannot_run_is_refused_with_the_remedy(
 ) -> None:
     with pytest.raises(CannotRun, match=why):
         spec_of(wanted, port=1, settings=settings, beside=(wanted,))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_whatever_name_an_order_can_have_an_instance_can_have_too(backend: Backend) -> None:
+    longest = order("n" * 64, backend=backend)
+    assert spec_of(longest, port=1, settings=SETTINGS, beside=(longest,)).name == "n" * 64
+    with pytest.raises(ValidationError):
+        order("n" * 65, backend=backend)
 
 
 def test_a_refusal_is_told_as_what_the_instance_waits_for(tmp_path: Path) -> None:
