@@ -1,17 +1,17 @@
-"""What a stage owes its coordinators: its room, refusals, an end of what they retired, and of those
-that are lost."""
+"""What a stage owes its coordinators: its room, refusals, what was measured of requests, an end of
+what they retired, and of those that are lost."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from runtime.engine.coordinators import Coordinators
 from runtime.engine.hosting import Hosting
 from runtime.engine.intake import Intake, Refusal
 from runtime.engine.pages import PageBooks
-from runtime.engine.sequence import RequestKey
+from runtime.engine.sequence import RequestKey, Sequence
 from runtime.engine.shares import Shares
 from runtime.engine.telling import Telling, entry_of
-from runtime.protocol.data import Entry, Message, Reason
+from runtime.protocol.data import Entry, Flag, Message, Reason
 from runtime.protocol.life import LIFE_BYTES, life_of
 from runtime.transport.pulse import Sighting
 
@@ -30,6 +30,7 @@ class Clientele:
         intake: Intake,
         hosting: Hosting,
         books: PageBooks,
+        clock: Callable[[], float],
     ) -> None:
         self._coordinators = coordinators
         self._shares = shares
@@ -38,6 +39,7 @@ class Clientele:
         self._residents = intake.residents
         self._hosting = hosting
         self._books = books
+        self._clock = clock
 
     def tell_room(self) -> None:
         """Which generations there are, and how many pages for whom."""
@@ -64,6 +66,21 @@ class Clientele:
             self._intake.end(key)
         self._telling.refusals(refusals)
 
+    def give_up(self, sequences: Iterable[Sequence], reason: Reason) -> None:
+        """Forget these requests, which are here, and say why."""
+        for sequence in sequences:
+            self.end([entry_of(sequence)], reason, generation=sequence.generation)
+
+    def tell_spans(self, entries: Iterable[Entry], *, heard_s: float, unseen_s: float) -> None:
+        """What was measured of requests that end, to whoever asks."""
+        for entry in entries:
+            key = RequestKey(request=entry.request, epoch=entry.epoch)
+            sequence = self._residents.by_key.get(key)
+            if sequence is not None and Flag.TRACED in entry.flags:
+                now_s = self._clock()
+                spans = sequence.spans.told(heard_s=heard_s, unseen_s=unseen_s, now_s=now_s)
+                self._telling.spans(sequence, spans)
+
     def hear(self, sightings: Iterable[Sighting], *, now_s: float) -> bool:
         """Forget the requests of coordinators that are lost: should one come back, they begin anew.
 
@@ -79,9 +96,9 @@ class Clientele:
         is_news = False
         for lost in self._coordinators.lose(now_s=now_s):
             self._shares.forget(lost)
-            for sequence in list(self._residents.by_key.values()):
-                if sequence.route.coordinator == lost:
-                    self.end([entry_of(sequence)], Reason.PREEMPTED, generation=sequence.generation)
+            residents = list(self._residents.by_key.values())
+            its_own = (one for one in residents if one.route.coordinator == lost)
+            self.give_up(its_own, Reason.PREEMPTED)
             for generation in list(self._hosting.ranges):
                 is_news |= self._end_if_retired(generation)
         return is_news

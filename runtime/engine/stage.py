@@ -30,18 +30,18 @@ from runtime.engine.outgoing import (
 )
 from runtime.engine.pages import PageTable
 from runtime.engine.prompt_steps import PromptSteps
+from runtime.engine.reporting import Reporting
 from runtime.engine.residents import Residents
 from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.engine.shared_cores import SharedCores
 from runtime.engine.shares import Shares
 from runtime.engine.stage_counters import StageCounters
-from runtime.engine.telling import Telling, entry_of
+from runtime.engine.telling import Telling
 from runtime.protocol.control import LinkStats, PeerAddress, StageStats
 from runtime.protocol.coordinators import is_coordinator
-from runtime.protocol.data import DTYPE_BYTES, Entry, Flag, Kind, Message, Reason
+from runtime.protocol.data import DTYPE_BYTES, Kind, Message, Reason
 from runtime.protocol.engine_options import EngineOptions, PromptRule, PromptStepRule
 from runtime.protocol.frame_error import FrameError
-from runtime.protocol.link_news import LOOK_EVERY_S, LinkNews
 from runtime.protocol.measure_order import MeasureOrder, unpack_order
 from runtime.protocol.stage_pipe import StageEvent
 from runtime.transport.base import Received, SendError, Transport
@@ -113,16 +113,12 @@ class Stage:
         self._forecast = forecast or DecodeForecast()
         self._on_step = on_step
         self._link_stats = link_stats
-        self._link_news = LinkNews()
         self._measure_link = measure
-        self._on_report = on_report
         self._departure = departure
         self._clock = clock
         self._sleep = sleep
-        self._next_report_s = self._looked_s = clock()  # looked: when it last saw what had come
-        self._next_look_s = self._looked_s  # at the links
+        self._looked_s = clock()  # when it last saw what had come
         self._counters = StageCounters(clock=clock, core_delay=core_delay, started_s=self._looked_s)
-        self._reported_pages = -1
         self._pages_moved = False  # since they were last checked
         self._shape = shape = backend.shape
         self._coordinators = Coordinators(peer.name for peer in peers)
@@ -174,6 +170,16 @@ class Stage:
             intake=self._intake,
             hosting=self._hosting,
             books=backend.books,
+            clock=clock,
+        )
+        self._reporting = Reporting(
+            interval_s=REPORT_INTERVAL_S,
+            tell_room=self._clientele.tell_room,
+            tidy_up=self._tidy_up,
+            stats=self.stats,
+            link_stats=link_stats,
+            on_report=on_report,
+            clock=clock,
         )
 
     def run(self, stopped: Callable[[], bool]) -> None:
@@ -181,11 +187,10 @@ class Stage:
         while not stopped() and not self._has_left():
             if self._hosting.advance():
                 self._pages_moved = True
-                self._next_report_s = self._clock()  # coordinators wait for it
+                self._reporting.hurry()
             if self._clientele.hear(self._sightings(), now_s=self._clock()):
-                self._next_report_s = self._clock()
-            self._report_when_due()
-            self._report_links_that_changed()
+                self._reporting.hurry()
+            self._reporting.tell(pages_used=self._backend.books.used, has_work=self.has_work)
             arrived, unseen_s = self._receive()
             for received in arrived:
                 self._accept(received.message, sender=received.sender, unseen_s=unseen_s)
@@ -263,7 +268,7 @@ class Stage:
 
     def _patience_s(self) -> float:
         longest_s = self._gathering_s() if self.has_work else _IDLE_WAIT_S
-        return max(0.0, min(longest_s, self._next_report_s - self._clock()))
+        return max(0.0, min(longest_s, self._reporting.due_in_s))
 
     def _gathering_s(self) -> float:
         """How long the next step waits for decodes to join it; 0 where stages share no cores."""
@@ -319,7 +324,7 @@ class Stage:
 
     def _preempt(self, sequence: Sequence) -> None:
         self._counters.preemptions += 1
-        self._clientele.end([entry_of(sequence)], Reason.PREEMPTED, generation=sequence.generation)
+        self._clientele.give_up([sequence], Reason.PREEMPTED)
 
     def _run_step(self, step: list[Work]) -> None:
         self._on_step(sum(work.chunk.n_tokens for work in step))
@@ -330,7 +335,7 @@ class Stage:
         except Exception:
             self._forecast.step_failed()
             logger.exception("a step of %d requests failed", len(step))
-            self._give_up(step, Reason.STAGE_ERROR)
+            self._clientele.give_up((work.sequence for work in step), Reason.STAGE_ERROR)
             return
         if self._relative_speed < 1:
             own_s = self._clock() - began_s - (self._counters.delay_s() - delay_s)
@@ -345,7 +350,7 @@ class Stage:
 
     def _sampled(self, step: list[Work], result: StepResult) -> list[Sampled]:
         for index, reason in result.failed.items():
-            self._give_up([step[index]], reason)
+            self._clientele.give_up([step[index].sequence], reason)
         return [
             Sampled(
                 work=step[index],
@@ -405,10 +410,10 @@ class Stage:
                 return
             if message.kind == Kind.RETIRE:
                 if self._clientele.retire(message, sender=sender):
-                    self._next_report_s = now_s
+                    self._reporting.hurry()
                 return
             if message.kind == Kind.RELEASE:
-                self._tell_spans(message.entries, heard_s=now_s, unseen_s=unseen_s)
+                self._clientele.tell_spans(message.entries, heard_s=now_s, unseen_s=unseen_s)
         self._clientele.refuse(
             self._intake.accept(message, sender=sender, now_s=now_s, unseen_s=unseen_s)
         )
@@ -431,46 +436,11 @@ class Stage:
             if sequence is not None and sequence.left_s is not None and sequence.is_decoding:
                 self._decode_cap.observe_return(now_s - sequence.left_s)
 
-    def _tell_spans(self, entries: Items[Entry], *, heard_s: float, unseen_s: float) -> None:
-        """What was measured of requests that end, to whoever asks."""
-        for entry in entries:
-            key = RequestKey(request=entry.request, epoch=entry.epoch)
-            sequence = self._residents.by_key.get(key)
-            if sequence is not None and Flag.TRACED in entry.flags:
-                now_s = self._clock()
-                spans = sequence.spans.told(heard_s=heard_s, unseen_s=unseen_s, now_s=now_s)
-                self._telling.spans(sequence, spans)
-
-    def _give_up(self, step: list[Work], reason: Reason) -> None:
-        for work in step:
-            sequence = work.sequence
-            self._clientele.end([entry_of(sequence)], reason, generation=sequence.generation)
-
-    def _report_when_due(self) -> None:
-        now_s = self._clock()
-        due = now_s >= self._next_report_s
-        idle_with_news = self._backend.books.used != self._reported_pages and not self.has_work
-        if not due and not idle_with_news:
-            return
-        self._reported_pages = self._backend.books.used
-        self._clientele.tell_room()
-        if due:
-            self._next_report_s = now_s + REPORT_INTERVAL_S
-            self._intake.end_orphans(silent_since_s=now_s - ORPHAN_AFTER_S)
-            if self._pages_moved and not self.has_work:
-                self._pages_moved = False
-                self.check_pages()
-            stats = self.stats()
-            self._link_news.told(stats.links)
-            self._on_report(stats)
-
-    def _report_links_that_changed(self) -> None:
-        now_s = self._clock()
-        if now_s < self._next_look_s:
-            return
-        self._next_look_s = now_s + LOOK_EVERY_S
-        if self._link_news.take(self._link_stats(), now_s=now_s):
-            self._on_report(self.stats())
+    def _tidy_up(self) -> None:
+        self._intake.end_orphans(silent_since_s=self._clock() - ORPHAN_AFTER_S)
+        if self._pages_moved and not self.has_work:
+            self._pages_moved = False
+            self.check_pages()
 
 
 def _decode_tokens(step: Items[Work]) -> int:
