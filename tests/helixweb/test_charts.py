@@ -159,3 +159,8 @@ def test_pages_with_charts_bring_the_style_that_plotly_would_add_without_a_nonce
     page = render_to_string("charts.html", {"request": SimpleNamespace(csp_nonce="once")})
     assert f'<style id="{map_style_id()}" nonce="once">' in page
     assert page.index("<style") < page.index("plotly.min.js")
+
+
+def test_a_part_that_is_fetched_brings_no_style_of_a_nonce_that_its_page_does_not_know() -> None:
+    request = SimpleNamespace(csp_nonce="another", htmx=True)
+    assert "<style" not in render_to_string("charts.html", {"request": request})

@@ -63,6 +63,17 @@ def test_htmx_gets_the_part_that_changes_by_itself(browser: Client, cluster: Clu
         assert "<html" not in part.content.decode()
 
 
+def test_a_page_that_is_fetched_for_a_part_of_it_brings_no_style_of_its_own(
+    browser: Client, cluster: Cluster
+) -> None:
+    """Its nonce is another than that of the page that parses it, and the console would say so."""
+    address = reverse("network", args=[cluster.pk])
+    part = browser.get(address, headers={"HX-Request": "true"}).content.decode()
+    assert '<main id="content"' in part
+    assert "<style" not in part
+    assert "<style" in text_of(browser, "network", cluster.pk)
+
+
 def test_no_page_carries_an_inline_style(browser: Client, cluster: Cluster) -> None:
     node = Node.objects.get(name="mini")
     model = LanguageModel.objects.get()
