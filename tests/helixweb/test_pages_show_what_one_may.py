@@ -140,3 +140,15 @@ def test_a_viewer_is_told_why_there_is_nothing_to_press(world: World) -> None:
     elsewhere = client.get(f"/clusters/{world.other.pk}/").content.decode()
     assert "not shown" not in elsewhere
     assert f"/clusters/{world.other.pk}/edit" in elsewhere
+
+
+def test_a_viewer_of_a_node_is_shown_its_links_and_offered_no_change(world: World) -> None:
+    cluster, node = world.ids["cluster"], world.ids["node"]
+    people = world.people(cluster)
+    client = Client()
+    for role, words, edits in (("viewer", "All links", 0), ("operator", "Edit", 2)):
+        person = next(one for one in people if (one.role, one.where) == (role, "row"))
+        client.force_login(person.user)
+        page = client.get(f"/clusters/{cluster}/nodes/{node}/").content.decode()
+        assert re.search(rf'#links">{words}</a>', page), role
+        assert page.count(">Edit<") == edits, role
