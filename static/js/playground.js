@@ -49,6 +49,12 @@
     messages.scrollTop = messages.scrollHeight;
     return message;
   };
+  // Who reads the end goes on seeing it when more is said; who has scrolled up stays there.
+  const goingOn = (change) => {
+    const atEnd = messages.scrollHeight - messages.scrollTop - messages.clientHeight < 40;
+    change();
+    if (atEnd) messages.scrollTop = messages.scrollHeight;
+  };
   const chip = (text, kind) => {
     const span = document.createElement("span");
     span.className = `badge plain ${kind}`;
@@ -110,7 +116,7 @@
       const link = document.createElement("a");
       link.href = `/requests/${request}/`;
       link.textContent = gettext("Where its time went");
-      footer.append(link);
+      goingOn(() => footer.append(link));
       return;
     }
   };
@@ -158,9 +164,7 @@
         answer.firstAfter = (answer.firstAt - sentAt) / 1000;
       }
       answer.text += text;
-      const atEnd = messages.scrollHeight - messages.scrollTop - messages.clientHeight < 40;
-      said.append(text);
-      if (atEnd) messages.scrollTop = messages.scrollHeight;
+      goingOn(() => said.append(text));
     }
     if (answer.finish === null) throw new Refused(gettext("The answer broke off before its end; ask again."));
   };
@@ -200,12 +204,12 @@
         problem.className = "problem";
         problem.textContent = error instanceof Refused ? error.message : gettext("The site does not answer; check that it runs and try again.");
         problem.setAttribute("role", "alert");
-        message.querySelector(".said").after(problem);
+        goingOn(() => message.querySelector(".said").after(problem));
       }
     } finally {
       message.classList.remove("under-way");
     }
-    showFacts(message, answer);
+    goingOn(() => showFacts(message, answer));
     // What was not answered is not part of the talk.
     if (answer.text) talk.push({ role: "assistant", content: answer.text });
     else talk.pop();
