@@ -44,8 +44,8 @@ class DataSheet:
 
     def __post_init__(self) -> None:
         for key in ("memory_bytes", "bytes_per_s", "flops"):
-            if not getattr(self, key) > 0:
-                raise UnknownGpu(f"{key} is {getattr(self, key)}; it must be above 0")
+            if not 0 < getattr(self, key) < float("inf"):
+                raise UnknownGpu(f"{key} is {getattr(self, key)}; it must be above 0, and finite")
 
 
 def _sheet(memory_gb: float, gb_per_s: float, tflops: float) -> DataSheet:

@@ -1,6 +1,7 @@
 """Estimates from data sheets, held against what can be reckoned by hand."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from planner.roofline import (
     ESTIMATED,
     FLOPS_SHARE,
     LAUNCH_S,
+    DataSheet,
     LayerShape,
     UnknownGpu,
     UnknownShape,
@@ -111,6 +113,12 @@ def test_what_is_no_config_or_no_gpu_is_refused_in_one_line(
 def test_a_sheet_of_nothing_is_refused() -> None:
     with pytest.raises(UnknownGpu, match="H300"):
         data_sheet("H300")
+
+
+@pytest.mark.parametrize("memory_bytes", [0.0, math.nan, math.inf])
+def test_a_sheet_with_a_number_that_none_can_be_is_refused(memory_bytes: float) -> None:
+    with pytest.raises(UnknownGpu, match="memory_bytes is .* must be above 0, and finite"):
+        DataSheet(memory_bytes=memory_bytes, bytes_per_s=1.0, flops=1.0)
 
 
 def spec(**changes: object) -> ModelSpec:
