@@ -167,8 +167,9 @@ def refusals_of(deployment: Deployment, *, now: datetime) -> list[str]:
 def _elsewhere(deployment: Deployment, *, now: datetime) -> Elsewhere:
     """Somebody's servers as coordinators that follow the present generation tell of them; while one
     before serves on, nobody knows why those of this one do not answer."""
-    rows = list(deployment.assignments.only("instances", "deployment_id"))
-    names = {one["name"] for row in rows if is_elsewhere(row) for one in row.instances}
+    rows = deployment.assignments.exclude(instances=[]).only("instances", "deployment_id")
+    there = [row for row in rows if is_elsewhere(row)]
+    names = {one["name"] for row in there for one in row.instances}
     if not names:
         return _NOBODY
     heard = heard_reports(deployment.cluster_id, now=now)
@@ -188,7 +189,7 @@ def _elsewhere(deployment: Deployment, *, now: datetime) -> Elsewhere:
     )
     return Elsewhere(
         answers=any(one["open"] for _, one, _ in traffic),
-        is_awaited=all(is_elsewhere(row) for row in rows) and not answers_now,
+        is_awaited=len(there) == deployment.assignments.count() and not answers_now,
         troubles=tuple(dict.fromkeys(troubles)),
     )
 
