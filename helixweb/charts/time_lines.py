@@ -47,7 +47,7 @@ def time_lines(times: Sequence[datetime], lines: Sequence[Line], *, unit: str) -
         "showlegend": True,
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
         "margin": {"l": 8, "r": 16, "t": 34, "b": 36},
-        "xaxis": {"type": "date"},
+        "xaxis": {"type": "date", "tickangle": 0},  # tilted ones are cut off below
         "yaxis": {"title": {"text": unit}, "rangemode": "tozero"},
     }
     return Chart(

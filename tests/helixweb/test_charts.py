@@ -12,6 +12,7 @@ from helixweb.charts.chart import Chart
 from helixweb.charts.flow_diagram import flow_diagram
 from helixweb.charts.incumbent_curve import CurvePoint, incumbent_curve
 from helixweb.charts.latency import latency
+from helixweb.charts.latency_heat import latency_heat
 from helixweb.charts.layer_map import layer_map
 from helixweb.charts.node_bars import NodeShare, node_bars
 from helixweb.charts.throughput import requests_in_system, throughput
@@ -139,6 +140,13 @@ def test_what_was_not_measured_is_a_gap_and_a_dash() -> None:
     assert chart.summary == "Nothing is measured now."
     never = latency([_moment()], p50_s=[None], p95_s=[None])
     assert never.summary == "Nothing has been measured yet."
+
+
+def test_times_stand_level_so_that_a_phone_cuts_none_of_them_off() -> None:
+    line = latency([_moment()], p50_s=[0.1], p95_s=[0.2])
+    heat = latency_heat([_moment()], [(1, 0)], bounds_s=[1.0])
+    for chart in (line, heat):
+        assert chart.figure["layout"]["xaxis"]["tickangle"] == 0
 
 
 def _moment() -> datetime:
