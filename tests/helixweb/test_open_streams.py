@@ -90,7 +90,7 @@ def test_one_person_has_so_many_streams_open_and_no_more_and_others_have_theirs(
                 assert (problem.status_code, problem["Retry-After"]) == (429, str(COME_AGAIN_S))
                 told = problem.json()
                 assert told["type"] == "about:blank#too_many_streams"
-                assert "You have 2 event streams" in told["detail"]
+                assert "One person may have 2 event streams" in told["detail"]
                 assert "HELIX_STREAMS_PER_USER" in told["detail"]
                 page = await reader.ask(PAGES)
                 assert (page.status_code, page["Retry-After"]) == (429, str(COME_AGAIN_S))
