@@ -379,6 +379,7 @@ def test_a_run_by_instances_is_asked_for_by_form_and_by_rest(
     assert {one["backend"] for one in plan.document["instances"]} == {"vllm"}
     page = browser.get(reverse("plan-run", args=[plan.run_id])).content.decode()
     assert "Instances of this plan" in page
+    assert "Searched for the flow" not in page
     assert "Algorithm 1" in page
 
 
