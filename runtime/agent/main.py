@@ -158,8 +158,8 @@ async def _run(options: argparse.Namespace, data_dir: DataDir, node_log: NodeLog
                 relative_speed=hardware.relative_speed,
                 threads=options.threads,
                 emulated=options.emulate is not None,
-                vllm_command=tuple(shlex.split(options.vllm_command)),
-                transformers_command=tuple(shlex.split(options.transformers_command)),
+                vllm_command=options.vllm_command,
+                transformers_command=options.transformers_command,
             ),
             rng=rng,
             stage_command=stage_command,
@@ -174,6 +174,17 @@ def _version() -> str:
         return metadata.version("helixweb")
     except metadata.PackageNotFoundError:
         return "not installed"
+
+
+def _command_words(text: str) -> tuple[str, ...]:
+    """What begins a command line, as a shell takes it apart."""
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no command ({error})") from error
+    if not words:
+        raise argparse.ArgumentTypeError("it is empty; give the command, or leave the option out")
+    return words
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -234,11 +245,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--vllm-command",
+        type=_command_words,
         default="vllm",
         help="what begins the command line of `vllm serve` (default %(default)s)",
     )
     add(
         "--transformers-command",
+        type=_command_words,
         default="transformers",
         help="what begins the command line of `transformers serve` (default %(default)s)",
     )

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from planner.domain.instance import BACKENDS, Backend
 from runtime.agent.instance_specs import CannotRun, InstanceSettings, spec_of
 from runtime.agent.instances import InstanceKeeper, goes_on, progress_of, with_instances
+from runtime.agent.main import main
 from runtime.instances.process import ServerProcess
 from runtime.protocol.control import DesiredState, ObservedState, Phase
 from runtime.protocol.instance_orders import AssignedInstance, ObservedInstance
@@ -195,6 +196,18 @@ def test_whatever_name_an_order_can_have_an_instance_can_have_too(backend: Backe
     assert spec_of(longest, port=1, settings=SETTINGS, beside=(longest,)).name == "n" * 64
     with pytest.raises(ValidationError):
         order("n" * 65, backend=backend)
+
+
+@pytest.mark.parametrize(
+    ("command", "why"), [("", "it is empty"), ("/opt/vllm 'serve", "is no command (No closing")]
+)
+def test_a_command_that_starts_nothing_is_refused_when_the_agent_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, why: str
+) -> None:
+    here = ["--server", "http://127.0.0.1:9", "--data-dir", str(tmp_path)]
+    with pytest.raises(SystemExit):
+        main([*here, "--vllm-command", command])
+    assert f"argument --vllm-command: {why}" in capsys.readouterr().err.replace(f"{command!r} ", "")
 
 
 def test_a_refusal_is_told_as_what_the_instance_waits_for(tmp_path: Path) -> None:
