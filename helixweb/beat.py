@@ -21,7 +21,9 @@ class Scheduler(PersistentScheduler):
 
     def _follow_clock(self) -> None:
         ahead = [
-            entry for entry in self.schedule.values() if entry.last_run_at > entry.default_now()
+            entry
+            for entry in self.schedule.values()
+            if entry.last_run_at is not None and entry.last_run_at > entry.default_now()
         ]
         if not ahead:
             return
