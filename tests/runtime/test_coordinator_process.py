@@ -180,8 +180,15 @@ def _byte_tokens(text: str) -> list[int]:
 class Coordinator:
     """The process, its addresses, and a client."""
 
-    def __init__(self, tmp_path: Path, *, server_port: int, token: str | None) -> None:
-        self.port, self.metrics_port = free_port(), free_port()
+    def __init__(
+        self,
+        tmp_path: Path,
+        *,
+        server_port: int,
+        token: str | None,
+        ports: tuple[int, int] | None = None,
+    ) -> None:
+        self.port, self.metrics_port = self.ports = ports or (free_port(), free_port())
         command = [
             sys.executable, "-m", "runtime", "coordinator",
             "--server", f"http://127.0.0.1:{server_port}",
@@ -260,7 +267,7 @@ def test_it_joins_serves_and_serves_on_without_helixweb_and_after_its_own_restar
             assert "helix_coordinator_generation 7.0" in alone.text
         assert first.chat().status_code == 200
         assert first.end() == 0
-        again = Coordinator(tmp_path, server_port=web_port, token=None)
+        again = Coordinator(tmp_path, server_port=web_port, token=None, ports=first.ports)
         coordinators.append(again)
         wait_for(lambda: again.health()["status"] == "ok", "it is up without helixweb")
         assert again.chat().status_code == 200
