@@ -11,11 +11,12 @@ from typing import Any
 
 from cryptography.x509 import InvalidVersion
 from django.db import transaction
+from django.db.models import Exists, OuterRef, Q
 
 from helixweb.alerting import deliveries
 from helixweb.alerting.kinds import DEFAULTS, Kind
-from helixweb.alerting.models import OPEN, Alert, AlertRule, Evaluation, Silence
-from helixweb.alerting.readings import Moment, Reading, read
+from helixweb.alerting.models import OPEN, Alert, AlertRule, Channel, Evaluation, Silence
+from helixweb.alerting.readings import Moment, Reading, read, with_readings
 from helixweb.alerting.states import Standing, State, begin, follow
 from helixweb.common import events
 from helixweb.inventory.models import Cluster
@@ -52,6 +53,19 @@ def evaluate(cluster: Cluster, *, now: datetime) -> int:
             _tell(cluster, turned, now)
         deliveries.tell_of_life(cluster, now=now)
     return len(turned)
+
+
+def ids_to_look_at(now: datetime) -> list[int]:
+    """Clusters where a rule may have something to say, or somebody is to be told that it has not;
+    and those that were never looked at, which have no rules yet."""
+    own = Q(cluster=OuterRef("pk"))
+    found = Cluster.objects.filter(
+        Q(pk__in=with_readings(now).values("pk"))
+        | Exists(Alert.objects.filter(own, state__in=OPEN))
+        | Exists(Channel.objects.filter(own, enabled=True, alive_every_s__gt=0))
+        | ~Exists(Evaluation.objects.filter(own))
+    )
+    return list(found.order_by("pk").values_list("pk", flat=True))
 
 
 def prune(now: datetime) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cryptography import x509
 from django.conf import settings
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils.translation import gettext_noop
 
 from helixweb.alerting.kinds import Kind
@@ -19,8 +19,8 @@ from helixweb.common.sentences import sentence
 from helixweb.deployment.link_view import link_rows
 from helixweb.deployment.live_links import live_links
 from helixweb.deployment.models import SERVING, Deployment, Status
-from helixweb.inventory.models import Change, Cluster, JoinToken, Process
-from helixweb.monitoring.history import current_sample
+from helixweb.inventory.models import Change, Cluster, Coordinator, JoinToken, Node, Process
+from helixweb.monitoring.history import SILENT_AFTER_S, current_sample
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.presentation import live_deployment
 
@@ -66,6 +66,26 @@ Read = Callable[[Moment], Iterable[Reading]]
 def read(kind: Kind, moment: Moment) -> dict[str, Reading]:
     """By subject; what is not there has no reading."""
     return {reading.subject: reading for reading in _READ[kind](moment)}
+
+
+def with_readings(now: datetime) -> QuerySet[Cluster]:
+    """Clusters of which some kind has a reading, or may have. All are asked about at once: most of
+    them run nothing most of the time, and to read one by itself takes many queries."""
+    expire = ApiKey.objects.filter(revoked_at=None, expires_at__gt=now)
+    if settings.HELIX_TLS_CERTIFICATE or expire.filter(cluster=None).exists():
+        return Cluster.objects.all()
+    heard_of = Q(cluster=OuterRef("pk"), last_seen_at__isnull=False)
+    told_since = int(now.timestamp() - SILENT_AFTER_S)
+    tokens = JoinToken.objects.filter(used_at=None, expires_at__gt=now)
+    samples = MetricSample.objects.filter(second__gte=told_since)
+    return Cluster.objects.filter(
+        Exists(Node.objects.filter(heard_of))
+        | Exists(Coordinator.objects.filter(heard_of))
+        | Exists(Deployment.objects.filter(cluster=OuterRef("pk"), status__in=SERVING))
+        | Exists(samples.filter(cluster=OuterRef("pk")))
+        | Exists(expire.filter(cluster=OuterRef("pk")))
+        | Exists(tokens.filter(cluster=OuterRef("pk")))
+    )
 
 
 def _lost_nodes(moment: Moment) -> Iterator[Reading]:

@@ -9,11 +9,12 @@ from helixweb.inventory.models import Cluster
 
 @shared_task
 def tend_alerts() -> None:
-    """Beat: what is due to be told, then every cluster's rules; each by itself, so that none keeps
-    others waiting."""
-    for delivery_id in deliveries.due_ids(timezone.now()):
+    """Beat: what is due to be told, then the rules of every cluster where something may be to tell;
+    each by itself, so that none keeps others waiting."""
+    now = timezone.now()
+    for delivery_id in deliveries.due_ids(now):
         send_delivery.apply_async(kwargs={"delivery_id": delivery_id}, expires=10.0)
-    for cluster_id in Cluster.objects.order_by("pk").values_list("pk", flat=True):
+    for cluster_id in evaluating.ids_to_look_at(now):
         evaluate_cluster.apply_async(kwargs={"cluster_id": cluster_id}, expires=5.0)
 
 

@@ -22,8 +22,8 @@ class TooManyStreams(exceptions.APIException):
 
     def __init__(self, most: int) -> None:
         super().__init__(
-            f"One person may have {most} event streams and waits for events open here, by pages and "
-            "by API keys, and so many of yours are. End some, or let an administrator raise "
+            f"One person may have {most} event streams and waits for events open here, by pages "
+            "and by API keys, and so many of yours are. End some, or let an administrator raise "
             "HELIX_STREAMS_PER_USER."
         )
 
