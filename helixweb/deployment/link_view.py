@@ -28,6 +28,12 @@ class LinkRow:
     slow: bool
 
     @property
+    def rate_age_s(self) -> float | None:
+        """How long ago the rate was last confirmed; None: it is not known."""
+        told_s = self.stats.bandwidth_age_s
+        return None if told_s is None else told_s + self.age_s
+
+    @property
     def queued_bytes(self) -> int:
         return self.stats.waiting_bytes + self.stats.in_flight_bytes
 

@@ -370,10 +370,14 @@ def _history(cluster: Any, plan: Any, *, generation: int, now: datetime) -> str:
 
 
 def _heard_for_an_hour(now: datetime) -> None:
+    """Also what stages told of their links, which counts for a minute after."""
+    from helixweb.deployment.models import NodeAssignment
     from helixweb.inventory.models import Coordinator, Node
 
     for kind in (Node, Coordinator):
         kind.objects.filter(joined_at__isnull=False).update(last_seen_at=now + timedelta(hours=1))
+    telling = NodeAssignment.objects.filter(stats__isnull=False)
+    telling.update(updated_at=now + timedelta(hours=1))
 
 
 def _others(name: str, *, spare: Any, user: Any, plan: Any, now: datetime) -> dict[str, Any]:

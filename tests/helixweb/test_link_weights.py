@@ -1,5 +1,6 @@
 """Routing weights follow what links do, say so, and go back; no stage hears of it."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +18,7 @@ from helixweb.deployment.link_rates import (
     counted_rate,
     counted_rates,
 )
+from helixweb.deployment.link_view import LinkRow
 from helixweb.deployment.live_links import LiveLink, live_links
 from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.options import DeployOptions
@@ -239,6 +241,16 @@ def test_the_networks_page_names_a_slow_link_and_shows_lanes_queues_and_ages(
     assert "whatever links do" in browser.get(url).content.decode()
     serving.tell(slow().model_copy(update={"stalled": True}))
     assert f"{source} → {target} takes no prompts" in browser.get(url).content.decode()
+
+
+def test_a_rate_on_the_networks_page_grows_old_while_its_sender_is_silent() -> None:
+    row = LinkRow(
+        source="a", target="b", stats=slow(SLOW, age_s=3.0), age_s=40.0, planned_bytes_per_s=1e9,
+        slow=True,
+    )  # fmt: skip
+    assert row.rate_age_s == 43.0
+    unknown = row.stats.model_copy(update={"bandwidth_age_s": None})
+    assert replace(row, stats=unknown).rate_age_s is None
 
 
 def test_the_monitor_names_a_slow_link_at_the_next_sample_and_forgets_it_when_it_is_well(
