@@ -275,6 +275,7 @@ def test_a_command_that_no_other_machine_can_use_says_so(
     ).content.decode()
     assert f"helix-agent join {url} " in page
     assert ("works on this machine only" in page) is warned
+    assert ("--memory-budget-bytes" in page) is warned
 
 
 def test_the_page_suggests_the_next_declared_node(
