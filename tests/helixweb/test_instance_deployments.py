@@ -9,7 +9,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from helixweb.deployment import settling
-from helixweb.deployment.models import Deployment, Status
+from helixweb.deployment.models import Deployment, Drain, Status
 from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.planning import attempts
 from helixweb.planning.models import Plan, PlanRun
@@ -254,6 +254,29 @@ def test_a_url_with_a_slash_at_its_end_is_asked_at_the_paths_there_are(
     plan = two.coordinator.desired().plan
     assert plan is not None
     assert plan.instances[0].url == "http://192.0.2.7:8000"
+
+
+def test_coordinators_wait_for_no_instance_of_a_node_that_is_drained(
+    api: APIClient, two: Instances
+) -> None:
+    deployment = two.deploy(api)
+    beat_all(two, deployment)
+    drained, other = sorted(two.plan.document["placement"])
+
+    def told_of() -> tuple[list[str], int]:
+        plan = two.coordinator.desired().plan
+        assert plan is not None
+        return [one.name for one in plan.instances], plan.instances_total
+
+    row = Drain.objects.create(node=two.agents[drained].row, began_at=timezone.now())
+    assert told_of() == ([drained, other], 2)
+    row.let_go_at = timezone.now()
+    row.save()
+    assert told_of() == ([other], 1)
+    Drain.objects.create(
+        node=two.agents[other].row, began_at=timezone.now(), let_go_at=timezone.now()
+    )
+    assert told_of() == ([], 2)
 
 
 def test_transformers_is_asked_by_the_name_of_its_checkpoint(

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+from typing import Any
 
 from django.conf import settings
 from django.db.models import Max
@@ -75,9 +76,7 @@ def coordinator_desired(coordinator: Coordinator) -> CoordinatorDesired:
             among = weights_among(plan.placement.layers, weights.routing_weights)
             plan = plan.model_copy(update={"routing_weights": among})
         if plan.instances_total:
-            rows = deployment.assignments.exclude(instances=[]).select_related("node")
-            known = tuple(one for row in rows.order_by("node_name") for one in served(row))
-            plan = plan.model_copy(update={"instances": known})
+            plan = plan.model_copy(update=_instances_of(deployment, plan))
     return CoordinatorDesired(
         generation=deployment.generation if deployment else 0,
         plan=plan,
@@ -87,6 +86,21 @@ def coordinator_desired(coordinator: Coordinator) -> CoordinatorDesired:
         draining=draining_names(coordinator.cluster_id),
         paused=deployment is not None and deployment.paused_at is not None,
     )
+
+
+def _instances_of(deployment: Deployment, plan: ServingPlan) -> dict[str, Any]:
+    """Those whose address is known, and how many there will be: none of a node that is drained, for
+    which a plan that follows another would wait."""
+    rows = list(
+        deployment.assignments.exclude(instances=[])
+        .exclude(node__drain__let_go_at__isnull=False)
+        .select_related("node")
+        .order_by("node_name")
+    )
+    return {
+        "instances": tuple(one for row in rows for one in served(row)),
+        "instances_total": sum(len(row.instances) for row in rows) or plan.instances_total,
+    }
 
 
 def service_key(coordinator: Coordinator) -> str:
