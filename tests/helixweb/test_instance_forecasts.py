@@ -3,6 +3,7 @@
 It takes the instances for stages that hold all layers.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -50,9 +51,10 @@ def test_what_is_measured_of_instances_is_held_against_what_was_predicted_of_the
 def test_of_pipelines_that_nobody_forecast_beside_instances_nothing_is_expected(
     cluster: Cluster, user: Any
 ) -> None:
-    row = Instances(cluster, user, whole=1, method="mixed").plan
-    del row.document["method_choice"]
-    row.save(update_fields=["document"])
+    row = Instances(cluster, user, whole=2, method="instances").plan
     plan = stored_plan(row)
-    assert plan.instances
-    assert output_forecast(row, plan) is None
+    first, _ = plan.instances
+    beside = replace(plan, instances=(first,), method_choice=None)  # the other one holds a stage
+    assert output_forecast(row, beside) is None
+    alone = replace(plan, method_choice=None)
+    assert output_forecast(row, alone) == sum(one.output_tokens_per_s for one in plan.instances)
