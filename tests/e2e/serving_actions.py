@@ -11,6 +11,15 @@ from tests.e2e.person import PATIENCE_S, Person
 from tests.helixweb.chat_double import ChatDouble
 
 World = dict[str, Any]
+# So that a talk is longer than its place, and whether one sees its end.
+LOW = """
+const { style } = document.getElementById("messages");
+[style.minHeight, style.maxHeight] = ["0", "6rem"];
+"""
+AT_END = """
+const talk = document.getElementById("messages");
+return talk.scrollTop > 0 && talk.scrollHeight - talk.scrollTop - talk.clientHeight < 2;
+"""
 # Also of what is folded away.
 CONTENT = "return document.querySelector(arguments[0])?.textContent ?? ''"
 
@@ -29,6 +38,7 @@ def act_on_what_serves(person: Person, world: World, chat: ChatDouble) -> None:
 def talk(person: Person, world: World, chat: ChatDouble) -> None:
     chat.request = world["request"]
     person.open(f"/playground/?deployment={world['deployment']}")
+    person.look(LOW)
     person.see("#snippet", "curl")
     person.find("#language").send_keys("Python")
     person.see("#snippet", "from openai import OpenAI")
@@ -42,6 +52,7 @@ def talk(person: Person, world: World, chat: ChatDouble) -> None:
     person.find("#prompt").send_keys("Once more")
     person.click("Send")
     person.see("#chat-status", "Both answers are complete.")
+    person.until(lambda: person.look(AT_END))
     person.tap("#beside")
     chat.hold = True
     person.find("#prompt").send_keys("And now wait")
