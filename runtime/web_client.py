@@ -66,18 +66,32 @@ class ServerRefused(WebError):
     """An answer that is not the one asked for; RFC 9457's title and detail where it has them."""
 
     def __init__(
-        self, *, status: int, title: str, detail: str, asks_for_later: bool = False
+        self,
+        *,
+        status: int,
+        title: str,
+        detail: str,
+        asks_for_later: bool = False,
+        is_problem: bool = True,
     ) -> None:
+        """`is_problem`: said as helixweb says it, not as a gateway before it might."""
         super().__init__(f"{status} {title}: {detail}" if detail else f"{status} {title}")
         self.status = status
         self.title = title
         self.detail = detail
         self._asks_for_later = asks_for_later  # by Retry-After
+        self._is_problem = is_problem
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether helixweb does not know the credential. A gateway that lets nobody in says 401,
+        too, and nothing of that."""
+        return self.status == 401 and self._is_problem
 
     @property
     def is_final(self) -> bool:
         """The same call would be refused again (4xx, but for timeout and too many requests)."""
-        if self._asks_for_later:
+        if self._asks_for_later or (self.status == 401 and not self._is_problem):
             return False
         return 400 <= self.status < 500 and self.status not in (408, 425, 429)
 
@@ -175,7 +189,7 @@ class WebClient:
     async def desired_states(self, kind: type[DesiredT]) -> AsyncGenerator[DesiredT]:
         """The desired state now and whenever it changes, forever: it dials again and again.
 
-        Raises ServerRefused for 401 only: this process does not belong to the cluster any more.
+        Raises ServerRefused only if this process does not belong to the cluster any more.
         """
         async for event in self.follow(_STREAMS[kind]):
             if event.event != "desired":
@@ -188,8 +202,8 @@ class WebClient:
     async def follow(self, path: str) -> AsyncGenerator[ServerEvent]:
         """Server-sent events of `path`, over as many connections as it takes.
 
-        Goes on with Last-Event-ID where the server numbers its events. Raises ServerRefused for
-        401 only.
+        Goes on with Last-Event-ID where the server numbers its events. Raises ServerRefused only
+        if the credential is unknown.
         """
         backoff = Backoff(rng=self._rng)
         last_id = ""
@@ -202,7 +216,7 @@ class WebClient:
                         yield event
                 reason = "the server closed it"
             except WebError as error:
-                if isinstance(error, ServerRefused) and error.status == 401:
+                if isinstance(error, ServerRefused) and error.is_unknown:
                     raise
                 reason = str(error)
             wait_s = backoff.next_s()
@@ -278,6 +292,7 @@ def _refusal(answer: httpx.Response) -> ServerRefused:
         problem = answer.json()
     except ValueError:
         problem = None
+    is_problem = isinstance(problem, dict) and "title" in problem
     if not isinstance(problem, dict):
         problem = {"detail": f"{answer.url} answered {_shown(answer.text)!r}"}
     return ServerRefused(
@@ -285,6 +300,7 @@ def _refusal(answer: httpx.Response) -> ServerRefused:
         title=str(problem.get("title") or answer.reason_phrase),
         detail=" ".join(str(problem.get("detail") or "").split()),
         asks_for_later="Retry-After" in answer.headers,
+        is_problem=is_problem,
     )
 
 

@@ -299,5 +299,5 @@ class Agent:
 
 
 def _raise_if_removed(error: WebError) -> None:
-    if isinstance(error, ServerRefused) and error.status == 401:
+    if isinstance(error, ServerRefused) and error.is_unknown:
         raise NodeRemoved(error.detail or str(error)) from error

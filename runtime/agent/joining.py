@@ -62,7 +62,7 @@ async def join(
         if not isinstance(error, ServerRefused) or not error.is_final:
             logger.warning("%s; going on as %s of the last run", error, member.name)
             return Joined(member=member, is_announced=False)
-        if error.status != 401:
+        if not error.is_unknown:
             raise JoinRefused(str(error)) from error
         if applicant.join_token is None:
             raise JoinRefused(

@@ -135,7 +135,7 @@ async def tell_log(web: WebClient, log: NodeLog, *, every_s: float = TELL_EVERY_
         try:
             await web.log(batch)
         except ServerRefused as error:
-            if error.is_final and error.status != 401:
+            if error.is_final and not error.is_unknown:
                 log.given_up()
         except WebError:
             continue

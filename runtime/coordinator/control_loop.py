@@ -56,7 +56,7 @@ async def report_forever(
                 await follower.apply(await web.coordinator_desired())
             was_away = False
         except WebError as error:
-            if isinstance(error, ServerRefused) and error.status == 401:
+            if isinstance(error, ServerRefused) and error.is_unknown:
                 raise _removed(error) from error
             if not was_away:
                 logger.warning("helixweb: %s; serving goes on without it", error)

@@ -58,6 +58,8 @@ class FakeWeb:
         self.is_streaming = True  # False: pushes are lost
         self.streams_opened = 0
         self.troubled_answers = 0  # so many calls are answered 503
+        self.is_gated = False  # a gateway in front lets nobody in
+        self.gated_answers = 0
         self.proxy_answers = 0  # so many joins are answered by something else
         self.lost_answers = 0  # so many joins are done, and their answers are lost
         self._kept: dict[str, RegisterReply] = {}  # by Idempotency-Key
@@ -213,6 +215,10 @@ class FakeWeb:
         return answer(HeartbeatReply(generation=self.coordinator_desired.generation))
 
     def _refusal(self, request: Request) -> Response | None:
+        if self.is_gated:
+            self.gated_answers += 1
+            page = "<h1>401 Authorization Required</h1>"
+            return Response(page, status_code=401, media_type="text/html")
         if self.troubled_answers:
             return self._troubled()
         scheme, _, credential = request.headers.get("Authorization", "").partition(" ")

@@ -293,6 +293,25 @@ def test_a_node_that_was_removed_stops_its_stage_and_says_so(tmp_path: Path, web
     run(life())
 
 
+def test_a_gateway_that_lets_nobody_in_ends_no_stage(tmp_path: Path, web: FakeWeb) -> None:
+    async def life() -> None:
+        node = Node(tmp_path, web)
+        web.desired = wants(1)
+        async with node.running(token=TOKEN):
+            await node.until_ready(1)
+            pids = node.living()
+            web.is_gated = True
+            await node.until(lambda: web.gated_answers > 2, what="heartbeats are refused")
+            web.is_gated = False
+            told = len(web.observed)
+            await node.until(lambda: len(web.observed) > told, what="it is heard again")
+            assert node.living() == pids
+        web.is_gated = True
+        await node.join()  # as of the last run
+
+    run(life())
+
+
 def test_a_data_directory_belongs_to_one_name(tmp_path: Path, web: FakeWeb) -> None:
     async def life() -> None:
         node = Node(tmp_path, web)

@@ -64,7 +64,14 @@ def test_a_registered_client_is_admitted_and_a_used_token_is_refused_with_the_re
         async with WebClient(web.url) as client:
             with pytest.raises(ServerRefused, match="401") as unknown:
                 await client.agent_desired()
+            assert unknown.value.is_unknown
             assert unknown.value.is_final
+            web.is_gated = True
+            with pytest.raises(ServerRefused, match="401") as gated:
+                await client.agent_desired()
+            assert not gated.value.is_unknown
+            assert not gated.value.is_final
+            web.is_gated = False
             reply = await client.register(REQUEST)
             assert reply.cluster == "test"
             assert await client.agent_desired() == DesiredState(generation=0)
