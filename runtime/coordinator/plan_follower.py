@@ -153,5 +153,11 @@ def _pages(plan: ServingPlan) -> tuple[object, ...]:
 def _stages(plan: ServingPlan) -> ServingPlan:
     """What stages and requests depend on: all but addresses, weights and instances."""
     return plan.model_copy(
-        update={"peers": (), "routing_weights": {}, "instances": (), "theta": DEFAULT_THETA}
+        update={
+            "peers": (),
+            "routing_weights": {},
+            "instances": (),
+            "instances_total": 0,
+            "theta": DEFAULT_THETA,
+        }
     )

@@ -138,6 +138,20 @@ def test_new_keys_or_new_addresses_do_not_disturb_the_running_plan(
         one.keys.check("Bearer abc")
 
 
+def test_other_instances_beside_them_do_not_disturb_the_pipelines(
+    tmp_path: Path, desired: CoordinatorDesired
+) -> None:
+    """As when a node of instances is drained."""
+    one = Follower(tmp_path)
+    assert desired.plan is not None
+    for total in (2, 1):
+        plan = desired.plan.model_copy(update={"instances_total": total})
+        one.apply(desired.model_copy(update={"plan": plan}))
+        serving = one.dispatcher.serving
+        assert serving is not None
+        assert serving.plan.instances_total == 2
+
+
 def test_other_weights_change_routes_and_end_no_request(
     tmp_path: Path, desired: CoordinatorDesired
 ) -> None:
