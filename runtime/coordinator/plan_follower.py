@@ -42,6 +42,7 @@ class PlanFollower:
         self._serve_instances = serve_instances
         self._applying = asyncio.Lock()
         self._desired: CoordinatorDesired | None = None
+        self._is_stored = True
         self.generation = 0  # of the desired state that was applied last; 0 before the first
         self._peers: tuple[PeerAddress, ...] | None = None
         self.trouble = ""  # why the wanted plan is not served; empty when it is
@@ -90,6 +91,14 @@ class PlanFollower:
             self.follow_peers()
             self.generation = desired.generation
 
+    async def store_again(self) -> None:
+        """What could not be stored, as on a full disk; call it about once a second."""
+        if self._is_stored:
+            return
+        async with self._applying:
+            if self._desired is not None:
+                await asyncio.to_thread(self._remember, self._desired)
+
     def follow_peers(self) -> None:
         """Talk to the stages of all plans that there are; call it about once a second."""
         peers = self._dispatcher.plans.peers
@@ -103,7 +112,11 @@ class PlanFollower:
         try:
             self._store.save(desired, before=serving.plan if serving and is_other else None)
         except OSError as error:  # a full disk shall not stop serving
-            logger.error("the plan will not be known after a restart: %s", error)
+            if self._is_stored:
+                logger.error("the plan would not be known after a restart: %s", error)
+            self._is_stored = False
+        else:
+            self._is_stored = True
 
     def _reweigh(self, plan: ServingPlan) -> None:
         known = self._dispatcher.plans.of(plan.generation)

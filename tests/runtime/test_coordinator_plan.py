@@ -98,6 +98,25 @@ def test_a_broken_store_is_passed_over_at_start_and_named_when_read(tmp_path: Pa
     assert fresh.dispatcher.serving is None
 
 
+def test_what_a_full_disk_did_not_take_is_served_and_stored_once_there_is_room(
+    tmp_path: Path, desired: CoordinatorDesired, caplog: pytest.LogCaptureFixture
+) -> None:
+    obstacle = tmp_path / "desired.new"
+    obstacle.mkdir()
+    one = Follower(tmp_path)
+    one.apply(desired)
+    for _ in range(3):
+        asyncio.run(one.follower.store_again())
+    one.stages.report()
+    assert one.dispatcher.ready_serving().plan == desired.plan
+    assert caplog.text.count("would not be known after a restart") == 1
+    obstacle.rmdir()
+    asyncio.run(one.follower.store_again())
+    stored = PlanStore(tmp_path / "desired.json").load()
+    assert stored is not None
+    assert stored.desired == desired
+
+
 def test_the_store_is_for_its_owner_only_and_replaced_whole(
     tmp_path: Path, desired: CoordinatorDesired
 ) -> None:
