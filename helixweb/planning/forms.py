@@ -257,6 +257,9 @@ class PlanRunForm(MethodForm, SearchForm):
                 )
                 % {"choice": _(CHOICES["flow"])},
             )
+        asked = LIMITS_OF.get(objective, ())
+        if asked and all(name in cleaned and cleaned[name] is None for name in asked):
+            self.add_error(asked[0], _("The objective needs a number here."))
         return cleaned
 
     def plan_options(self) -> PlanOptions:

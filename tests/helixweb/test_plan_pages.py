@@ -94,6 +94,18 @@ def test_the_form_refuses_another_objective_with_the_loss_of_a_node(
     assert "known of the flow only: choose 'Most flow, the Helix paper's objective'" in error
 
 
+@pytest.mark.parametrize(
+    ("objective", "field"), [("latency", "ttft_limit_s"), ("fewest_nodes", "demand_tokens_per_s")]
+)
+def test_the_form_asks_at_its_field_for_what_an_objective_needs(
+    browser: Client, form: dict[str, Any], objective: str, field: str
+) -> None:
+    response = browser.post("/plans/new", {**form, "objective": objective})
+    assert response.status_code == 422
+    assert response.context["form"].errors == {field: ["The objective needs a number here."]}
+    assert not PlanRun.objects.exists()
+
+
 def test_every_option_of_the_form_reaches_the_run(
     browser: Client, form: dict[str, Any], run: PlanRun
 ) -> None:
