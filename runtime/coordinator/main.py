@@ -356,6 +356,7 @@ async def _tick(dispatcher: Dispatcher, follower: PlanFollower) -> None:
         await asyncio.sleep(TICK_S)
         dispatcher.expire()
         follower.follow_peers()
+        await follower.store_again()
 
 
 async def _give_back_forever() -> None:

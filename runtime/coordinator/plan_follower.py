@@ -93,7 +93,7 @@ class PlanFollower:
 
     async def store_again(self) -> None:
         """What could not be stored, as on a full disk; call it about once a second."""
-        if self._is_stored:
+        if self._is_stored or self._applying.locked():
             return
         async with self._applying:
             if self._desired is not None:
