@@ -1,0 +1,99 @@
+"""What a page does that is refused its event stream, in a browser, with a site made up for it."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+
+from tests.e2e.person import PATIENCE_S, Person
+
+pytestmark = pytest.mark.browser
+SHELL = Path(__file__).resolve().parents[2] / "static" / "js" / "shell.js"
+COME_AGAIN_S = 20
+# Its pauses are noted, and over at once.
+PAGE = b"""<!doctype html><html lang="en"><head><title>A page</title><script>
+const plain = window.setTimeout;
+window.paused = [];
+window.setTimeout = (run, ms) => { paused.push(ms); return plain(run, 10); };
+</script></head><body>
+<span id="live" data-live="Live" data-reconnecting="Reconnecting" data-paused="Paused"
+  data-too-many="Too many open pages" data-logged-out="Logged out" hidden></span>
+<main data-topics="cluster:1"></main><script src="/shell.js"></script></body></html>"""
+
+
+class Site(ThreadingHTTPServer):
+    """`is_full`: whoever looks has as many streams open as they may."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.is_full = True
+        self.over = threading.Event()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Site
+
+    def do_GET(self) -> None:
+        if not self.path.startswith("/events"):
+            is_page = self.path == "/"
+            kind, content = ("html", PAGE) if is_page else ("javascript", SHELL.read_bytes())
+            self._answer(200, f"text/{kind}", content)
+        elif self.server.is_full:
+            self._answer(429, "text/plain", b"too many", again_s=COME_AGAIN_S)
+        elif "topics=" not in self.path:
+            self._answer(400, "text/plain", b"which topics?")
+        else:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            self.wfile.write(b"retry: 2000\n\n")
+            self.wfile.flush()
+            self.server.over.wait(PATIENCE_S)
+
+    def _answer(self, status: int, kind: str, content: bytes, *, again_s: int = 0) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        if again_s:
+            self.send_header("Retry-After", str(again_s))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def made_up_site() -> Iterator[Site]:
+    with Site() as site:
+        thread = threading.Thread(target=site.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield site
+        finally:
+            site.over.set()
+            site.shutdown()
+            thread.join()
+
+
+def test_a_page_of_too_many_says_so_and_asks_again_when_the_site_says(
+    browser: webdriver.Chrome,
+) -> None:
+    with made_up_site() as site:
+        person = Person(browser, site.url)
+        person.open("/")
+        person.see("#live", "Too many open pages")
+        site.is_full = False
+        person.see("#live", "Live")
+        first, *later = browser.execute_script("return window.paused")
+        browser.get("about:blank")
+    assert 3000 <= first <= 4000
+    assert later, "it has not waited again"
+    assert all(1000 * COME_AGAIN_S <= pause <= 4000 * COME_AGAIN_S / 3 for pause in later)
