@@ -133,6 +133,10 @@ class TwoFronts:
         lines = text[: text.rfind("\n") + 1].splitlines()
         return [json.loads(line)["stats"] for line in lines if '"stats"' in line]
 
+    def most_pages(self, stage: str) -> int:
+        """Of all that it told of so far."""
+        return max(int(stats["kv_pages_used"]) for stats in self.stats(stage))
+
     def ask(self, url: str, prompt: list[int], *, tokens: int) -> "Streaming":
         return Streaming(client=self.client, url=url, prompt=prompt, tokens=tokens)
 
