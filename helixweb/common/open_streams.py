@@ -46,7 +46,7 @@ class OpenStreams:
 
     def __init__(self) -> None:
         self._open: WeakSet[OpenStream] = WeakSet()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def check(self, user_id: int) -> None:
         """That there is room for one more. Raises TooManyStreams."""
@@ -63,7 +63,8 @@ class OpenStreams:
 
     def count(self, user_id: int) -> int:
         """How many the person has open."""
-        return sum(one.user_id == user_id and not one.is_over for one in self._open)
+        with self._lock:  # nobody may add one meanwhile
+            return sum(one.user_id == user_id and not one.is_over for one in self._open)
 
 
 OPEN_STREAMS = OpenStreams()

@@ -3,6 +3,7 @@ ended."""
 
 import asyncio
 import gc
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,7 +18,7 @@ from helixweb.access.roles import Role
 from helixweb.common import api_keys, broadcaster, events
 from helixweb.common.connections import returns_connection
 from helixweb.common.event_place import Place
-from helixweb.common.open_streams import COME_AGAIN_S, OPEN_STREAMS
+from helixweb.common.open_streams import COME_AGAIN_S, OPEN_STREAMS, OpenStreams
 from helixweb.inventory.models import Cluster
 from tests.helixweb.test_hostile_topics import demoted, ends, kept_out, key_revoked, logged_out
 
@@ -219,3 +220,26 @@ def test_places_are_taken_before_it_is_asked_what_may_be_heard(
         said.clear()
         assert reader.browser.get(address, reader.topics).status_code == 400
         assert said == ["place", "rights"]
+
+
+def test_streams_are_counted_while_others_are_opened() -> None:
+    """Views are in several threads, and one may look while another adds."""
+    streams, over = OpenStreams(), threading.Event()
+    wrong: list[RuntimeError] = []
+
+    def look() -> None:
+        try:
+            while not over.is_set():
+                streams.count(2)
+        except RuntimeError as error:
+            wrong.append(error)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        kept = [streams.begin(user_id) for user_id in range(3, 1000)]
+    finally:
+        over.set()
+        looking.join(60)
+    assert not wrong
+    assert streams.count(kept[0].user_id) == 1
