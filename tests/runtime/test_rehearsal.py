@@ -15,6 +15,7 @@ from runtime.profiler.rehearsal import Beside, NoAnswer, Turn, beside, rehearse
 
 LIMITS = EngineLimits(page_tokens=4, max_batch_tokens=64, max_context_tokens=12)
 CPU = torch.device("cpu")
+TICK_S = 1000.0  # of a clock that goes on whenever it is looked at
 
 
 def rehearsed(checkpoint: Path) -> Beside:
@@ -24,7 +25,7 @@ def rehearsed(checkpoint: Path) -> Beside:
         read_config(checkpoint),
         device=CPU,
         limits=LIMITS,
-        clock=lambda: next(ticks) * 0.25,
+        clock=lambda: next(ticks) * TICK_S,
         rest_s=0.0,
     )
 
@@ -33,8 +34,8 @@ def test_a_real_stage_is_served_with_and_its_turns_are_timed(tmp_path: Path) -> 
     make_tiny_checkpoint(tmp_path, sizes=TinySizes(num_layers=3), seed=1)
     found = rehearsed(tmp_path)
     # The clock is asked as rows are taken, thrice within the step, and before each of two sends.
-    assert found.head_s == pytest.approx(0.25)
-    assert found.handling_s == pytest.approx(5 * 0.25 - 2 * 0.25)
+    assert found.head_s == pytest.approx(TICK_S)
+    assert found.handling_s == pytest.approx(5 * TICK_S - 2 * TICK_S)
     assert found.hop_s == 0  # rounds take real time, far less than this clock says of the turns
 
 
