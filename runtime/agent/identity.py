@@ -1,7 +1,6 @@
 """Who this process is, kept in its data directory so that a restart makes no second node."""
 
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runtime.platforms import AlreadyLocked, lock_file
 from runtime.protocol.control import DesiredState
+from runtime.whole_file import write_whole
 
 MessageT = TypeVar("MessageT", bound=BaseModel)
 
@@ -123,11 +123,4 @@ class DataDir:
             ) from error
 
     def _write(self, name: str, content: BaseModel) -> None:
-        path = self._path / name
-        fresh = path.with_suffix(".new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content.model_dump_json(indent=2).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
+        write_whole(self._path / name, content.model_dump_json(indent=2).encode())

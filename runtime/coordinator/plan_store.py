@@ -1,13 +1,13 @@
 """What the coordinator must remember to serve while helixweb is down: the last desired state, and
 which plan served when it came."""
 
-import os
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from runtime.protocol.complaints import complaint
 from runtime.protocol.control import CoordinatorDesired, ServingPlan
+from runtime.whole_file import write_whole
 
 DESIRED_FIELDS = frozenset(CoordinatorDesired.model_fields)
 
@@ -50,10 +50,4 @@ class PlanStore:
         """Durable when it returns: after a crash there is the old state or the new."""
         fields = {name: getattr(desired, name) for name in DESIRED_FIELDS}
         stored = Stored(**fields, before=before)
-        new = self._path.with_suffix(".new")
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(stored.model_dump_json().encode())
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
+        write_whole(self._path, stored.model_dump_json().encode())

@@ -4,7 +4,6 @@ Signed by itself and kept beside the instances; the agent tells it to the site w
 credential, and who asks the instances takes this one and no other.
 """
 
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +12,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from runtime.whole_file import write_whole
 
 _NAME = "helix-instance"
 _LASTS = timedelta(days=3650)  # it is replaced by deleting it, not by its end
@@ -38,8 +39,8 @@ def load_or_create(directory: Path) -> CertificateFiles:
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         )
-        _write(key_path, secret)
-        _write(path, _signed(key).public_bytes(serialization.Encoding.PEM))
+        write_whole(key_path, secret)
+        write_whole(path, _signed(key).public_bytes(serialization.Encoding.PEM))
     return CertificateFiles(key=key_path, certificate=path, text=path.read_text())
 
 
@@ -58,11 +59,3 @@ def _signed(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-
-
-def _write(path: Path, content: bytes) -> None:
-    new = path.with_suffix(path.suffix + ".new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    new.replace(path)

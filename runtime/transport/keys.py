@@ -1,10 +1,11 @@
 """CURVE key pairs: one per process that sends or receives data frames."""
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import zmq
+
+from runtime.whole_file import write_whole
 
 
 class KeyFileError(ValueError):
@@ -49,7 +50,5 @@ class KeyPair:
             return cls.load(path)
         keys = cls.generate()
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(keys.secret_key)
+        write_whole(path, keys.secret_key.encode())
         return keys

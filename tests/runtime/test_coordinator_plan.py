@@ -101,7 +101,7 @@ def test_a_broken_store_is_passed_over_at_start_and_named_when_read(tmp_path: Pa
 def test_what_a_full_disk_did_not_take_is_served_and_stored_once_there_is_room(
     tmp_path: Path, desired: CoordinatorDesired, caplog: pytest.LogCaptureFixture
 ) -> None:
-    obstacle = tmp_path / "desired.new"
+    obstacle = tmp_path / "desired.json.new"
     obstacle.mkdir()
     one = Follower(tmp_path)
     one.apply(desired)
