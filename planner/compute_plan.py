@@ -157,7 +157,7 @@ def _plan_for_serving(run: _Run, *, best_known: Incumbent | None, start: Placeme
                 upper_bound_tokens_per_s=max(upper_bound, flow),
                 placer=trial.placer,
                 placement=trial.placement,
-                objective_value=trial.value,
+                objective_value=trial.value if trial.keeps_limits else 0.0,
             )
         )
 

@@ -13,7 +13,8 @@ from planner.domain.plan_forecast import PlanForecast
 class Incumbent:
     """The best placement known at one moment of a search.
 
-    `objective_value` is its estimated `PlanForecast.value`; None where the flow is the objective.
+    `objective_value` is its estimated `PlanForecast.value`, 0 where it is estimated to miss the
+    latency limits; None where the flow is the objective.
     """
 
     elapsed_s: float

@@ -5,6 +5,7 @@ one therefore holds its number until it ends, as one of UDP at loopback: nothing
 no file is left behind, and the system gives it back whatever ends the process.
 """
 
+import atexit
 import random
 import socket
 from collections.abc import Callable
@@ -52,6 +53,7 @@ def hold(port: int) -> bool:
         holder.close()
         return False
     _held[port] = holder
+    atexit.register(holder.close)
     return True
 
 

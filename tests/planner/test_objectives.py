@@ -207,8 +207,16 @@ def test_limits_may_bind_the_slow_requests_too():
 
 def test_a_limit_that_no_plan_keeps_is_said_with_the_nearest_that_was_reached():
     message = "keeps a p95 TTFT of at most 1e-06 s; the nearest .* misses TTFT: at .* raise the"
+    heard: list[Incumbent] = []
     with pytest.raises(LimitsNotKept, match=message):
-        solve(objective="latency", ttft_limit_s=1e-6, limit_percentile="p95", time_limit_s=5.0)
+        solve(
+            objective="latency",
+            ttft_limit_s=1e-6,
+            limit_percentile="p95",
+            time_limit_s=5.0,
+            progress=heard.append,
+        )
+    assert {incumbent.objective_value for incumbent in heard} == {0.0}
 
 
 def test_what_the_search_for_flow_finds_is_shown_at_once_and_marked(found):
