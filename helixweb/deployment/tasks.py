@@ -28,7 +28,7 @@ def tend_deployments() -> None:
     for deployment_id in settling.live_ids():
         try:
             _tend(deployment_id, now=now)
-        except Exception as error:  # noqa: BLE001 - raised below
+        except Exception as error:  # noqa: BLE001 - raised below, all together
             error.add_note(f"deployment {deployment_id} was not tended to the end")
             wrong.append(error)
     if wrong:

@@ -80,7 +80,7 @@ class LostLinks:
     def _run(self) -> None:
         try:
             self._tell_until_closed()
-        except Exception as error:
+        except Exception as error:  # the last resort of a thread: whoever asks next is told
             logger.exception("the thread that tells of lost links ends")
             self._failure = error
 

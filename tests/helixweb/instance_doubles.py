@@ -82,3 +82,9 @@ def beat_all(there: Instances, deployment: Deployment) -> None:
         there.agents[name].beat(
             Phase.READY, generation=deployment.generation, instances=[told(name)]
         )
+
+
+def refused(answer: Any, *words: str) -> None:
+    assert answer.status_code in (400, 409), answer.content
+    for word in words:
+        assert word in answer.content.decode()

@@ -15,16 +15,8 @@ from helixweb.planning.models import Simulation
 from helixweb.planning.simulating import forecast_to_json
 from helixweb.planning.stored import stored_plan
 from planner.domain.instance import PlanMethod
-from planner.simulator.forecast import Forecast, Spread
 from tests.helixweb.instance_doubles import Instances
-
-SPREAD = Spread(count=9, p50_s=0.02, p95_s=1.5, p99_s=2.0)
-OF_STAGES = Forecast(
-    decode_tokens_per_s=1.0, prompt_tokens_per_s=2.0, ttft=SPREAD, itl=SPREAD, tpot=SPREAD,
-    e2e=SPREAD, queue=SPREAD, requests_finished=9, requests_running=2.0, utilisation_mean=0.75,
-    utilisation_max=0.9, batch_decodes=2.0, convoy=1.0, kv_peak=0.5, nodes={}, links=(),
-    window_s=60.0, simulated_s=90.0, events=100, dropped=0, pipelines=(),
-)  # fmt: skip
+from tests.helixweb.simulated_forecast import FORECAST
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -35,7 +27,7 @@ def test_what_is_measured_of_instances_is_held_against_what_was_predicted_of_the
 ) -> None:
     row = Instances(cluster, user, whole=whole, method=method).plan
     Simulation.objects.create(
-        plan=row, status=Simulation.Status.SUCCEEDED, forecast=forecast_to_json(OF_STAGES)
+        plan=row, status=Simulation.Status.SUCCEEDED, forecast=forecast_to_json(FORECAST)
     )
     plan = stored_plan(row)
     choice = plan.method_choice

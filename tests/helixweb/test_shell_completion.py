@@ -1,12 +1,13 @@
 """What `helixweb completion` prints, read by the shells themselves as at their start."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.installed import installed
 
 WITHIN_S = 300.0
 # What is typed, and what each shell says it would offer.
@@ -29,8 +30,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 def said(environ: dict[str, str], *command: str) -> str:
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"{command[0]} is not installed")
+    installed(command[0], package=command[0])
     done = subprocess.run(
         command, env=environ, capture_output=True, text=True, timeout=WITHIN_S, check=False
     )

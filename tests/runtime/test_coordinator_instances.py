@@ -323,16 +323,22 @@ def test_a_drained_node_gets_no_requests_and_a_pause_holds_them_all() -> None:
     run(check())
 
 
+async def asked_long(here: Coordinator, old: There) -> asyncio.Task[Any]:
+    """A request at the instance "old", which alone is served and holds its answers."""
+    here.service.serve(desired(served("old", old)))
+    await here.is_open("old")
+    asking = asyncio.create_task(here.ask(stream=True))
+    await wait_until(lambda: here.service.requests_here == 1)
+    return asking
+
+
 def test_the_plan_before_serves_on_until_the_next_ones_instances_are_up() -> None:
     async def check() -> None:
         with ExitStack() as stack:
             old = stack.enter_context(stand_in("m:mode=held"))
             new = stack.enter_context(stand_in("m"))
             async with coordinator() as here:
-                here.service.serve(desired(served("old", old)))
-                await here.is_open("old")
-                long = asyncio.create_task(here.ask(stream=True))
-                await wait_until(lambda: here.service.requests_here == 1)
+                long = await asked_long(here, old)
                 here.service.serve(desired(served("new", new), generation=2, total=2))
                 report = here.service.reported(NOTHING)
                 assert (report.coming_generation, report.coming_missing) == (2, ("new",))
@@ -362,10 +368,7 @@ def test_requests_of_a_plan_before_keep_their_node_from_being_free(next_instance
             old = stack.enter_context(stand_in("m:mode=held"))
             new = stack.enter_context(stand_in("m"))
             async with coordinator() as here:
-                here.service.serve(desired(served("old", old)))
-                await here.is_open("old")
-                long = asyncio.create_task(here.ask(stream=True))
-                await wait_until(lambda: here.service.requests_here == 1)
+                long = await asked_long(here, old)
                 if next_instances:
                     there = served("old", new), served("new", new)
                     here.service.serve(desired(*there, generation=2, draining=("old",)))

@@ -1,0 +1,134 @@
+"""Runs that plan whole-model instances: asked for by form and by REST, and refused."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.planning import attempts
+from helixweb.planning.models import Plan, PlanRun
+from helixweb.planning.searches import search_for
+from planner.placers.base import NeverCancelled
+from tests.helixweb.instance_doubles import Instances, refused
+
+pytestmark = pytest.mark.usefixtures("time_stands_still")
+
+
+@pytest.fixture
+def two(cluster: Cluster, user: Any) -> Instances:
+    return Instances(cluster, user, whole=2, method="instances")
+
+
+def searched() -> Plan:
+    """The newest run's plan, by its own search."""
+    run = PlanRun.objects.latest("pk")
+    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
+    assert attempt is not None
+    found = search_for(run, progress=lambda _: None, cancel=NeverCancelled())
+    return attempts.finish_with_plan(run=run, attempt=attempt, plan=found.plan, now=timezone.now())
+
+
+def test_a_run_by_instances_is_asked_for_by_form_and_by_rest(
+    api: APIClient, browser: Client, two: Instances
+) -> None:
+    model = two.model
+    body = {
+        "cluster": two.cluster.pk,
+        "model": model.pk,
+        "options": {"method": "instances", "backend": "vllm", "time_limit_s": 1},
+    }
+    answer = api.post("/api/v1/plan-runs/", body, format="json")
+    assert answer.status_code == 202, answer.content
+    shown = answer.json()["options"]
+    assert (shown["method"], shown["backend"], shown["tensor_parallel"]) == (
+        "instances",
+        "vllm",
+        None,
+    )
+    plan = searched()
+    assert {one["backend"] for one in plan.document["instances"]} == {"vllm"}
+    page = browser.get(reverse("plan-run", args=[plan.run_id])).content.decode()
+    assert "Instances of this plan" in page
+    assert "Searched for the flow" not in page
+    assert "Algorithm 1" in page
+
+
+def test_instances_with_another_objective_are_refused(api: APIClient, two: Instances) -> None:
+    body = {
+        "cluster": two.cluster.pk,
+        "model": two.model.pk,
+        "options": {"method": "mixed", "objective": "flow"},
+    }
+    answer = api.post("/api/v1/plan-runs/", body, format="json")
+    refused(answer, "decode")
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/v1/plan-runs/", "/api/v1/plans/{plan}/replan/", "/api/v1/plans/{plan}/what-if/"]
+)
+def test_gpus_of_instances_are_refused_where_pipelines_are_asked_for(
+    api: APIClient, two: Instances, path: str
+) -> None:
+    body: dict[str, Any] = {"options": {"tensor_parallel": 2}}
+    if "{plan}" not in path:
+        body |= {"cluster": two.cluster.pk, "model": two.model.pk}
+    before = PlanRun.objects.count()
+    answer = api.post(path.format(plan=two.plan.pk), body, format="json")
+    assert answer.status_code == 400, answer.content
+    (error,) = answer.json()["errors"]
+    assert error["field"] == "options.tensor_parallel"
+    said = error["message"]
+    assert "2 GPUs" in said
+    assert "'instances' or 'mixed'" in said
+    assert PlanRun.objects.count() == before
+
+
+def test_the_form_refuses_gpus_of_instances_for_pipelines_at_their_field(
+    browser: Client, two: Instances
+) -> None:
+    form = {
+        "cluster": two.cluster.pk, "model": two.model.pk, "time_limit_s": "60",
+        "objective": "decode", "placer": "auto", "solver": "auto", "seed": "0",
+        "warm_start": "best", "gap_percent": "0.1", "method": "pipelines", "tensor_parallel": "2",
+    }  # fmt: skip
+    before = PlanRun.objects.count()
+    answer = browser.post("/plans/new", form)
+    assert answer.status_code == 422
+    assert list(answer.context["form"].errors) == ["tensor_parallel"]
+    assert PlanRun.objects.count() == before
+    assert browser.post("/plans/new", form | {"tensor_parallel": ""}).status_code == 302
+
+
+def test_a_model_that_no_machine_holds_is_refused_before_a_run_is_queued(
+    api: APIClient, cluster: Cluster
+) -> None:
+    model = LanguageModel.objects.get()
+    body = {"cluster": cluster.pk, "model": model.pk, "options": {"method": "instances"}}
+    answer = api.post("/api/v1/plan-runs/", body, format="json")
+    refused(answer, "no machine holds all 4 layers")
+    assert not PlanRun.objects.exists()
+
+
+def test_a_degree_that_does_not_divide_is_refused_on_the_form(
+    browser: Client, two: Instances
+) -> None:
+    form = {
+        "cluster": two.cluster.pk,
+        "model": two.model.pk,
+        "time_limit_s": "60",
+        "objective": "decode",
+        "placer": "auto",
+        "solver": "auto",
+        "seed": "0",
+        "warm_start": "best",
+        "gap_percent": "0.1",
+        "method": "instances",
+        "tensor_parallel": "3",
+    }
+    answer = browser.post("/plans/new", form)
+    assert answer.status_code == 422
+    assert "degree of 3 does not divide the 1 GPUs" in answer.content.decode()
